@@ -1,0 +1,53 @@
+# make demo, make test: everything from nothing. PYTHON picks the interpreter (3.11, 3.12 or 3.13).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+RUN ?= demo-run
+# torch has a CPU build for every Python on most systems; WITHOUT_TORCH=1 installs everything but training
+EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,flows)
+CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
+export TOKENIZERS_PARALLELISM = false
+
+.PHONY: demo test check install bench docs clean
+
+demo: $(VENV)/.installed
+	rm -rf $(RUN) $(RUN)-input
+	$(BIN)/redactory demo --out $(RUN)
+
+test: check
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(WITHOUT_TORCH),--ignore tests/training --ignore tests/evaluation --ignore tests/docs)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(if $(WITHOUT_TORCH),,$(BIN)/mypy)
+
+install: $(VENV)/.installed
+
+bench: $(VENV)/.installed
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),bench]'
+	$(BIN)/python benchmarks/curate.py
+	$(BIN)/python benchmarks/memory.py
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints/cpu.txt
+	$(if $(WITHOUT_TORCH),,$(PIP) install --quiet -c constraints/cpu.txt torch)
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS)]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),docs]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,72 @@
+"""Loading a spaCy pipeline from what is installed, and naming it by its content."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redactory.foundation.canonical import folder_sha256, hash_of
+from redactory.foundation.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+BLANK_PREFIX = "blank:"
+_NER_PIPES = frozenset({"tok2vec", "transformer", "ner"})
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What a manifest says of a pipeline: its name, version, and the sha256 over its files."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+def load_pipeline(model: str) -> Language:
+    """The pipeline ``model`` with only the pipes that entity recognition needs.
+
+    Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
+    """
+    import spacy
+
+    if model.startswith(BLANK_PREFIX):
+        return spacy.blank(model.removeprefix(BLANK_PREFIX))
+    folder = model_folder(model)
+    meta = spacy.util.load_meta(folder / "meta.json")
+    unused = [name for name in meta.get("components", meta.get("pipeline", [])) if name not in _NER_PIPES]
+    return spacy.load(folder, exclude=unused)
+
+
+@functools.lru_cache(maxsize=8)
+def identify(model: str) -> ModelIdentity:
+    """The identity of ``model``; reads every file of it once a process."""
+    import spacy
+
+    if model.startswith(BLANK_PREFIX):
+        version = importlib.metadata.version("spacy")
+        return ModelIdentity(model, version, hash_of([model, version]))
+    folder = model_folder(model)
+    meta = spacy.util.load_meta(folder / "meta.json")
+    return ModelIdentity(Path(model).name, str(meta.get("version", "unknown")), folder_sha256(folder))
+
+
+def model_folder(model: str) -> Path:
+    """The folder with the pipeline's ``config.cfg``, from a path or an installed package's name."""
+    given = Path(model)
+    if (given / "config.cfg").is_file():
+        return given
+    spec = importlib.util.find_spec(model) if model.isidentifier() else None
+    if spec is not None and spec.origin is not None:
+        found = sorted(Path(spec.origin).parent.glob("*/config.cfg"))
+        if found:
+            return found[0].parent
+    raise ConfigurationError(
+        f"detect.model: no spaCy pipeline '{model}' is installed here and no folder of that name holds a "
+        "config.cfg; install the package, or give a path or blank:LANGUAGE"
+    )

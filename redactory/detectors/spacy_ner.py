@@ -1,0 +1,91 @@
+"""spaCy's transition NER, decoded in our own loop for its per-token probabilities.
+
+``nlp.pipe`` throws the scores of each transition away; stepping through the states ourselves costs the
+same and keeps P(plain), the softmax weight of the "outside" move, for every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redactory.detectors.span import Span
+from redactory.foundation.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+
+class SpacyNer:
+    """Entities and plain-confidence of texts, one NLP pass each.
+
+    ``read`` yields (doc, spans, plain): the tokenised document for other engines to share, its
+    entities scored by the mean of 1 - P(plain) over their tokens, and (start, end, P(plain)) for each
+    token.  The scores of a text do not depend on its batch.
+    """
+
+    def __init__(self, nlp: Language) -> None:
+        self.nlp = nlp
+        self._before: list[Any] = []
+        self._ner: Any = None
+        for name, pipe in nlp.pipeline:
+            if name == "ner":
+                self._ner = pipe
+            else:
+                self._before.append(pipe)
+        if self._ner is not None and not hasattr(self._ner, "transition_states"):
+            raise ConfigurationError("detect.model: its 'ner' pipe is no transition-based recognizer")
+
+    def read(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[Doc, tuple[Span, ...], tuple[tuple[int, int, float], ...]]]:
+        """Read one batch; all of its documents are held until the iterator is exhausted."""
+        docs = [self.nlp.make_doc(text) for text in texts]
+        if self._ner is None:
+            yield from ((doc, (), ()) for doc in docs)
+            return
+        for pipe in self._before:
+            docs = list(pipe.pipe(docs, batch_size=len(docs)))
+        for doc, outside in zip(docs, self._decode(docs), strict=True):
+            yield doc, tuple(_spans(doc, outside)), tuple(_plain(doc, outside))
+
+    def _decode(self, docs: list[Doc]) -> list[list[float]]:
+        """Annotate ``docs`` with their entities; P(plain) of each token of each."""
+        ner, moves = self._ner, self._ner.moves
+        # moves without a name stand before the named ones in the scores
+        outside_move = ner.move_names.index("O") + moves.n_moves - len(ner.move_names)
+        step = ner.model.predict(docs)
+        states = moves.init_batch(docs)
+        outside: list[list[float]] = [[] for _ in docs]
+        open_ = [i for i, state in enumerate(states) if not state.is_final()]
+        while open_:
+            batch = [states[i] for i in open_]
+            scores = step.predict(batch)
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            probability = weights[:, outside_move] / weights.sum(axis=1)
+            for i, value in zip(open_, probability.tolist(), strict=True):
+                outside[i].append(value)
+            ner.transition_states(batch, scores)
+            open_ = [i for i in open_ if not states[i].is_final()]
+        ner.set_annotations(docs, states)
+        return outside
+
+
+def _spans(doc: Doc, outside: list[float]) -> Iterator[Span]:
+    for entity in doc.ents:
+        score = 1.0 - sum(outside[entity.start : entity.end]) / len(entity)
+        # an entity may begin or end in white space; a mask over it says nothing
+        text = entity.text
+        start = entity.start_char + len(text) - len(text.lstrip())
+        end = entity.end_char - (len(text) - len(text.rstrip()))
+        if start < end:
+            yield Span(start, end, entity.label_, round(score, 6), "spacy")
+
+
+def _plain(doc: Doc, outside: list[float]) -> Iterator[tuple[int, int, float]]:
+    for token, value in zip(doc, outside, strict=True):
+        if not token.is_space:
+            yield token.idx, token.idx + len(token), value

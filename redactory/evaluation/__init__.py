@@ -1,0 +1,32 @@
+"""The room that measures: what detection missed, what a model knows, what a run did, told without text.
+
+Promises: every figure is exact or carries its bound; nothing that is returned or written quotes private
+text; importing the room does not import torch.  Ground truth comes from labelled rows, or from the corpus
+simulator, whose people are invented.
+"""
+
+from redactory.evaluation.canary import canary_copies_left, canary_exposure
+from redactory.evaluation.leaks import secrets_left
+from redactory.evaluation.perplexity import perplexity
+from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.report import render_report, write_report
+from redactory.evaluation.simulator import (
+    Simulation,
+    canary_file,
+    simulate_customersim,
+    write_simulation,
+)
+
+__all__ = [
+    "Simulation",
+    "canary_copies_left",
+    "canary_exposure",
+    "canary_file",
+    "measure_misses",
+    "perplexity",
+    "render_report",
+    "secrets_left",
+    "simulate_customersim",
+    "write_report",
+    "write_simulation",
+]

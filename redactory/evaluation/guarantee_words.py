@@ -1,0 +1,125 @@
+"""A guarantee card in words that need no mathematics first, and its figures under names people can read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LARGEST_ODDS = 1000.0
+_LARGEST_EXPONENT = 50.0
+
+_WORLDS = {
+    "crt": (
+        "Take one secret in one sentence that went to the private side. Compare this model with the one that "
+        "the same training would have given had that secret been blotted out beforehand."
+    ),
+    "dpsgd": (
+        "Take one sentence that went to the private side. Compare this model with the one that the same "
+        "training would have given with any other private sentence in its place."
+    ),
+}
+_TITLES = {
+    "epsilon_substitution": "one private sentence, whatever secret it holds",
+    "epsilon_bayesian": "a secret that at least one policy catches, nobody knows which",
+    "epsilon_confidentiality": "every secret alike, also those that both policies miss",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of the card as it is shown, or, where ``stated`` is false, why there is none."""
+
+    title: str
+    text: str
+    stated: bool
+
+
+def figures(card: Mapping[str, Any]) -> list[Figure]:
+    """The card's figures, each with its meaning."""
+    shown = [_figure(card, key, title, f"ε = {_number(card[key])}") for key, title in _TITLES.items()]
+    groups = card["epsilon_group"]
+    sizes, values = ", ".join(groups), ", ".join(_number(value) for value in groups.values())
+    if groups:
+        stated = any(value is not None for value in groups.values())
+        text = f"ε = {values}" if stated else _none(card, "epsilon_group")
+        shown.append(Figure(f"{sizes} private sentences at once", text, stated))
+    failure = card["coverage_failure"]
+    share = "" if failure is None else f"at most {_percent(failure)}"
+    return [*shown, _figure(card, "coverage_failure", "share of secrets with no guarantee at all", share)]
+
+
+def promises(card: Mapping[str, Any]) -> list[str]:
+    """What the card promises, a few sentences each; empty where it promises nothing."""
+    if card["epsilon_substitution"] is None:
+        return []
+    certainty = f", except with a probability of 1 in {round(1 / card['delta']):,}."
+    sentences = [
+        f"{_WORLDS[card['trainer']]} Whoever holds the model, and even knows every other word of the corpus, "
+        f"can with its help {_odds(card['epsilon_substitution'])}{certainty}"
+    ]
+    if card["trainer"] != "crt":
+        return sentences
+    if card["epsilon_bayesian"] is not None and card["miss_rates"]["gamma_upper"] < 1:
+        sentences.append(
+            "Detection catches most secrets, and what is caught never reaches the model. So an adversary "
+            "who does not know which of this corpus's secrets was masked can, of a secret that at least one "
+            f"of the two policies catches, {_odds(card['epsilon_bayesian'])}{certainty}"
+        )
+    return [*sentences, _coverage(card["coverage_failure"])]
+
+
+def warning(card: Mapping[str, Any]) -> str:
+    """Why no promise holds for this model; empty where it does."""
+    return "" if card["holds"] else f"No guarantee holds for this model: {card['holds_reason']}."
+
+
+def nothing_promised(card: Mapping[str, Any]) -> str:
+    """What is said of a model without a promise."""
+    reason = card["reasons"].get("epsilon_substitution", card["holds_reason"])
+    return f"Nothing is promised about this model: {reason}. Treat it as you would treat the text itself."
+
+
+def _coverage(failure: float | None) -> str:
+    if failure is None:
+        return (
+            "How many secrets both policies miss has not been measured on this corpus. For a missed secret "
+            "that stands in a public point there is no promise at all."
+        )
+    if failure == 0:
+        return "No secret can stand in a public point, for there are none: every point is private."
+    return (
+        f"Up to {_percent(failure)} of all secrets may have been missed by both policies. Such a secret "
+        "stands in the open in a public point, and for it there is no promise at all."
+    )
+
+
+def _figure(card: Mapping[str, Any], key: str, title: str, text: str) -> Figure:
+    stated = card[key] is not None
+    return Figure(title, text if stated else _none(card, key), stated)
+
+
+def _none(card: Mapping[str, Any], key: str) -> str:
+    return f"no figure: {card['reasons'][key]}"
+
+
+def _odds(epsilon: float) -> str:
+    if epsilon == 0:
+        return "learn nothing about it"
+    times = math.exp(min(epsilon, _LARGEST_EXPONENT))
+    if times > _LARGEST_ODDS:
+        return (
+            f"raise the odds of a guess about it by a factor that is bounded (e to the power {epsilon:.1f}), "
+            "but too large to reassure anybody by itself"
+        )
+    number = f"{times:.2f}" if times < 10 else f"{times:.0f}"
+    return f"raise the odds of any guess about it at most {number}-fold"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3g}"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2g}%"

@@ -1,0 +1,78 @@
+"""``report.html``: what a run did, for people, in one page that needs no network and no script."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from redactory.evaluation import report_facts as facts
+from redactory.evaluation.examples import pick_examples
+from redactory.evaluation.flow_picture import flow_picture
+from redactory.evaluation.histogram import histogram
+from redactory.evaluation.report_models import model_reports
+from redactory.evaluation.simulator import CANARY_DIGITS
+from redactory.foundation.files import read_json, write_text
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+
+_WIDE, _NARROW = 1040, 350
+_LARGEST_EXPOSURE = CANARY_DIGITS * math.log2(10)
+_TEMPLATE = "report.html.j2"
+
+
+def render_report(run: RunFolder) -> str:
+    """The page of a finished run and its finished models, the same for the same run folder.
+
+    It quotes some public points, shows private ones as skeletons only, and loads nothing.
+    """
+    manifest = read_json(run.manifest)
+    counts = manifest["counts"]
+    return (
+        _environment()
+        .get_template(_TEMPLATE)
+        .render(
+            manifest=manifest,
+            counts=counts,
+            wide_flow=flow_picture(counts, _WIDE),
+            narrow_flow=flow_picture(counts, _NARROW),
+            laws=facts.conservation(manifest),
+            found=facts.found(manifest),
+            most_rows=facts.MOST_ROWS,
+            most_histograms=facts.MOST_HISTOGRAMS,
+            seconds=facts.total_seconds(manifest["stages"]),
+            missed=read_json(run.recall) if run.recall.is_file() else None,
+            models=model_reports(run),
+            examples=pick_examples(run),
+            largest_exposure=_LARGEST_EXPOSURE,
+            mask=MASK,
+        )
+    )
+
+
+def write_report(run: RunFolder) -> Path:
+    """Commit :func:`render_report` to ``RUN/report.html``, mode 0600, and return its path."""
+    write_text(run.report, render_report(run))
+    return run.report
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("redactory.evaluation", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "share": facts.share,
+        "amount": facts.amount,
+        "size": facts.size,
+        "duration": facts.duration,
+        "ranked": facts.ranked,
+        "histogram": histogram,
+    }
+    environment.filters.update(filters)
+    return environment

@@ -1,0 +1,111 @@
+"""What the report says about a run, drawn from its manifest: sums that are checked, tables, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+POLICIES = ("strict", "conservative")
+_LARGEST_IN_FULL = 1e6
+MOST_ROWS, MOST_HISTOGRAMS = 14, 10
+"""Rows of a table before the rest is folded away; histograms of a policy."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A sum that must hold: ``whole`` is ``parts`` together."""
+
+    whole: tuple[str, int]
+    parts: list[tuple[str, int]]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it does."""
+        return self.whole[1] == sum(count for _, count in self.parts)
+
+
+def conservation(manifest: Mapping[str, Any]) -> list[Law]:
+    """The laws of conservation of a run, each to be shown with whether it holds."""
+    counts = manifest["counts"]
+
+    def law(whole: str, *parts: str) -> Law:
+        return Law((whole, counts[whole]), [(part, counts[part]) for part in parts])
+
+    return [
+        law("rows", "documents", "rejected"),
+        law("points", "public", "private", "duplicate", "quarantined"),
+        law("duplicate", "public_duplicate", "private_duplicate"),
+        Law(("rejected", counts["rejected"]), sorted(manifest["rejected"].items())),
+        Law(("quarantined", counts["quarantined"]), sorted(manifest["quarantined"].items())),
+    ]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The hits of one policy: one row a label and detector, most frequent first."""
+
+    policy: str
+    rows: list[dict[str, Any]]
+    most: int
+    total: int
+
+
+def found(manifest: Mapping[str, Any]) -> list[Found]:
+    """The hits by policy, counted before overlapping spans are merged."""
+    hits = sorted(manifest["hits"], key=lambda h: (POLICIES.index(h["policy"]), -h["count"], h["label"]))
+    tables = []
+    for policy, group in groupby(hits, key=lambda hit: hit["policy"]):
+        rows = list(group)
+        counts = [row["count"] for row in rows]
+        tables.append(Found(policy, rows, max(counts), sum(counts)))
+    return tables
+
+
+def ranked(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
+    """(name, count, count over the highest count), the highest first."""
+    highest = max(counts.values(), default=1) or 1
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(name, count, count / highest) for name, count in ordered]
+
+
+def share(part: int, whole: int) -> str:
+    """A percentage that rounds neither something to nothing nor a part to the whole."""
+    if not whole or not part:
+        return "0%"
+    percent = 100 * part / whole
+    if percent < 0.1:
+        return "<0.1%"
+    if percent > 99.9 and part < whole:
+        return ">99.9%"
+    return f"{percent:.1f}%"
+
+
+def amount(value: float | None, digits: int = 3) -> str:
+    """A figure with ``digits`` significant digits; a dash for null."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if 10**digits <= abs(value) < _LARGEST_IN_FULL else f"{value:.{digits}g}"
+
+
+def size(octets: float) -> str:
+    """Bytes in the largest unit that leaves a number over one."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if octets < 1000 or unit == "GB":
+            return f"{octets:,.0f} {unit}" if unit == "bytes" else f"{octets:,.1f} {unit}"
+        octets /= 1000
+    raise AssertionError("unreachable")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def total_seconds(stages: Sequence[Mapping[str, Any]]) -> float:
+    """The seconds of all stages together."""
+    return float(sum(stage["seconds"] for stage in stages))

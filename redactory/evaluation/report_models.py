@@ -1,0 +1,73 @@
+"""The models of a run for its report: what each promises in plain words, what each was measured to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redactory.evaluation import guarantee_words as words
+from redactory.foundation.files import read_json
+from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.redaction.sealing import is_finished
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """One finished model: its guarantee card in words and figures, and what was measured of it."""
+
+    name: str
+    trainer: str
+    warning: str
+    promises: list[str]
+    nothing_promised: str
+    figures: list[words.Figure]
+    assumptions: list[str]
+    not_covered: list[str]
+    row: list[tuple[str, float | None]]
+
+
+def model_reports(run: RunFolder) -> list[ModelReport]:
+    """Every finished model of ``run``, by name."""
+    return [_model_report(name, run.model(name)) for name in run.model_names()]
+
+
+def _model_report(name: str, folder: ModelFolder) -> ModelReport:
+    card = read_json(folder.guarantee)
+    return ModelReport(
+        name=name,
+        trainer=card["trainer"],
+        warning=words.warning(card),
+        promises=words.promises(card),
+        nothing_promised=words.nothing_promised(card),
+        figures=words.figures(card),
+        assumptions=card["assumptions"],
+        not_covered=card["not_covered"],
+        row=_row(card, _result(folder, "perplexity"), _result(folder, "canary")),
+    )
+
+
+def _row(
+    card: Mapping[str, Any], perplexity: Mapping[str, Any], canary: Mapping[str, Any]
+) -> list[tuple[str, float | None]]:
+    """The model's line in the table: (title, figure), None where there is no such figure."""
+    as_is, masked = perplexity.get("as_is", {}), perplexity.get("masked", {})
+    return [
+        ("perplexity", as_is.get("perplexity")),
+        ("perplexity, masked by π", masked.get("perplexity")),
+        ("perplexity by word", as_is.get("perplexity_per_word")),
+        ("ε, named secret", card["epsilon_substitution"]),
+        ("ε, Bayesian", card["epsilon_bayesian"]),
+        ("canary exposure, highest", canary.get("highest_exposure")),
+        ("exposure of controls, highest", canary.get("control_highest_exposure")),
+        ("canary copies left", canary.get("copies_left")),
+    ]
+
+
+def _result(folder: ModelFolder, evaluation: str) -> dict[str, Any]:
+    """What an evaluation found; empty where it was not made."""
+    sealed = folder.result(evaluation)
+    if not is_finished(sealed):
+        return {}
+    result: dict[str, Any] = read_json(sealed.root / "result.json")
+    return result

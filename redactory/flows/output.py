@@ -1,0 +1,103 @@
+"""What the command line prints: one JSON object, or lines for people; progress goes to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+_EVERY_SECONDS = 5.0
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """The one JSON object of ``--json`` on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+
+
+def table(title: str, rows: Sequence[tuple[str, ...]], headers: tuple[str, ...] = ()) -> None:
+    """A small table on standard output; the first column is left, the others right aligned."""
+    grid = Table(title=title, title_justify="left", title_style="bold", show_header=bool(headers), box=None)
+    for number in range(max(len(headers), *(len(row) for row in rows))):
+        grid.add_column(
+            headers[number] if headers else "", justify="right" if number else "left", overflow="fold"
+        )
+    for row in rows:
+        grid.add_row(*row)
+    out.print(grid)
+    out.print()
+
+
+@contextmanager
+def shown_progress() -> Iterator[Any]:
+    """A listener for long work: bars on a terminal, else a line every few seconds."""
+    if not err.is_terminal:
+        yield _Lines()
+        return
+    columns = (
+        TextColumn("{task.description:<18}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        yield _Bars(progress)
+
+
+class _Bars:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, tuple[TaskID, float]] = {}
+
+    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
+        if work not in self._tasks:
+            self._tasks[work] = (
+                self._progress.add_task(work, amount="", rate="", total=None),
+                time.monotonic(),
+            )
+        task, start = self._tasks[work]
+        if done == total:
+            # what is finished makes room; the summary tells of it
+            self._progress.remove_task(task)
+            del self._tasks[work]
+            return
+        self._progress.update(
+            task,
+            completed=done,
+            total=total,
+            amount=_amount(done, total, unit),
+            rate=_rate(done, start, unit),
+        )
+
+
+class _Lines:
+    """The last line of each work, and one at least every few seconds while it goes on."""
+
+    def __init__(self) -> None:
+        self._start: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
+        now = time.monotonic()
+        start = self._start.setdefault(work, now)
+        if done != total and now - self._last < _EVERY_SECONDS:
+            return
+        self._last = now
+        err.print(f"{work}: {_amount(done, total, unit)} {_rate(done, start, unit)}".rstrip(), soft_wrap=True)
+
+
+def _amount(done: int, total: int | None, unit: str) -> str:
+    return f"{done:,} {unit}" if total is None else f"{done:,} of {total:,} {unit}"
+
+
+def _rate(done: int, start: float, unit: str) -> str:
+    seconds = time.monotonic() - start
+    return f"{done / seconds:,.1f} {unit}/s" if seconds > 1 else ""

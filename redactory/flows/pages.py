@@ -1,0 +1,164 @@
+"""What each command prints for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redactory.flows.output import out, table
+
+_FIGURES = ("epsilon_confidentiality", "epsilon_bayesian", "coverage_failure", "epsilon_substitution")
+_FATES = ("public", "private", "duplicate", "quarantined")
+
+
+def describe(result: dict[str, Any]) -> None:
+    """``redactory describe``."""
+    table(
+        "Input",
+        [(s["path"], s["format"], ", ".join(s["columns"])) for s in result["sources"]],
+        ("file", "format", "columns"),
+    )
+    table("Stages", [(s["stage"], s["does"]) for s in result["stages"]])
+    table(
+        "Policies",
+        [(name, policy["hash"]) for name, policy in result["policies"].items()],
+        ("policy", "hash"),
+    )
+    bad = [(b["source"], str(b["row"]), b["reason"]) for b in result["bad_rows"]]
+    if bad:
+        table(
+            f"First bad rows ({result['bad_rows_seen']} of those looked at)", bad, ("file", "row", "reason")
+        )
+    else:
+        out.print(f"No bad row among the first {result['rows_looked_at']:,} of each file.")
+    out.print(f"Nothing was written. The run would go to {result['output']}")
+
+
+def curated(result: dict[str, Any]) -> None:
+    """``redactory curate``."""
+    _counts(result)
+    out.print(f"{result['run']}: {result['seconds']:.1f} s. Report: {result['report']}", soft_wrap=True)
+    if result["key_fresh"]:
+        out.print(
+            "No REDACTORY_KEY was set: a key was drawn and is gone; no other process can resume this run."
+        )
+
+
+def trained(result: dict[str, Any]) -> None:
+    """``redactory train``."""
+    out.print(
+        f"Trained {result['model']} ({result['trainer']}): {result['steps']} steps, {result['seconds']:.1f} s"
+    )
+    guarantee(result["guarantee"])
+
+
+def ran(result: dict[str, Any]) -> None:
+    """``redactory run``."""
+    curated(result)
+    trained(result["model"])
+    measured = result["evaluation"]
+    if "recall" in measured:
+        recall(measured["recall"])
+    if "perplexity" in measured:
+        perplexity(measured["perplexity"])
+    if "canary" in measured:
+        canary(measured["canary"])
+
+
+def verified(result: dict[str, Any]) -> None:
+    """``redactory verify``."""
+    rows = [
+        ("[green]ok[/]" if c["ok"] else "[red]FAILED[/]", c["name"], c["detail"]) for c in result["checks"]
+    ]
+    for state, name, detail in rows:
+        out.print(f"{state:<18} {name:<24} {detail}", soft_wrap=True)
+    out.print(f"{result['run']}: {'every check holds' if result['ok'] else 'a check FAILED'}")
+
+
+def guarantee(card: dict[str, Any]) -> None:
+    """``redactory guarantee``: each figure with its value, or the reason why there is none."""
+    out.print(f"Guarantee of {card['model']} ({card['trainer']}): {card['unit']}", soft_wrap=True)
+    out.print(f"  relation: {card['relation_meaning'] or 'none'}", soft_wrap=True)
+    for name in _FIGURES:
+        value, reason = card[name], card["reasons"].get(name, "")
+        out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)
+    if not card["holds"]:
+        out.print(f"  does not hold: {card['holds_reason']}", soft_wrap=True)
+
+
+def perplexity(result: dict[str, Any]) -> None:
+    """``redactory evaluate perplexity``."""
+    rows = [
+        (name.replace("_", " "), f"{part['perplexity']:.2f}", f"{part['tokens']:,}")
+        for name, part in result.items()
+        if name in ("as_is", "masked")
+    ]
+    table(f"Perplexity of {result['model']}", rows, ("held-out text", "per token", "tokens"))
+
+
+def canary(result: dict[str, Any]) -> None:
+    """``redactory evaluate canary``."""
+    rows = [
+        ("inserted", _bits(result["highest_exposure"]), _bits(result["mean_exposure"])),
+        ("never inserted", _bits(result["control_highest_exposure"]), _bits(result["control_mean_exposure"])),
+        ("largest possible", _bits(result["largest_possible"]), ""),
+    ]
+    table(f"Canary exposure of {result['model']}, bits", rows, ("canaries", "highest", "mean"))
+    out.print(f"Copies of the canaries left in the shards: {result['copies_left']}\n")
+
+
+def recall(result: dict[str, Any]) -> None:
+    """Misses of the policies on labelled secrets."""
+    misses, left = result["misses"], result["left"]
+    out.print(
+        f"Of {misses['n']:,} labelled secrets drawn, π missed {misses['gamma']['misses']} (γ ≤ "
+        f"{misses['gamma']['upper']:.4f}) and both policies {misses['delta_2']['misses']} (δ₂ ≤ "
+        f"{misses['delta_2']['upper']:.4f}), at 95 % each.",
+        soft_wrap=True,
+    )
+    rows = [
+        (label, f"{c['secrets']:,}", f"{c['left_public']:,}", f"{c['left_private']:,}")
+        for label, c in {**left["labels"], "all": left}.items()
+    ]
+    table("Secrets left in the shards", rows, ("label", "secrets", "public", "private"))
+
+
+def simulated(result: dict[str, Any]) -> None:
+    """``redactory simulate``."""
+    secrets = sum(result["secrets"].values())
+    out.print(
+        f"Wrote {result['rows']:,} dialogues with {secrets:,} labelled secrets to {result['out']}",
+        soft_wrap=True,
+    )
+    out.print(f"Canaries: {result['canaries_file']}", soft_wrap=True)
+
+
+def demo(result: dict[str, Any]) -> None:
+    """``redactory demo``."""
+    ran(result)
+    base = result["baseline"]
+    out.print("\nThe same model without protection (sgd on the raw text):")
+    perplexity(base["evaluation"]["perplexity"])
+    canary(base["evaluation"]["canary"])
+    checks = result["verify"]["checks"]
+    out.print(f"\nverify: {sum(c['ok'] for c in checks)} of {len(checks)} checks hold.")
+    out.print(f"Configuration, to run it again: {result['configuration']}", soft_wrap=True)
+    out.print(f"Report: {result['report']}", soft_wrap=True)
+
+
+def _counts(result: dict[str, Any]) -> None:
+    points = max(result["points"], 1)
+    table(
+        "Rows",
+        [(name, f"{result[name]:,}") for name in ("rows", "documents", "rejected")]
+        + [(f"  {reason}", f"{n:,}") for reason, n in result["rejected_by_reason"].items()],
+    )
+    table(
+        "Points",
+        [("points", f"{result['points']:,}", "")]
+        + [(fate, f"{result[fate]:,}", f"{result[fate] / points:.1%}") for fate in _FATES]
+        + [(f"  {reason}", f"{n:,}", "") for reason, n in result["quarantined_by_reason"].items()],
+    )
+
+
+def _bits(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

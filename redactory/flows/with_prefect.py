@@ -1,0 +1,34 @@
+"""Starting a flow from the command line, with Prefect's home in the run's private area."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from redactory.flows.environment import settle_prefect
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.progress import Progress
+from redactory.pipelines.curate import check_output
+from redactory.pipelines.loading import load_config
+from redactory.redaction import RunFolder
+
+
+def start_flow(
+    name: str, config: str, output: Path | None, progress: Progress, **settings: Any
+) -> dict[str, Any]:
+    """Run the flow ``name`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
+    loaded = load_config(config, output=output)
+    run = RunFolder(Path(loaded.output))
+    if name != "train":
+        check_output(run, resume=bool(settings.get("resume")))
+    settle_prefect(run.state / "prefect")
+    try:
+        from redactory.flows import prefect_flows
+    except ImportError:
+        raise ConfigurationError("--prefect needs Prefect: pip install 'redactory[flows]'") from None
+    token = prefect_flows.listener.set(progress)
+    try:
+        result: dict[str, Any] = getattr(prefect_flows, name)(config, str(run.root), **settings)
+        return result
+    finally:
+        prefect_flows.listener.reset(token)

@@ -1,0 +1,39 @@
+"""One way to write a value down, so that equal values have equal hashes everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+_CHUNK = 1 << 20
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON in UTF-8 with sorted keys and no spaces; NaN and infinity are refused (``ValueError``)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def hash_of(value: Any) -> str:
+    """Hex sha256 of ``canonical_json(value)``."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hex sha256 of a file's bytes, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def folder_sha256(folder: Path) -> str:
+    """Hex sha256 over the relative names and contents of every file below ``folder``, in name order.
+
+    Compiled Python files are left out: they differ between interpreters and change no output.
+    """
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
+    return hash_of([[p.relative_to(folder).as_posix(), file_sha256(p)] for p in files])

@@ -1,0 +1,104 @@
+"""The one append-only record format: JSON lines, each bound to the one before it by sha256.
+
+Three things are kept in it: the privacy ledger, the release log, the run's journal.  A line is
+``{"seq", "prev", "type", "body"}``; ``prev`` is the sha256 of the previous line's bytes, so that no
+record can be changed, dropped or put in between without every later line showing it.  There is one
+writer at a time; a record is on the disk before :meth:`RecordLog.append` returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from redactory.foundation.canonical import canonical_json
+from redactory.foundation.errors import CheckFailed, RunStateError
+
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line: its number from 0, its type, its body."""
+
+    seq: int
+    type: str
+    body: dict[str, Any]
+
+
+def read_records(path: Path) -> list[Record]:
+    """Every whole record of ``path``, oldest first; ``CheckFailed`` where the chain is broken.
+
+    A last line without its newline is what a crash leaves of an unfinished append: it was never
+    reported as written, and is left out.
+    """
+    return _parse(path, path.read_bytes())[0]
+
+
+def chain_head(path: Path) -> str:
+    """The sha256 that the next record's ``prev`` would be; it names the whole log."""
+    return _parse(path, path.read_bytes())[1]
+
+
+class RecordLog:
+    """The writer of a record file.
+
+    Opening cuts off the torn last line that a crash may have left, checks the chain and takes the
+    lock; a second writer is refused (``RunStateError``).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise RunStateError(f"{path.name} is being written by another process") from None
+        data = path.read_bytes()
+        self.records, self._prev, whole = _parse(path, data)
+        os.ftruncate(self._file, whole)
+        os.lseek(self._file, 0, os.SEEK_END)
+
+    def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
+        """Write one record, synced to the disk, and return it."""
+        record = Record(len(self.records), type, body)
+        line = canonical_json({"seq": record.seq, "prev": self._prev, "type": type, "body": body})
+        os.write(self._file, line + b"\n")
+        os.fsync(self._file)
+        self._prev = hashlib.sha256(line).hexdigest()
+        self.records.append(record)
+        return record
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _parse(path: Path, data: bytes) -> tuple[list[Record], str, int]:
+    whole = data.rfind(b"\n") + 1
+    records: list[Record] = []
+    prev = GENESIS
+    for number, line in enumerate(data[:whole].split(b"\n")[:-1]):
+        try:
+            value = json.loads(line)
+            good = value["seq"] == number and value["prev"] == prev
+            records.append(Record(number, value["type"], value["body"]))
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good:
+            raise CheckFailed(f"{path.name}: the chain of records breaks at line {number + 1}")
+        prev = hashlib.sha256(line).hexdigest()
+    return records, prev, whole

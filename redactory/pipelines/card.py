@@ -1,0 +1,52 @@
+"""The dataset card: what a reader of the shards needs to know, and how to load them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+
+def dataset_card(name: str, manifest: dict[str, Any]) -> str:
+    """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the two sides."""
+    front = {
+        "pretty_name": name,
+        "task_categories": ["text-generation"],
+        "configs": [
+            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
+            for side in ("public", "private")
+        ],
+    }
+    counts, policies = manifest["counts"], manifest["policies"]
+    return f"""---
+{yaml.safe_dump(front, sort_keys=False).strip()}
+---
+
+# {name}
+
+Training shards written by Redactory {manifest["versions"]["redactory"]}. **Only `public/` may leave this
+folder**; everything else in it is private.
+
+| | points |
+|---|---:|
+| public | {counts["public"]:,} |
+| private | {counts["private"]:,} |
+| duplicates, dropped | {counts["duplicate"]:,} |
+| quarantined | {counts["quarantined"]:,} |
+| **all** | **{counts["points"]:,}** |
+
+- `public/`: `point_id`, `text`. No policy marked anything in these points.
+- `private/`: `point_id`, `user` (a keyed pseudonym), `text` with every hit of the strict policy replaced
+  by `<MASK>`, `reasons`.
+- Strict policy `{policies["strict"]["hash"][:16]}`, conservative policy
+  `{policies["conservative"]["hash"][:16]}`; deduplication: {manifest["dedup"]["mode"]}, after masking,
+  within each side.
+
+```python
+import pandas
+public = pandas.read_parquet("public")
+```
+
+`public` and `private` are two data sets: read one folder or the other, never their parent. `manifest.json`
+holds the sha256 of every file; `redactory verify` checks them all.
+"""

@@ -1,0 +1,136 @@
+"""The configuration: one description for the file, the command line, the documentation and the hash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from redactory.dedup import DedupSettings
+from redactory.detectors import DetectSettings
+from redactory.foundation.canonical import hash_of
+from redactory.foundation.settings import Settings
+from redactory.training.settings import TrainSettings
+
+Segmenter = Literal["sentence", "turn", "line", "document"]
+
+
+class InputSettings(Settings):
+    """Where the corpus is and which columns hold what."""
+
+    path: tuple[str, ...] = Field(
+        description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, CSV, TSV or text "
+        "files, plain or .gz or .zst. Relative to the configuration file."
+    )
+    format: Literal["auto", "jsonl", "parquet", "csv", "tsv", "text"] = Field(
+        "auto", description="auto tells the format from each file's ending."
+    )
+    text: str = Field("text", description="Column of the text.")
+    id: str = Field("id", description="Column of the document's id; without one, file and row name it.")
+    user: str = Field("user_id", description="Column of the user; a row without one is its own user.")
+    max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
+    max_row_bytes: int = Field(
+        1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
+    )
+    max_rejected_share: float = Field(
+        1.0, ge=0, le=1, description="The run stops once more than this share of the rows is rejected."
+    )
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("path")
+    @classmethod
+    def _some_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("at least one path is needed")
+        return value
+
+    def required_columns(self) -> list[str]:
+        """Columns that a file must have: the text's, and those that the configuration names itself."""
+        return [self.text, *(getattr(self, name) for name in ("id", "user") if name in self.model_fields_set)]
+
+
+class SegmentSettings(Settings):
+    """How a document is cut into data points."""
+
+    mode: Segmenter = Field(
+        "sentence",
+        description="sentence: whole natural sentences; turn: a dialogue's lines without their speaker; "
+        "line; document.",
+    )
+    speaker: str = Field(
+        r"\w{1,20}:[ \t]+",
+        description="mode turn: the speaker's label at the start of a line (a regular expression).",
+    )
+
+
+class PartitionSettings(Settings):
+    """The unit of work; part of the output's layout, so never chosen by the machine."""
+
+    documents: int = Field(2_000, ge=1, description="Most documents in a partition.")
+    bytes: int = Field(8 << 20, ge=1, description="A partition is closed once its text passes this.")
+
+
+class ReleaseSettings(Settings):
+    """What must hold before shards may leave."""
+
+    max_open_values: int | None = Field(
+        None,
+        ge=0,
+        description="verify fails when more public points than this show a value that was masked elsewhere.",
+    )
+
+
+class EvaluateSettings(Settings):
+    """What a trained model is measured on."""
+
+    test: tuple[str, ...] = Field((), description="Held-out corpus in the input's columns, for perplexity.")
+    canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
+    labelled: str | None = Field(
+        None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
+    )
+    labelled_secrets: int = Field(
+        2_000, ge=1, description="Secrets of the labelled file, drawn at random, that recall is measured on."
+    )
+
+    @field_validator("test", mode="before")
+    @classmethod
+    def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+class Config(Settings):
+    """A whole run."""
+
+    input: InputSettings
+    output: Path = Field(Path("run"), description="The run folder; it must not exist, or be resumed.")
+    segment: SegmentSettings = SegmentSettings()
+    detect: DetectSettings = DetectSettings()
+    dedup: DedupSettings = DedupSettings()
+    partition: PartitionSettings = PartitionSettings()
+    release: ReleaseSettings = ReleaseSettings()
+    train: TrainSettings = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    workers: int = Field(1, ge=1, description="Processes for curation; changes speed only.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_bare_input_is_its_path(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("input"), str | list):
+            value = {**value, "input": {"path": value["input"]}}
+        return value
+
+    def curation(self) -> dict[str, Any]:
+        """What determines the shards: everything but speed, places and the rooms above."""
+        kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
+        kept["detect"].pop("batch_size")
+        kept["input"].pop("path")
+        return kept
+
+    def curation_hash(self) -> str:
+        """Hex sha256 of :meth:`curation`."""
+        return hash_of(self.curation())

@@ -1,0 +1,58 @@
+"""Describe: what a run would do, with nothing written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redactory.detectors.policy import policy_record
+from redactory.pipelines.config import Config
+from redactory.pipelines.curate import check_before_reading, policies
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.readers import find_sources
+from redactory.pipelines.readers.documents import first_bad_rows
+
+ROWS = 1_000
+SHOWN = 10
+
+
+def describe(config: Given, **changes: Any) -> dict[str, Any]:
+    """The stages, the policies and their hashes, the columns found and the first bad rows.
+
+    Reads at most the first thousand rows of each file; the rows themselves are not shown.
+    """
+    settings = load_config(config, **changes)
+    check_before_reading(settings)
+    sources, bad = [], []
+    for source in find_sources(settings.input.path, settings.input.format):
+        columns, rejections = first_bad_rows(source, settings.input, ROWS)
+        sources.append({"path": source.name, "format": source.format, "columns": columns})
+        bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in rejections]
+    records = {policy.name: policy_record(settings.detect, policy) for policy in policies(settings)}
+    return {
+        "output": str(settings.output),
+        "sources": sources,
+        "bad_rows": bad[:SHOWN],
+        "bad_rows_seen": len(bad),
+        "rows_looked_at": ROWS,
+        "stages": _stages(settings),
+        "policies": records,
+        "configuration_hash": settings.curation_hash(),
+    }
+
+
+def _stages(config: Config) -> list[dict[str, str]]:
+    columns = config.input
+    detect = config.detect
+    rules = ", ".join(detect.conservative.rules)
+    train = config.train
+    steps = {
+        "ingest": f"columns {columns.text} (text), {columns.id} (id), {columns.user} (user)",
+        "segment": f"into points by {config.segment.mode}",
+        "detect": f"{detect.model}, {len(detect.recognizers)} Presidio recognizers, {len(detect.custom)} own",
+        "redact": f"mask {len(detect.strict.labels)} labels; private by any hit, by a plain-confidence under "
+        f"{detect.conservative.plain_confidence}, by the rules {rules}",
+        "dedup": f"{config.dedup.mode}, within each side, scope {config.dedup.scope}",
+        "shard": f"partitions of {config.partition.documents} documents or {config.partition.bytes} bytes",
+        "train": f"{train.trainer}, {train.epochs} epochs, epsilon {train.epsilon} at delta {train.delta}",
+    }
+    return [{"stage": stage, "does": does} for stage, does in steps.items()]

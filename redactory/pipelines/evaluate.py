@@ -1,0 +1,205 @@
+"""Evaluate: a trained model on held-out text and on canaries; the policies on labelled text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import Detector, DetectSettings
+from redactory.evaluation.leaks import secrets_left
+from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.report import write_report
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.config import Config, InputSettings, SegmentSettings
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.readers import Document, find_sources, read_documents
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.segment import Cutter, segmenter
+from redactory.pipelines.train import default_model
+from redactory.redaction import RunFolder, read_manifest, route, seal
+
+
+def evaluate_perplexity(
+    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = silent
+) -> dict[str, Any]:
+    """Perplexity of a model on held-out text, as it is and masked by π.
+
+    ``test`` is in the columns and segments of the run's configuration; its ``evaluate.test`` by default.
+    """
+    folder, name, manifest = _open(run, model)
+    paths = tuple(test) or tuple(manifest["configuration"]["evaluate"]["test"])
+    if not paths:
+        raise ConfigurationError("evaluate.test: name a held-out corpus there, or with --test")
+
+    def measure() -> dict[str, Any]:
+        from redactory.evaluation.perplexity import perplexity
+        from redactory.training import load_model
+
+        texts = list(_points(manifest, paths))
+        masked = [text for _, text in detect_fates(manifest)(texts)]
+        trained = load_model(folder.model(name))
+        return {
+            "run": str(folder.root),
+            "model": name,
+            "as_is": perplexity(trained, texts, progress),
+            "masked": perplexity(trained, masked, progress),
+        }
+
+    return sealed(folder.state, _keep, folder, name, "perplexity", measure)
+
+
+def evaluate_canary(
+    run: str | Path, model: str | None = None, canaries: str | Path | None = None, progress: Progress = silent
+) -> dict[str, Any]:
+    """Exact exposure of the canaries of a simulated corpus, and the copies that curation left of each."""
+    folder, name, manifest = _open(run, model)
+    path = canaries or manifest["configuration"]["evaluate"]["canaries"]
+    if path is None:
+        raise ConfigurationError("evaluate.canaries: name a FILE.canaries.json there, or with --canaries")
+    planted = _read_canaries(Path(path))
+
+    def measure() -> dict[str, Any]:
+        from redactory.evaluation.canary import canary_copies_left, canary_exposure
+        from redactory.training import load_model
+
+        trained = load_model(folder.model(name))
+        left = canary_copies_left(folder, planted)
+        return {
+            "run": str(folder.root),
+            "model": name,
+            **canary_exposure(trained, planted, copies_left=left, progress=progress),
+        }
+
+    return sealed(folder.state, _keep, folder, name, "canary", measure)
+
+
+def evaluate_recall(
+    config: Given, *, output: str | Path | None = None, progress: Progress = silent
+) -> dict[str, Any]:
+    """What the policies miss of labelled secrets, and which of them the shards still hold.
+
+    The misses go into the run's private state, where the guarantee takes them from: they must be
+    measured on secrets of this corpus that no policy was fitted on.
+    """
+    settings = load_config(config, output=output)
+    run = RunFolder(Path(settings.output))
+    manifest = read_manifest(run)
+    if settings.evaluate.labelled is None:
+        raise ConfigurationError("evaluate.labelled: name a JSONL file with true spans there")
+    return sealed(run.state, _recall, run, settings, manifest, Path(settings.evaluate.labelled), progress)
+
+
+def _recall(
+    run: RunFolder, config: Config, manifest: dict[str, Any], labelled: Path, progress: Progress
+) -> dict[str, Any]:
+    cut = segmenter(config.segment)
+    secrets = [
+        (text, span)
+        for row in _labelled(labelled)
+        for text, spans in _labelled_points(row, cut)
+        for span in spans
+    ]
+    # a uniform sample of the secrets themselves: rows hold different numbers of them
+    order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
+    sample = [secrets[i] for i in sorted(order[: config.evaluate.labelled_secrets].tolist())]
+    texts, spans = [text for text, _ in sample], [[span] for _, span in sample]
+    result = {
+        "run": str(run.root),
+        "secrets": len(secrets),
+        "misses": measure_misses(detect_fates(manifest), texts, spans, progress=progress),
+        "left": secrets_left(run, _labelled(labelled)),
+    }
+    write_json(run.recall, result)
+    write_report(run)
+    return result
+
+
+def _labelled_points(row: dict[str, Any], cut: Cutter) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The points of a labelled row that hold a secret, each with the secrets' places in it."""
+    position = 0
+    for prefix, text, suffix, _ in cut(row["text"]):
+        start = position + len(prefix)
+        position = start + len(text) + len(suffix)
+        inside = [s for s in row["spans"] if s["start"] < start + len(text) and s["end"] > start]
+        if inside:
+            yield text, [_shifted(span, start, len(text)) for span in inside]
+
+
+def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
+    """F of a finished run: texts of points to (side, masked text) of each."""
+    detector = Detector(DetectSettings.model_validate(manifest["configuration"]["detect"]))
+
+    def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+        routed = (route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True))
+        return [("quarantined" if f.failure else f.side, f.text) for f in routed]
+
+    return fates
+
+
+def _open(run: str | Path, model: str | None) -> tuple[RunFolder, str, dict[str, Any]]:
+    folder = RunFolder(Path(run))
+    manifest = read_manifest(folder)
+    name = model or default_model(folder)
+    read_manifest(folder.model(name))
+    return folder, name, manifest
+
+
+def _keep(
+    run: RunFolder, model: str, evaluation: str, measure: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Measure, seal the result in the model's folder, and render the report again."""
+    result = measure()
+    folder = run.model(model).result(evaluation)
+    make_private_folder(folder.root)
+    folder.success.unlink(missing_ok=True)
+    out = folder.root / "result.json"
+    write_json(out, result)
+    seal(
+        folder, {"format": "redactory-evaluation/1", "parent": file_sha256(run.model(model).manifest)}, [out]
+    )
+    write_report(run)
+    return result
+
+
+def _points(manifest: dict[str, Any], paths: tuple[str, ...]) -> Iterator[str]:
+    configured = manifest["configuration"]
+    settings = InputSettings.model_validate({**configured["input"], "path": paths})
+    cut = segmenter(SegmentSettings.model_validate(configured["segment"]))
+    for source in find_sources(paths, settings.format):
+        for entry in read_documents(source, settings):
+            if isinstance(entry, Document):
+                yield from (segment.text for segment in cut(entry.text))
+
+
+def _labelled(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                row = json.loads(line)
+                if not isinstance(row.get("text"), str) or not isinstance(row.get("spans"), list):
+                    raise InputError(f"{path.name}, row {number}: 'text' and 'spans' are needed")
+                yield row
+    except (OSError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{path.name} cannot be read as labelled JSON lines: {type(error).__name__}"
+        ) from None
+
+
+def _shifted(span: dict[str, Any], start: int, length: int) -> dict[str, Any]:
+    return {**span, "start": max(span["start"] - start, 0), "end": min(span["end"] - start, length)}
+
+
+def _read_canaries(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path.name} cannot be read as canaries: {type(error).__name__}") from None
+    return value

@@ -1,0 +1,124 @@
+"""From a YAML file, an input path or a mapping to a checked configuration."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.config import Config
+from redactory.pipelines.readers.sources import FORMATS
+
+Given = Config | Mapping[str, Any] | str | Path
+"""What the public functions take as a configuration."""
+
+
+def load_config(given: Given, **changes: Any) -> Config:
+    """The configuration that ``given`` stands for, with ``changes`` to its top-level keys.
+
+    ``given`` is a ``Config``, a mapping, a YAML file, or an input file or folder (then all else has
+    its default).  Paths inside a YAML file are relative to it.  Every mistake is a
+    ``ConfigurationError`` with the key's path and the mend; nothing has been read by then.
+    """
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if isinstance(given, Config):
+        return check({**given.model_dump(exclude_unset=True), **changes})
+    if isinstance(given, Mapping):
+        return check({**given, **changes})
+    path = Path(given)
+    if path.suffix in (".yaml", ".yml"):
+        return check({**_anchored(_read_yaml(path), path.parent), **changes})
+    if path.exists() or "://" in str(given) or any(sign in str(given) for sign in "*?["):
+        return check({"input": {"path": str(given)}, **changes})
+    raise ConfigurationError(
+        f"'{given}' is neither a configuration (.yaml), an input file ({', '.join(FORMATS)}) nor a folder"
+    )
+
+
+def check(value: Mapping[str, Any]) -> Config:
+    """``value`` as a configuration, or a ``ConfigurationError`` that lists what is wrong with it."""
+    try:
+        return Config.model_validate(dict(value))
+    except ValidationError as error:
+        problems = [_explain(e) for e in error.errors(include_input=False, include_url=False)]
+        raise ConfigurationError("; ".join(problems)) from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigurationError(
+            f"{path}{where}: this is not YAML ({getattr(error, 'problem', '')})"
+        ) from None
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{path}: a configuration is a mapping, with at least the key 'input'")
+    return value
+
+
+def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``value`` with its relative paths read from ``folder``, where the file lies."""
+
+    def place(path: Any) -> Any:
+        if isinstance(path, list):
+            return [place(p) for p in path]
+        return str(folder / path) if isinstance(path, str) and "://" not in path else path
+
+    anchored = dict(value)
+    given = anchored.get("input")
+    if isinstance(given, dict):
+        anchored["input"] = {**given, "path": place(given.get("path"))} if "path" in given else given
+    elif given is not None:
+        anchored["input"] = {"path": place(given)}
+    if "output" in anchored:
+        anchored["output"] = place(anchored["output"])
+    if isinstance(anchored.get("evaluate"), dict):
+        paths = ("test", "canaries", "labelled")
+        anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
+    return anchored
+
+
+def _explain(error: Any) -> str:
+    location = [part for part in error["loc"] if not str(part).startswith("function-")]
+    key = ".".join(str(part) for part in location) or "configuration"
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(location[-1]), _known_keys(location[:-1]), n=1, cutoff=0.5)
+        known = (
+            f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(_known_keys(location[:-1]))}"
+        )
+        return f"{key}: no such key; {known}"
+    if error["type"] == "missing":
+        return f"{key}: this key is needed"
+    return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _known_keys(location: list[Any]) -> list[str]:
+    """The keys that the settings at ``location`` have."""
+    model: Any = Config
+    for part in location:
+        field = model.model_fields.get(part) if isinstance(part, str) else None
+        if field is None:
+            continue
+        kinds = typing.get_args(field.annotation) if isinstance(field.annotation, types.UnionType) else ()
+        models = [k for k in (field.annotation, *kinds, *typing.get_args(field.annotation)) if _is_model(k)]
+        if not models:
+            return []
+        model = models[0]
+    return sorted(model.model_fields)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -1,0 +1,133 @@
+"""Documents: the rows of the input that hold a usable text, and the rejections that do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from redactory.pipelines.config import InputSettings
+from redactory.pipelines.readers.formats import KEPT_BYTES, READERS
+from redactory.pipelines.readers.sources import Source
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+MISSING_TEXT, TEXT_NOT_STRING, EMPTY_TEXT = "missing_text", "text_not_string", "empty_text"
+LONE_SURROGATE, NUL, TOO_LONG = "lone_surrogate", "nul", "too_long"
+MISSING_ID, ID_NOT_STRING, USER_NOT_STRING = "missing_id", "id_not_string", "user_not_string"
+DUPLICATE_ID = "duplicate_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user."""
+
+    doc_id: str
+    user_id: str | None
+    text: str
+    source: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A row that cannot be used: why, where, and up to 64 KiB of it for the quarantine."""
+
+    reason: str
+    source: str
+    row: int
+    content: bytes
+
+
+def read_documents(source: Source, settings: InputSettings) -> Iterator[Document | Rejection]:
+    """Every row of one file, in order, as a document or as a rejection.
+
+    A file whose compression or container breaks in the middle raises ``InputError`` naming it.
+    """
+    limit = settings.max_row_bytes
+    with source.open() as file:
+        columns = [] if source.format == "text" else settings.required_columns()
+        for number, record, reason, raw in READERS[source.format](file, limit, columns, source.name):
+            if record is None:
+                yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
+                continue
+            try:
+                result = _document(record, source, number, settings)
+            except _Unusable as unusable:
+                content = raw or str(record.get(_columns(source, settings)[0]) or "").encode(
+                    "utf-8", "surrogatepass"
+                )
+                result = Rejection(unusable.reason, source.name, number, content[:KEPT_BYTES])
+            yield result
+
+
+class _Unusable(Exception):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _columns(source: Source, settings: InputSettings) -> tuple[str, str, str]:
+    if source.format == "text":
+        return "text", "id", "user_id"
+    return settings.text, settings.id, settings.user
+
+
+def _document(
+    record: dict[str, Any], source: Source, number: int, settings: InputSettings
+) -> Document | Rejection:
+    text_column, id_column, user_column = _columns(source, settings)
+    text = _text(record, text_column, settings.max_chars)
+    doc_id = _name(record.get(id_column), ID_NOT_STRING)
+    if doc_id is None:
+        if "id" in settings.model_fields_set and source.format != "text":
+            raise _Unusable(MISSING_ID)
+        doc_id = f"{source.name}:{number}"
+    return Document(doc_id, _name(record.get(user_column), USER_NOT_STRING), text, source.name, number)
+
+
+def _text(record: dict[str, Any], column: str, max_chars: int) -> str:
+    text = record.get(column)
+    if text is None:
+        raise _Unusable(MISSING_TEXT)
+    if not isinstance(text, str):
+        raise _Unusable(TEXT_NOT_STRING)
+    if len(text) > max_chars:
+        raise _Unusable(TOO_LONG)
+    if "\x00" in text:
+        raise _Unusable(NUL)
+    if _SURROGATE.search(text):
+        raise _Unusable(LONE_SURROGATE)
+    if not text.strip():
+        raise _Unusable(EMPTY_TEXT)
+    return text
+
+
+def _name(value: Any, reason: str) -> str | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise _Unusable(reason)
+    name = str(value)
+    if _SURROGATE.search(name) or "\x00" in name:
+        raise _Unusable(reason)
+    return name
+
+
+def first_bad_rows(source: Source, settings: InputSettings, rows: int) -> tuple[list[str], list[Rejection]]:
+    """The columns of a file's first record, and the rejections among its first ``rows`` rows."""
+    columns: list[str] = []
+    bad: list[Rejection] = []
+    with source.open() as file:
+        for number, record, _, _ in READERS[source.format](file, settings.max_row_bytes, [], source.name):
+            if record is not None:
+                columns = list(record)
+            if record is not None or number >= rows:
+                break
+    for number, result in enumerate(read_documents(source, settings)):
+        if isinstance(result, Rejection):
+            bad.append(result)
+        if number + 1 >= rows:
+            break
+    return columns, bad

@@ -1,0 +1,69 @@
+"""Run: curate, measure the policies, train, evaluate; each step a plain function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.curate import curate
+from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, evaluate_recall
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.maps import StageMap
+from redactory.pipelines.release import summary
+from redactory.pipelines.train import train, train_summary
+from redactory.redaction import RunFolder, is_finished
+
+Work = Callable[[], dict[str, Any]]
+
+
+class Step(Protocol):
+    """How one step of a run is carried out: plainly, or as an orchestrator's task."""
+
+    def __call__(self, name: str, work: Work) -> dict[str, Any]: ...
+
+
+def plainly(name: str, work: Work) -> dict[str, Any]:
+    """Carry a step out here and now."""
+    return work()
+
+
+def run(
+    config: Given,
+    *,
+    output: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    stage_map: StageMap | None = None,
+    step: Step = plainly,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """The whole job; the curation's summary with ``model`` and ``evaluation`` added to it.
+
+    Evaluation measures what the configuration names under ``evaluate``, and nothing else.
+    """
+    settings = load_config(config, output=output, workers=workers)
+    folder = RunFolder(Path(settings.output))
+    model = folder.model(settings.train.model_name)
+    if is_finished(model) and not resume:
+        raise RunStateError(f"{folder.root} already holds the model {model.root.name}")
+    curated = curate(settings, resume=resume, stage_map=stage_map, progress=progress)
+    measured: dict[str, Any] = {}
+    if settings.evaluate.labelled:
+        measured["recall"] = step("evaluate recall", lambda: evaluate_recall(settings, progress=progress))
+    if is_finished(model):
+        trained = train_summary(folder, model.root.name)
+    else:
+        trained = step("train", lambda: train(settings, progress=progress))
+    if settings.evaluate.test:
+        measured["perplexity"] = step(
+            "evaluate perplexity",
+            lambda: evaluate_perplexity(folder.root, model.root.name, progress=progress),
+        )
+    if settings.evaluate.canaries:
+        measured["canary"] = step(
+            "evaluate canary", lambda: evaluate_canary(folder.root, model.root.name, progress=progress)
+        )
+    return {**curated, **summary(folder), "model": trained, "evaluation": measured}

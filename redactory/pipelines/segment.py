@@ -1,0 +1,97 @@
+"""Segmenters: a document into data points, and back again character for character.
+
+A data point holds whole natural sentences (CRT, appendix A.6, items 2 and 3).  Whatever is no part of
+a point's text, white space and a speaker's label, is kept in its prefix or suffix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.config import SegmentSettings
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+
+
+class Segment(NamedTuple):
+    """One data point of a document; prefix + text + suffix of all of them give the document back."""
+
+    prefix: str
+    text: str
+    suffix: str
+    speaker: str | None = None
+
+
+Cutter = Callable[[str], list[Segment]]
+
+
+def segmenter(settings: SegmentSettings) -> Cutter:
+    """The function that cuts a document; a function of the document's text alone."""
+    if settings.mode == "turn":
+        return _turns(settings.speaker)
+    cutters: dict[str, Callable[[str], Iterable[str]]] = {
+        "sentence": _sentences,
+        "line": _lines,
+        "document": lambda text: [text],
+    }
+    cut = cutters[settings.mode]
+    return lambda text: _whole(_trim(piece) for piece in cut(text))
+
+
+def _sentences(text: str) -> Iterator[str]:
+    from nupunkt import sent_spans
+
+    end = 0
+    for start, stop, *_ in sent_spans(text):
+        # whatever lies between two sentences stays with the second
+        yield text[min(end, start) : stop]
+        end = stop
+    yield text[end:]
+
+
+def _lines(text: str) -> Iterator[str]:
+    return (match.group() for match in _LINE.finditer(text))
+
+
+def _turns(speaker: str) -> Cutter:
+    try:
+        label = re.compile(rf"\s*({speaker})")
+    except re.error:
+        raise ConfigurationError("segment.speaker: this is no regular expression") from None
+
+    def turn(line: str) -> Segment:
+        match = label.match(line)
+        if match is None:
+            return _trim(line)
+        rest = _trim(line[match.end() :])
+        return Segment(
+            line[: match.end()] + rest.prefix, rest.text, rest.suffix, match.group(1).strip().rstrip(":")
+        )
+
+    return lambda text: _whole(turn(line) for line in _lines(text))
+
+
+def _trim(piece: str) -> Segment:
+    text = piece.strip()
+    start = len(piece) - len(piece.lstrip())
+    return Segment(piece[:start], text, piece[start + len(text) :])
+
+
+def _whole(segments: Iterable[Segment]) -> list[Segment]:
+    """``segments`` with each empty one joined to a neighbour, so that nothing is lost and none is empty."""
+    kept: list[Segment] = []
+    pending = ""
+    for segment in segments:
+        if segment.text:
+            kept.append(segment._replace(prefix=pending + segment.prefix))
+            pending = ""
+        elif kept:
+            last = kept[-1]
+            kept[-1] = last._replace(suffix=last.suffix + segment.prefix + segment.suffix)
+        else:
+            pending += segment.prefix + segment.suffix
+    # a document without any turn's text (labels alone, say) is still a point of its own
+    return kept or [_trim(pending)] if pending or kept else []

@@ -1,0 +1,23 @@
+"""The stages of a curation: plain functions over one partition (or one hash range).
+
+Each reads files, commits files, and hands back counts.  Its output is a function of its input, the
+configuration and the versions in the manifest, so running it again writes the same bytes.
+"""
+
+from redactory.pipelines.stages.detect import detect_part
+from redactory.pipelines.stages.ingest import ingest
+from redactory.pipelines.stages.plans import plan_documents, plan_duplicates, plan_texts
+from redactory.pipelines.stages.redact import redact_part
+from redactory.pipelines.stages.segment import segment_part
+from redactory.pipelines.stages.shard import shard_part
+
+__all__ = [
+    "detect_part",
+    "ingest",
+    "plan_documents",
+    "plan_duplicates",
+    "plan_texts",
+    "redact_part",
+    "segment_part",
+    "shard_part",
+]

@@ -1,0 +1,90 @@
+"""Ingest: the one sequential stage; it cuts the input into partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from redactory.dedup import write_digests
+from redactory.foundation.errors import CheckFailed
+from redactory.foundation.progress import Progress
+from redactory.foundation.reports import StageReport
+from redactory.pipelines.readers import Document, Rejection, Source, read_documents
+from redactory.pipelines.work import DOCUMENTS, REJECTED, Job, point_id
+from redactory.redaction import write_part
+
+_SHARE_CHECK_ROWS = 1_000
+
+
+@dataclass
+class _Partition:
+    documents: list[Document] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    bytes: int = 0
+
+    def add(self, entry: Document | Rejection) -> None:
+        if isinstance(entry, Document):
+            self.documents.append(entry)
+            self.bytes += len(entry.text)
+        else:
+            self.rejections.append(entry)
+            self.bytes += len(entry.content)
+
+
+def ingest(job: Job, sources: list[Source], progress: Progress) -> Iterator[StageReport]:
+    """Read the whole input and commit one partition after the other; a report each.
+
+    A partition is closed at a fixed number of documents or of bytes, so the cut depends on the input
+    and the configuration alone.  Raises ``CheckFailed`` once more than the allowed share of rows is
+    rejected (judged from the first thousand rows on, and at the end).
+    """
+    limits = job.config.partition
+    current, number, rows, rejected = _Partition(), 0, 0, 0
+    for source in sources:
+        for entry in read_documents(source, job.config.input):
+            current.add(entry)
+            rows += 1
+            rejected += isinstance(entry, Rejection)
+            if (
+                len(current.documents) + len(current.rejections) >= limits.documents
+                or current.bytes >= limits.bytes
+            ):
+                yield _commit(job, number, current)
+                current, number = _Partition(), number + 1
+                progress("ingest", rows, None, "rows")
+                if rows >= _SHARE_CHECK_ROWS:
+                    _check_share(job, rows, rejected)
+    if current.documents or current.rejections or number == 0:
+        yield _commit(job, number, current)
+    progress("ingest", rows, rows, "rows")
+    _check_share(job, rows, rejected)
+
+
+def _commit(job: Job, number: int, partition: _Partition) -> StageReport:
+    documents, rejections = partition.documents, partition.rejections
+    purpose = job.key.purpose("document")
+    write_digests(
+        job.digests("document-ids", number),
+        [job.key.text_digest(purpose, d.doc_id.encode()) for d in documents],
+        np.arange(len(documents), dtype=np.int64) + point_id(number, 0),
+    )
+    write_part(job.part("rejected", number), pa.Table.from_pylist([asdict(r) for r in rejections], REJECTED))
+    write_part(job.part("documents", number), pa.Table.from_pylist([asdict(d) for d in documents], DOCUMENTS))
+    counts = Counter({"rows": len(documents) + len(rejections)})
+    counts.update(f"rejected/{r.reason}" for r in rejections)
+    counts.update(f"source/{document.source}" for document in documents)
+    counts.update(f"source/{rejection.source}" for rejection in rejections)
+    return StageReport("ingest", counts)
+
+
+def _check_share(job: Job, rows: int, rejected: int) -> None:
+    allowed = job.config.input.max_rejected_share
+    if rows and rejected / rows > allowed:
+        raise CheckFailed(
+            f"{rejected} of {rows} rows were rejected, more than input.max_rejected_share: {allowed} allows; "
+            "'redactory describe' shows the first bad rows"
+        )

@@ -1,0 +1,201 @@
+"""Verify: read a finished run again and check everything that can be checked without trusting it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.policy import ConservativePolicy, StrictPolicy, policy_record
+from redactory.evaluation.report import render_report
+from redactory.foundation.errors import RedactoryError
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import chain_head, read_records
+from redactory.pipelines.open_values import find_open_values
+from redactory.pipelines.release import check_conservation
+from redactory.pipelines.sealed import sealed
+from redactory.redaction import MASK, RunFolder, broken_files, parts, read_batches, read_manifest, route
+
+
+class Check(NamedTuple):
+    """One thing that was checked; ``detail`` says what was found, never a text."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def verify(run: str | Path, progress: Progress = silent) -> dict[str, Any]:
+    """Check a finished run: ``{"run", "ok", "checks": [{name, ok, detail}], "open_values": [...]}``.
+
+    The key of the run (``REDACTORY_KEY``) is needed for one check alone, which is otherwise named as
+    not made.  ``RunStateError`` where there is no finished run.
+    """
+    folder = RunFolder(Path(run))
+    return sealed(folder.state, _verify, folder, progress)
+
+
+def _verify(run: RunFolder, progress: Progress) -> dict[str, Any]:
+    broken = broken_files(run)
+    checks = [Check("files", not broken, "; ".join(broken) or "each file has the sha256 of the manifest")]
+    opened: list[dict[str, Any]] = []
+    if not broken:
+        # what is not as it was sealed cannot be read any further
+        opened, further = _contents(run, read_manifest(run), progress)
+        checks += further
+    return {
+        "run": str(run.root),
+        "ok": all(check.ok for check in checks),
+        "checks": [check._asdict() for check in checks],
+        "open_values": opened,
+    }
+
+
+def _contents(
+    run: RunFolder, manifest: dict[str, Any], progress: Progress
+) -> tuple[list[dict[str, Any]], list[Check]]:
+    checks = [_no_strays(run, manifest), _journal(run, manifest), _conservation(run, manifest)]
+    checks += [_no_mask_in_public(run), _ids(run), _rescan(run, manifest, progress)]
+    limit = manifest["configuration"]["release"]["max_open_values"]
+    opened, check = _open_values(run, manifest, limit)
+    return opened, [*checks, check, *_models(run), _report(run, manifest)]
+
+
+def _no_strays(run: RunFolder, manifest: dict[str, Any]) -> Check:
+    found = {
+        p.relative_to(run.root).as_posix() for f in run.data_folders for p in f.rglob("*") if p.is_file()
+    }
+    strays = sorted(found - set(manifest["files"]))
+    return Check("no stray files", not strays, ", ".join(strays) or "data folders hold nothing else")
+
+
+def _journal(run: RunFolder, manifest: dict[str, Any]) -> Check:
+    try:
+        count, head = len(read_records(run.journal)), chain_head(run.journal)
+    except (RedactoryError, OSError) as error:
+        return Check("journal", False, str(error))
+    same = head == manifest["journal"]
+    detail = f"{count} records in an unbroken chain" if same else "it does not end as the manifest says"
+    return Check("journal", same, detail)
+
+
+def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
+    """The manifest's sums hold, and its counts are those of the parts as they are read now."""
+    counts = manifest["counts"]
+    try:
+        check_conservation(counts)
+    except RedactoryError as error:
+        return Check("conservation", False, str(error))
+    rows = {f: sum(pq.read_metadata(p).num_rows for p in parts(f)) for f in run.data_folders}
+    expected = {
+        run.public: counts["public"],
+        run.private: counts["private"],
+        run.quarantine: counts["quarantined"] + counts["rejected"],
+        run.vault: counts["points"] - counts["quarantined"],
+        run.points: counts["points"],
+    }
+    wrong = [f"{f.name}: {rows[f]} rows, not {n}" for f, n in expected.items() if rows[f] != n]
+    fine = f"{counts['rows']} rows and {counts['points']} points are accounted for"
+    return Check("conservation", not wrong, "; ".join(wrong) or fine)
+
+
+def _no_mask_in_public(run: RunFolder) -> Check:
+    found = sum(
+        pc.sum(pc.match_substring(b["text"], MASK)).as_py() or 0 for b in read_batches(run.public, ["text"])
+    )
+    return Check("no mask in public", not found, f"{found} public points hold {MASK}")
+
+
+def _ids(run: RunFolder) -> Check:
+    """Released ids are unique, and a shard holds exactly the points whose fate sends them there."""
+    problems = []
+    for folder in (run.public, run.private):
+        released = [i for b in read_batches(folder, ["point_id"]) for i in b["point_id"].to_pylist()]
+        due = {
+            i
+            for b in read_batches(run.points, ["released_id", "fate"])
+            for i, fate in zip(b["released_id"].to_pylist(), b["fate"].to_pylist(), strict=True)
+            if fate == folder.name
+        }
+        if len(released) != len(set(released)):
+            problems.append(f"{folder.name}: an id occurs twice")
+        if set(released) != due:
+            problems.append(f"{folder.name}: {len(set(released) ^ due)} ids do not go with audit/points")
+    return Check("point ids", not problems, "; ".join(problems) or "each point lies where its fate says")
+
+
+def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Check:
+    """Both policies find nothing in the public shards, with the very engines that the manifest names."""
+    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+    for policy in (StrictPolicy(settings.strict), ConservativePolicy(settings.conservative)):
+        if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
+            detail = "not made: the engines, models or versions installed here are not those of the run"
+            return Check("re-scan of public", False, detail)
+    detector, flagged, done = Detector(settings), [], 0
+    for batch in read_batches(run.public):
+        texts = batch["text"].to_pylist()
+        for point, text, found in zip(
+            batch["point_id"].to_pylist(), texts, detector.detect(texts), strict=True
+        ):
+            if route(text, found).reasons or found.failure:
+                flagged.append(point)
+        done += len(texts)
+        progress("re-scan", done, manifest["counts"]["public"], "points")
+    detail = f"{len(flagged)} of {done} public points are flagged"
+    return Check("re-scan of public", not flagged, detail + (f", first {flagged[0]}" if flagged else ""))
+
+
+def _open_values(
+    run: RunFolder, manifest: dict[str, Any], limit: int | None
+) -> tuple[list[dict[str, Any]], Check]:
+    name = "values masked elsewhere"
+    key = load_digest_key()
+    if key.fingerprint != manifest["key"]["fingerprint"]:
+        made = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
+        return [], Check(name, limit is None, f"not made: {made}")
+    found = find_open_values(run, key)
+    within = limit is None or len(found) <= limit
+    bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
+    return found, Check(name, within, f"{len(found)} public points show a value masked elsewhere; {bound}")
+
+
+def _models(run: RunFolder) -> Iterator[Check]:
+    for name in run.model_names():
+        yield _model(run, name)
+
+
+def _model(run: RunFolder, name: str) -> Check:
+    from redactory.foundation.canonical import file_sha256
+    from redactory.foundation.files import read_json
+    from redactory.training import guarantee_card
+
+    model = run.model(name)
+    folders = [model, *(model.result(p.parent.name) for p in model.root.glob("*/_SUCCESS"))]
+    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
+    if read_manifest(model).get("parent") != file_sha256(run.manifest):
+        problems.append("its manifest names another run as its parent")
+    if not problems:
+        try:
+            if guarantee_card(run, name) != read_json(model.guarantee):
+                problems.append("guarantee.json is not what ledger and manifest say")
+        except RedactoryError as error:
+            problems.append(str(error))
+    return Check(
+        f"model {name}", not problems, "; ".join(problems) or "its guarantee follows from its ledger"
+    )
+
+
+def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
+    import redactory
+
+    if manifest["versions"]["redactory"] != redactory.__version__:
+        return Check("report", True, "not made: rendered by another version")
+    same = run.report.is_file() and run.report.read_text(encoding="utf-8") == render_report(run)
+    return Check(
+        "report", same, "says what the manifests say" if same else "differs from what the manifests say"
+    )

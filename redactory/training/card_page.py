@@ -1,0 +1,114 @@
+"""The guarantee card as a page for people: the model card of a trained model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redactory.redaction.mask import MASK
+
+_TITLES = {
+    "epsilon_confidentiality": "Every secret of the corpus (epsilon_confidentiality)",
+    "epsilon_bayesian": "Secrets that at least one policy catches (epsilon_bayesian)",
+    "coverage_failure": "Share of secrets without any guarantee, at most (coverage_failure)",
+    "epsilon_substitution": "One private point exchanged for another (epsilon_substitution)",
+    "epsilon_add_remove": "For information: one point there or not (epsilon_add_remove)",
+}
+
+
+def guarantee_page(card: dict[str, Any]) -> str:
+    """``card`` (of ``guarantee_card``) in Markdown with YAML front matter, free of corpus text."""
+    sections = [_front_matter(card), _opening(card), _figures(card), _reading(card), _how(card)]
+    sections += [
+        _list("What this rests on", card["assumptions"]),
+        _list("What is not covered", card["not_covered"]),
+    ]
+    sections.append(_channels(card))
+    page = "\n\n".join(section for section in sections if section) + "\n"
+    return page.replace(MASK, f"`{MASK}`")
+
+
+def _front_matter(card: dict[str, Any]) -> str:
+    return (
+        "---\nlibrary_name: redactory\npipeline_tag: text-generation\n"
+        f"tags:\n- {card['trainer']}\n- lstm\n- confidentiality\n---"
+    )
+
+
+def _opening(card: dict[str, Any]) -> str:
+    verdict = "The guarantee below holds under the assumptions that are listed."
+    if not card["holds"]:
+        verdict = f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
+    return (
+        f"# {card['model']}\n\nA one-layer LSTM language model, trained with `{card['trainer']}`.\n\n"
+        f"## The guarantee\n\n{verdict}\n\nProtected unit: {card['unit']}.\n\n{card['relation_meaning']}"
+    )
+
+
+def _figures(card: dict[str, Any]) -> str:
+    delta = f"{card['delta']:g}"
+    lines = [f"| what (delta = {delta}) | figure |", "|---|---|"]
+    lines += [f"| {title} | {_value(card, name)} |" for name, title in _TITLES.items()]
+    for size, value in card["epsilon_group"].items():
+        shown = _number(value) if value is not None else f"none: {card['reasons']['epsilon_group']}"
+        lines.append(f"| {size} private points exchanged at once (epsilon_group) | {shown} |")
+    return "\n".join(lines)
+
+
+def _value(card: dict[str, Any], name: str) -> str:
+    value = card[name]
+    return f"none: {card['reasons'][name]}" if value is None else _number(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _reading(card: dict[str, Any]) -> str:
+    value = card["epsilon_substitution"]
+    if value is None:
+        return ""
+    factor = "more than a million" if value > 13.8 else f"{2.718281828459045**value:,.1f}"
+    return (
+        "## How to read it\n\n"
+        "Imagine the same training on the same corpus with one secret blacked out. Whatever somebody "
+        "concludes "
+        "from the model, they would have concluded it there with a probability that differs by a factor of "
+        "at "
+        f"most e^epsilon ({factor} for epsilon_substitution), apart from an event of probability delta. A "
+        f"smaller "
+        "epsilon is a stronger promise; 0 means that the secret made no difference at all. A figure that is "
+        "missing means that no promise is made, not that the risk is small."
+    )
+
+
+def _how(card: dict[str, Any]) -> str:
+    if card["sampling_rate"] is None:
+        return ""
+    return (
+        "## How it was computed\n\n"
+        f"- {card['steps']} noisy steps, each on a {card['sampler_run']} sample at rate "
+        f"{card['sampling_rate']:g}, "
+        f"accounted as {card['sampler_accounted']}.\n"
+        f"- Each point's gradient clipped to {card['clip_norm']:g}; exchanging a point moves the sum by at "
+        f"most "
+        f"{card['sensitivity']:g}; noise {card['noise_multiplier']:g} times the clipping norm; the sum "
+        f"divided by "
+        f"the constant {card['normaliser']:g}.\n"
+        f"- Accountant: {card['accountant']}.\n"
+        f"- Ledger of {card['ledger']['steps']} steps, sha256 `{card['ledger']['head']}`; curated run "
+        f"`{card['ledger']['parent']}`."
+    )
+
+
+def _list(title: str, items: list[str]) -> str:
+    return f"## {title}\n\n" + "\n".join(f"- {item}" for item in items) if items else ""
+
+
+def _channels(card: dict[str, Any]) -> str:
+    if not card["side_channels"]:
+        return ""
+    rows = [f"| {c['item']} | {c['channel']} | {c['ensured_by']} |" for c in card["side_channels"]]
+    return (
+        "## Side channels\n\n| | what could break the promise | how it is ruled out |\n|---|---|---|\n"
+        + "\n".join(rows)
+    )

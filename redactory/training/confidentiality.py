@@ -1,0 +1,52 @@
+"""From the epsilon of a substitution to confidentiality, given how often the policies miss a secret."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redactory.foundation.intervals import upper_bound
+from redactory.training.settings import RecallMeasurement
+
+
+@dataclass(frozen=True)
+class MissRates:
+    """Upper bounds: ``gamma`` of the strict policy's misses, ``delta_2`` of both policies' misses.
+
+    ``delta_2`` is ``None`` where nothing was measured; ``gamma`` is then 1.
+    """
+
+    gamma: float
+    delta_2: float | None
+
+    @classmethod
+    def measured(cls, recall: RecallMeasurement) -> MissRates:
+        """The bounds of a measurement, each at its confidence c (both at once at 2c − 1)."""
+        gamma = upper_bound(recall.missed_by_strict, recall.labels, recall.confidence)
+        both = upper_bound(recall.missed_by_both, recall.labels, recall.confidence)
+        return cls(gamma, min(both, gamma))
+
+
+def bayesian_epsilon(
+    epsilon_at: Callable[[float], float | None], delta: float, gamma: float, delta_2: float
+) -> float | None:
+    """CRT's Theorem 8.3 as corrected in ``docs/guarantees.md``, "Amplification by redaction".
+
+    With the substitution curve ``epsilon_at`` (delta to epsilon), a secret that the strict policy
+    misses with probability at most ``gamma`` and both policies with probability at most ``delta_2``,
+
+        ε(δ) = log(1 + γ(exp(ε_sub((δ − δ₂)/γ)) − 1)),
+
+    0 where (δ − δ₂)/γ >= 1, and ``None``, no finite epsilon, where δ <= δ₂.
+    """
+    if delta <= delta_2:
+        return None
+    if gamma <= 0.0 or (delta - delta_2) / gamma >= 1.0:
+        return 0.0
+    missed = epsilon_at((delta - delta_2) / gamma)
+    if missed is None:
+        return None
+    if missed > 500.0:
+        return missed + math.log(gamma) + math.log1p((1.0 / gamma - 1.0) * math.exp(-missed))
+    return math.log1p(gamma * math.expm1(missed))

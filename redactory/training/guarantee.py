@@ -1,0 +1,194 @@
+"""The guarantee card: figures that are theorems about the code that ran, from the ledger and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import read_manifest
+from redactory.training import guarantee_text as words
+from redactory.training.accounting import epsilon, group_epsilon
+from redactory.training.confidentiality import MissRates, bayesian_epsilon
+from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.settings import RecallMeasurement
+
+FORMAT = "redactory-guarantee/1"
+_NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
+_NO_GROUP_FIGURE = "where a size has no figure, none below 500 was found: the noise protects no such group"
+_FIGURES = (
+    "epsilon_confidentiality",
+    "epsilon_bayesian",
+    "coverage_failure",
+    "epsilon_substitution",
+    "epsilon_add_remove",
+)
+
+
+def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None = None) -> dict[str, Any]:
+    """The guarantee of model ``name`` of ``run`` as JSON, derived again each time.
+
+    ``recall`` replaces the measurement that the training's settings hold.  A figure that cannot be
+    stated is ``None``, and ``reasons`` says why (``docs/guarantees.md``, "The card").  Raises
+    ``GuaranteeError`` where the ledger does not match the weights, the run or itself.
+    """
+    facts = ledger_facts(run, run.model(name))
+    manifest = read_manifest(run)
+    measured = recall or facts.settings.recall
+    card = {**_identity(name, facts), **_mechanism(facts), **_coverage(facts, measured, manifest)}
+    figures, reasons = _figures(facts, card["miss_rates"], manifest)
+    card.update(figures)
+    card["reasons"] = {**card["reasons"], **reasons}
+    card.update(_words(facts))
+    missing = [name for name in _FIGURES if card[name] is None and name not in card["reasons"]]
+    if missing:
+        raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
+    return card
+
+
+def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
+    reason = words.NO_NOISE if facts.mechanism is None else words.SEEDED if facts.seeded else None
+    return {
+        "format": FORMAT,
+        "model": name,
+        "trainer": facts.settings.trainer,
+        "holds": reason is None,
+        "holds_reason": reason,
+        "seeded": facts.seeded,
+        "unit": words.UNIT_OF_DPSGD if facts.settings.trainer == "dpsgd" else words.UNIT,
+        "relation": Relation.SUBSTITUTION.value,
+        "relation_meaning": words.RELATION,
+        "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
+        "versions": facts.versions,
+    }
+
+
+def _mechanism(facts: LedgerFacts) -> dict[str, Any]:
+    mechanism = facts.mechanism
+    return {
+        "sampler_run": "poisson" if mechanism else None,
+        "sampler_accounted": "poisson" if mechanism else None,
+        "accountant": "privacy loss distributions, pessimistic (dp_accounting)" if mechanism else None,
+        "sensitivity": mechanism.sensitivity(Relation.SUBSTITUTION) if mechanism else None,
+        "clip_norm": mechanism.clip_norm if mechanism else None,
+        "sampling_rate": mechanism.sampling_rate if mechanism else None,
+        "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
+        "normaliser": mechanism.normaliser if mechanism else None,
+        "steps": facts.steps,
+        "delta": facts.settings.delta,
+    }
+
+
+def _coverage(
+    facts: LedgerFacts, recall: RecallMeasurement | None, manifest: dict[str, Any]
+) -> dict[str, Any]:
+    """``coverage_failure`` and what it was computed from; only ``crt`` relies on the policies."""
+    rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
+    if manifest["policies"]["conservative"].get("flags_everything") is True:
+        rates = MissRates(rates.gamma, 0.0)
+    reasons: dict[str, str] = {}
+    if facts.mechanism is None:
+        reasons["coverage_failure"] = words.NO_NOISE
+    elif facts.settings.trainer == "dpsgd":
+        reasons["coverage_failure"] = "not applicable: every point is noised, the policies decide nothing"
+    elif rates.delta_2 is None:
+        reasons["coverage_failure"] = words.NOT_MEASURED
+    return {
+        "coverage_failure": None if reasons else rates.delta_2,
+        "miss_rates": {
+            "gamma_upper": rates.gamma,
+            "delta_2_upper": rates.delta_2,
+            "measured": None if recall is None else recall.model_dump(mode="json"),
+        },
+        "reasons": reasons,
+    }
+
+
+def _figures(
+    facts: LedgerFacts, rates: dict[str, Any], manifest: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every epsilon, and a reason for each that is ``None``."""
+    delta, groups = facts.settings.delta, [str(size) for size in facts.settings.group_sizes]
+    refusal = _refusal(facts, manifest)
+    if facts.mechanism is None or refusal:
+        names = [name for name in (*_FIGURES, "epsilon_group") if name != "coverage_failure"]
+        none: dict[str, Any] = dict.fromkeys(names)
+        return {**none, "epsilon_group": dict.fromkeys(groups)}, dict.fromkeys(names, refusal or "")
+    curve = _curve(facts.mechanism, facts.steps)
+    figures: dict[str, Any] = {
+        "epsilon_substitution": curve(delta),
+        "epsilon_add_remove": epsilon(facts.mechanism, facts.steps, delta, Relation.ADD_OR_REMOVE),
+        "epsilon_group": {
+            size: group_epsilon(facts.mechanism, facts.steps, delta, int(size)) for size in groups
+        },
+    }
+    reasons = {name: _NOT_FINITE for name, value in figures.items() if value is None}
+    if None in figures["epsilon_group"].values():
+        reasons["epsilon_group"] = _NO_GROUP_FIGURE
+    redaction, why = _redaction_figures(facts, rates, curve)
+    return {**figures, **redaction}, {**reasons, **why}
+
+
+def _redaction_figures(
+    facts: LedgerFacts, rates: dict[str, Any], curve: Callable[[float], float | None]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
+    names = ("epsilon_confidentiality", "epsilon_bayesian")
+    if facts.settings.trainer == "dpsgd":
+        why = (
+            "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
+            "point of the private side; the vocabulary, taken from public/, is outside of it"
+        )
+        return dict.fromkeys(names), dict.fromkeys(names, why)
+    delta, gamma, delta_2 = facts.settings.delta, rates["gamma_upper"], rates["delta_2_upper"]
+    caught = bayesian_epsilon(curve, delta, gamma, 0.0)
+    every = None if delta_2 is None else bayesian_epsilon(curve, delta, gamma, delta_2)
+    reasons = {} if caught is not None else {"epsilon_bayesian": _NOT_FINITE}
+    if delta_2 is None:
+        reasons["epsilon_confidentiality"] = f"{words.NOT_MEASURED}: delta_2 may be above delta"
+    elif delta <= delta_2:
+        reasons["epsilon_confidentiality"] = (
+            f"delta {delta:g} is not above {delta_2:.3g}, the upper bound of the share of secrets that both "
+            "policies miss: for those there is no guarantee"
+        )
+    elif every is None:
+        reasons["epsilon_confidentiality"] = _NOT_FINITE
+    return {"epsilon_confidentiality": every, "epsilon_bayesian": caught}, reasons
+
+
+def _refusal(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
+    """Why no epsilon at all can be stated, or ``None`` (``docs/guarantees.md``, "Deduplication")."""
+    if facts.mechanism is None:
+        return words.NO_NOISE
+    dedup = manifest["dedup"]
+    if facts.settings.trainer == "crt" and (dedup["rule"] != "S1" or dedup["group_size"] != 1):
+        return f"no finite epsilon: deduplication rule {dedup['rule']} is not on the list of stable rules"
+    return None
+
+
+def _curve(mechanism: PoissonGaussian, steps: int) -> Callable[[float], float | None]:
+    def at(delta: float) -> float | None:
+        if delta >= 1.0:
+            return 0.0
+        return epsilon(mechanism, steps, delta, Relation.SUBSTITUTION)
+
+    return at
+
+
+def _words(facts: LedgerFacts) -> dict[str, Any]:
+    own = {"crt": words.ASSUMPTIONS_OF_CRT, "dpsgd": words.ASSUMPTIONS_OF_DPSGD, "sgd": ()}[
+        facts.settings.trainer
+    ]
+    channels = [
+        {"item": number, "channel": channel, "ensured_by": ensured}
+        for number, (channel, ensured) in enumerate(words.SIDE_CHANNELS, 1)
+    ]
+    noisy = facts.mechanism is not None
+    return {
+        "assumptions": [*words.ASSUMPTIONS_OF_ALL, *own] if noisy else [],
+        "side_channels": channels if noisy else [],
+        "not_covered": list(words.NOT_COVERED) if noisy else ["everything: nothing is guaranteed"],
+        "notes": words.NOTES,
+    }

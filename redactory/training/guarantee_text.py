@@ -1,0 +1,106 @@
+"""The words of a guarantee card that do not depend on figures: assumptions, side channels, limits."""
+
+from __future__ import annotations
+
+UNIT = "one secret in one data point (a sentence or a turn), replaced by <MASK>"
+
+UNIT_OF_DPSGD = "one original data point (a sentence or a turn)"
+
+NOTES = {
+    "epsilon_add_remove": "information only: one point there or not, a weaker relation than substitution",
+    "epsilon_group": "that many points of the private side exchanged at once, by number of points",
+    "epsilon_bayesian": "for secrets that at least one policy catches",
+    "coverage_failure": "upper bound of the share of secrets that both policies miss: no guarantee for them",
+}
+
+RELATION = (
+    "Two corpora are neighbours when one data point of the private side is exchanged for another one, "
+    "both present (substitution, dp_accounting's REPLACE_ONE)."
+)
+
+NOT_MEASURED = "recall not measured"
+NO_NOISE = "no noise: this trainer learns the original texts as they are, nothing is guaranteed"
+SEEDED = (
+    "test mode: seed known. Whoever knows the seed can subtract the noise; the figures hold for nobody else"
+)
+
+ASSUMPTIONS_OF_ALL = (
+    "A point's fate (public, private, quarantined) and its masked text are a function of its own text, of "
+    "policies fixed before this corpus was seen, and of public constants.",
+    "Whoever reads the model learns nothing else that was computed from private text: no report, log, "
+    "timing, "
+    "intermediate file or second model of the same data (each further model costs its own epsilon).",
+    "The root key came from the operating system's entropy and was deleted when training ended.",
+    "Arithmetic is exact: attacks on floating-point noise are not covered.",
+)
+
+ASSUMPTIONS_OF_CRT = (
+    "Points are segmented first, masked and routed next, deduplicated last: inside each side, by a keyed "
+    "128-bit digest of the masked text (rule S1). Two of n texts share a digest with probability at most "
+    "n²/2¹²⁹.",
+    "The vocabulary, the network's size and every constant come from public text and the configuration "
+    "alone.",
+    "Bayesian figures are averages over the secrets of this corpus, for an adversary who does not know "
+    "which of "
+    "them was masked. For a secret that is known to have been missed by π, epsilon_substitution is the "
+    "figure.",
+    "Recall was measured, where it is given, on secrets drawn i.i.d. from this corpus, none of them used "
+    "to tune "
+    "a policy; it says nothing about another corpus.",
+)
+
+ASSUMPTIONS_OF_DPSGD = (
+    "The exchanged points both lie on the private side: the vocabulary is made of public/, so a word of a "
+    "public "
+    "point can be a token of this model.",
+    "Original texts are used, duplicates included: a secret that stands in K points is a group of K.",
+)
+
+NOT_COVERED = (
+    "Secrets that stand in a public point (both policies missed them): they are learnt without noise.",
+    "The released shards, reports, counts and positions of masks themselves: the figures are about the "
+    "model only.",
+    "Secrets longer than a data point, and raw-document neighbours: the unit is a span inside one "
+    "segmented point.",
+    "Which points are private, and how many: equal in both worlds, so it may be seen.",
+    "What can be inferred about a person from other people's text or from public points.",
+    "Evaluations on private text (exposure, membership attacks, perplexity): releases of their own.",
+    "Attacks on floating-point arithmetic, on the machine, or by whoever holds the run folder.",
+)
+
+SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
+    (
+        "vocabulary and initial weights",
+        "words of public/ over a fixed alphabet; weights drawn from the stream",
+    ),
+    (
+        "policies tuned on private text",
+        "assumed: policies are frozen and hashed in the manifest before the run",
+    ),
+    ("document context, coreference, linking", "policies see one point's text at a time"),
+    ("corpus-wide deduplication or filters", "rule S1 inside each side, checked in the manifest"),
+    ("packing, length buckets, splitting after redaction", "one point is one row, padded and masked"),
+    ("state carried across points", "the LSTM's state is zero before every point"),
+    ("order and sampler", "Poisson coins under a fresh secret key; no order in noisy steps"),
+    ("rates, steps, schedules, normaliser from counts", "constants of the configuration; no schedule"),
+    ("early stopping and selection on private text", "none: the last weights after a fixed number of steps"),
+    ("clipping or noise adapted to private gradients", "constants"),
+    ("operations across examples", "none in the network; gradients are clipped one by one"),
+    ("normalisation of a point's loss", "the sum over its tokens, inside the clip"),
+    ("statistics of the whole corpus in the public loss", "the public loss reads public points only"),
+    ("release of masks, logs, losses, norms, seeds", "none is written outside the run's private parts"),
+    ("known or weak randomness", "ChaCha20 under operating-system entropy, unless test mode is named here"),
+    ("which points are private", "equal in both worlds under substitution"),
+    ("averaging of private iterates", "none; it would be post-processing"),
+    ("segmentation", "before everything else; secrets are spans inside segmented points"),
+    ("batched detector numerics and timeouts", "assumed of the curation: a failed text is quarantined"),
+    ("oversize or empty Poisson batches", "never cut or skipped: an empty batch is a step of noise"),
+    ("loss scaling, skipped steps on infinity", "none; a point's non-finite gradient counts as zero"),
+    (
+        "keys in checkpoints, or used twice",
+        "one key a training, bound to its data and settings, deleted at the end",
+    ),
+    ("an index or warm start from earlier runs", "every training starts from fresh weights"),
+    ("unkeyed digests and sizes of private files", "the ledger's digests are keyed and their key is deleted"),
+    ("evaluations on private text", "not covered: each is a release of its own"),
+)

@@ -1,0 +1,81 @@
+"""What a finished ledger proves: read again, checked line by line, refused where anything is amiss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, GuaranteeError
+from redactory.foundation.records import Record, chain_head, read_records
+from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
+from redactory.training.mechanism import PoissonGaussian
+from redactory.training.sampling import PoissonSampler
+from redactory.training.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex."""
+
+    settings: TrainSettings
+    mechanism: PoissonGaussian | None
+    steps: int
+    seeded: bool
+    parent: str
+    versions: dict[str, str]
+    chain_head: str
+
+
+def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
+    """The facts of the ledger in ``folder``, checked against the weights and the curated ``run``.
+
+    ``GuaranteeError`` where the ledger is missing, broken, of another run or other weights, lacks a
+    step that was promised, holds one that was not, or names a sampler or mechanism that is not known.
+    """
+    records = _records(folder)
+    head, steps, end = records[0].body, records[1:-1], records[-1].body
+    mechanism = None if head["mechanism"] is None else PoissonGaussian.from_json(head["mechanism"])
+    _require(head["relation"] == "substitution", "was accounted for another relation")
+    _require(
+        head["sampler"] == (PoissonSampler.name if mechanism else None), "names a sampler that is not known"
+    )
+    _require(head["parent"] == file_sha256(run.manifest), "belongs to another curated run")
+    _require(end["steps"] == head["steps"] == len(steps), "lacks steps that were promised, or holds more")
+    _require_steps(steps, mechanism)
+    _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
+    return LedgerFacts(
+        settings=TrainSettings.model_validate(head["settings"]),
+        mechanism=mechanism,
+        steps=len(steps),
+        seeded=bool(head["seeded"]),
+        parent=head["parent"],
+        versions=head["versions"],
+        chain_head=chain_head(folder.ledger),
+    )
+
+
+def _records(folder: ModelFolder) -> list[Record]:
+    if not folder.ledger.exists():
+        raise GuaranteeError(f"models/{folder.root.name} has no ledger")
+    try:
+        records = read_records(folder.ledger)
+    except CheckFailed as error:
+        raise GuaranteeError(str(error)) from None
+    begun = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
+    _require(begun and records[-1].type == END, "has no head or no end: the training is not finished")
+    return records
+
+
+def _require_steps(steps: list[Record], mechanism: PoissonGaussian | None) -> None:
+    _require(mechanism is not None or not steps, "holds noisy steps of a training without noise")
+    event: dict[str, Any] = mechanism.event() if mechanism else {}
+    for number, record in enumerate(steps):
+        known = record.type == NOISY_STEP and record.body.get("event") == event
+        _require(known and record.body.get("step") == number, f"has no such event at step {number}")
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise GuaranteeError(f"no guarantee: the ledger {problem}")

@@ -1,0 +1,124 @@
+"""What a training is told: every number here is public, none is computed from private data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from redactory.foundation.errors import InputError
+from redactory.foundation.files import read_json
+from redactory.foundation.settings import Settings
+
+Rate = Annotated[float, Field(gt=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+
+
+class RecallMeasurement(Settings):
+    """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
+
+    The labels must be drawn i.i.d. from the secrets of this corpus and must not have been used to
+    tune a policy.  A secret counts as missed by the strict policy unless masking it perfectly would
+    have left the same masked point; it counts as missed by both when any part of it went public.
+    """
+
+    labels: PositiveInt = Field(description="Labelled secrets that were checked.")
+    missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
+    missed_by_both: int = Field(ge=0, description="Of those, how many stand open in a public point.")
+    confidence: Probability = Field(0.95, description="One-sided confidence of each upper bound.")
+
+    @model_validator(mode="after")
+    def _misses_are_nested(self) -> Self:
+        if not self.missed_by_both <= self.missed_by_strict <= self.labels:
+            raise ValueError("misses must satisfy missed_by_both <= missed_by_strict <= labels")
+        return self
+
+
+class TrainSettings(Settings):
+    """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""
+
+    trainer: Literal["crt", "sgd", "dpsgd"] = Field(
+        "crt",
+        description="crt: SGD on public and DP-SGD on masked private points; dpsgd: DP-SGD on all original "
+        "points; sgd: no noise, on all original points (a baseline without any guarantee).",
+    )
+    name: str | None = Field(
+        None, description="The model's folder below models/; the trainer's name if absent."
+    )
+    epochs: PositiveInt = Field(3, description="Epochs; each has ceil(1 / sampling_rate) noisy steps.")
+
+    epsilon: PositiveFloat = Field(
+        8.0, description="Target epsilon (substitution) that noise is calibrated to."
+    )
+    delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
+    noise_multiplier: PositiveFloat | None = Field(
+        None, description="Noise standard deviation over clip_norm; given instead of calibrating to epsilon."
+    )
+    sampling_rate: Rate = Field(0.01, description="Probability q of each point in each noisy step.")
+    expected_batch_size: PositiveFloat = Field(
+        256.0, description="The public constant that divides the noisy sum; never the realised batch size."
+    )
+    clip_norm: PositiveFloat = Field(1.0, description="L2 bound C of one point's gradient.")
+
+    public_batch_size: PositiveInt = Field(32, description="Points in a step without noise.")
+    minimum_plain_steps: PositiveInt = Field(
+        100, description="Steps without noise an epoch has at least: a small side is passed over again."
+    )
+    public_epoch: Literal["distinct", "occurrences"] = Field(
+        "distinct",
+        description="crt, a pass over public/: each distinct text once, as published, or as often as it "
+        "occurred before deduplication. Public points are equal in both worlds of the guarantee: no epsilon "
+        "changes; but a secret that both policies missed is then seen as often as it occurred.",
+    )
+    learning_rate: PositiveFloat = Field(2e-3, description="Step size of steps without noise.")
+    private_learning_rate: PositiveFloat = Field(4e-3, description="Step size of noisy steps.")
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="Rule of both kinds of step, states apart.")
+
+    embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
+    hidden_size: PositiveInt = Field(200, description="Width of the LSTM's state.")
+    max_tokens: PositiveInt = Field(128, description="A point's tokens beyond this many are not trained on.")
+    vocabulary_size: PositiveInt = Field(10_000, description="At most this many words of public/ are tokens.")
+    minimum_count: PositiveInt = Field(2, description="A word is a token from this count in public/ on.")
+
+    recall: RecallMeasurement | None = Field(None, description="Measured misses of the two policies.")
+    recall_file: Path | None = Field(None, description="A JSON file with the keys of recall, instead of it.")
+    group_sizes: tuple[Annotated[int, Field(ge=2)], ...] = Field(
+        (2, 4, 8), description="Numbers of points for which the group figures are computed."
+    )
+    seed: int | None = Field(
+        None, description="Test mode: draws repeat, and whoever knows the seed can subtract the noise."
+    )
+    threads: PositiveInt = Field(
+        2, description="Threads of the numerics; results are bit-equal for equal numbers."
+    )
+    physical_tokens: PositiveInt = Field(
+        4096, description="Tokens (with padding) held in memory at once in a noisy step; changes no result."
+    )
+
+    @model_validator(mode="after")
+    def _one_source_of_recall(self) -> Self:
+        if self.recall is not None and self.recall_file is not None:
+            raise ValueError("recall and recall_file are both given: keep one of them")
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """The folder's name: ``name``, or the trainer's."""
+        return self.name or self.trainer
+
+    def resolved(self) -> TrainSettings:
+        """These settings with the content of ``recall_file`` in the place of its path.
+
+        Raises ``InputError`` where the file cannot be read as a measurement.
+        """
+        if self.recall_file is None:
+            return self
+        try:
+            measured = RecallMeasurement.model_validate(read_json(self.recall_file))
+        except (OSError, ValueError, ValidationError) as error:
+            kind = type(error).__name__
+            raise InputError(
+                f"recall_file {self.recall_file.name} is no recall measurement ({kind})"
+            ) from None
+        return self.model_copy(update={"recall": measured, "recall_file": None})

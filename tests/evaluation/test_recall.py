@@ -1,0 +1,108 @@
+"""Misses and their bounds, against the figures of the guarantees page and against scipy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, binom
+
+from redactory.evaluation import measure_misses
+from redactory.foundation.intervals import lower_bound, upper_bound
+
+
+@pytest.mark.parametrize(
+    ("misses", "n", "bound"),
+    [
+        (0, 200, 0.0149),
+        (20, 200, 0.1425),
+        (0, 2995, 1e-3),
+        (0, 37_446, 8e-5),
+        (0, 299_572, 1e-5),
+        (0, 30_552, 9.8e-5),
+    ],
+)
+def test_published_figures(misses: int, n: int, bound: float) -> None:
+    assert upper_bound(misses, n) == pytest.approx(bound, rel=5e-3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(1, 50_000), share=st.floats(0, 1), confidence=st.sampled_from([0.9, 0.95, 0.99, 0.999]))
+def test_bounds_are_the_quantiles_of_beta(n: int, share: float, confidence: float) -> None:
+    misses = round(share * n)
+    upper = 1.0 if misses == n else beta.ppf(confidence, misses + 1, n - misses)
+    lower = 0.0 if misses == 0 else beta.ppf(1 - confidence, misses, n - misses + 1)
+    assert upper_bound(misses, n, confidence) == pytest.approx(upper, rel=1e-6)
+    assert lower_bound(misses, n, confidence) == pytest.approx(lower, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.2, 0.7])
+def test_the_bound_covers_as_often_as_it_says_and_a_smaller_one_would_not(p: float) -> None:
+    n = 60
+    covered = sum(binom.pmf(k, n, p) for k in range(n + 1) if upper_bound(k, n) >= p)
+    naive = sum(binom.pmf(k, n, p) for k in range(n + 1) if k / n >= p)
+    assert covered >= 0.95 > naive
+
+
+def test_no_labels_promise_nothing() -> None:
+    assert (lower_bound(0, 0), upper_bound(0, 0)) == (0.0, 1.0)
+    empty = measure_misses(_fate, [], [])
+    assert (empty["n"], empty["gamma"]["rate"], empty["delta_2"]["upper"]) == (0, None, 1.0)
+    with pytest.raises(ValueError, match="misses"):
+        upper_bound(3, 2)
+
+
+def _fate(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """A toy F: π masks digits and capitalised words, but a title before a name hides the name from it."""
+    fates = []
+    for text in texts:
+        if "\0" in text:
+            fates.append(("quarantined", text))
+            continue
+        redacted = re.sub(r"(?<!Dr )\b[A-Z][a-z]+\b|\d+", "<MASK>", text)
+        fates.append(("private" if "<MASK>" in redacted or "Dr " in text else "public", redacted))
+    return fates
+
+
+def test_each_kind_of_miss() -> None:
+    cases = [
+        ("call Ann", 5, 8, "PERSON", 0, 0),  # caught
+        ("call ann", 5, 8, "PERSON", 1, 1),  # missed by both
+        ("ask Dr Lee", 7, 10, "PERSON", 1, 0),  # missed by π, the point is private all the same
+        ("id 12a", 3, 6, "ID", 1, 0),  # a partial catch is a miss
+        ("ref \0 9", 6, 7, "ID", 0, 0),  # quarantined with and without it, and masked alike below
+    ]
+    texts = [case[0] for case in cases]
+    spans = [[{"start": start, "end": end, "label": label}] for _, start, end, label, _, _ in cases]
+    result = measure_misses(_fate, texts, spans)
+    # the quarantined text differs from its masked twin, for this F quotes what it quarantines
+    assert result["gamma"]["misses"] == sum(case[4] for case in cases) + 1
+    assert result["delta_2"]["misses"] == sum(case[5] for case in cases)
+    assert result["labels"]["PERSON"]["n"] == 3
+    assert result["labels"]["PERSON"]["delta_2"]["misses"] == 1
+    assert result["labels"]["ID"]["gamma"] == {"misses": 2, "rate": 1.0, "upper": 1.0}
+    assert result["highest_gamma"] == {"label": "ID", "upper": 1.0}
+    assert result["joint_confidence"] == pytest.approx(0.9)
+
+
+def test_each_secret_of_a_text_is_taken_out_alone() -> None:
+    calls: list[list[str]] = []
+
+    def remember(texts: Sequence[str]) -> list[tuple[str, str]]:
+        calls.append(list(texts))
+        return _fate(texts)
+
+    text = "Ann met bob"
+    spans = [[{"start": 0, "end": 3, "label": "PERSON"}, {"start": 8, "end": 11, "label": "PERSON"}]]
+    result = measure_misses(remember, [text], spans)
+    assert calls == [[text, text], ["<MASK> met bob", "Ann met <MASK>"]]
+    assert (result["gamma"]["misses"], result["delta_2"]["misses"]) == (1, 0)
+
+
+def test_a_span_outside_its_text_is_refused_without_quoting_it() -> None:
+    with pytest.raises(ValueError, match="text 0") as error:
+        measure_misses(_fate, ["secret"], [[{"start": 2, "end": 9, "label": "X"}]])
+    assert "secret" not in str(error.value)

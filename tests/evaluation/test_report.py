@@ -1,0 +1,269 @@
+"""The report: whole, escaped, loading nothing, and silent about private text."""
+
+from __future__ import annotations
+
+import copy
+import re
+import stat
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.evaluation import render_report, write_report
+from redactory.evaluation.examples import skeleton
+from redactory.evaluation.flow_picture import flow_picture
+from redactory.evaluation.guarantee_words import figures, nothing_promised, promises, warning
+from redactory.evaluation.histogram import histogram
+from redactory.evaluation.report_facts import share
+from redactory.redaction.folder import RunFolder
+from tests.evaluation.report_run import (
+    COUNTS,
+    HOSTILE,
+    PRIVATE_TEXTS,
+    PUBLIC_TEXTS,
+    add_models,
+    card,
+    manifest,
+    write_run,
+)
+
+_FOLLOWED = {"src", "href", "action", "data", "xlink:href"}
+_VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class _Page(HTMLParser):
+    """Checks that tags nest, and keeps what a reader sees and what a browser would follow."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.targets: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.targets += [value or "" for name, value in attrs if name in _FOLLOWED]
+        self.ids.update(value or "" for name, value in attrs if name == "id")
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return write_run(tmp_path / "run")
+
+
+@pytest.fixture
+def page(run: RunFolder) -> str:
+    add_models(run)
+    return render_report(run)
+
+
+def test_it_is_sound_html_that_loads_and_runs_nothing(page: str) -> None:
+    parsed = _Page(page)
+    assert parsed.targets
+    assert all(target.startswith("#") and target[1:] in parsed.ids for target in parsed.targets)
+    assert not parsed.tags & {"script", "link", "img", "iframe", "object", "embed", "form"}
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", page)
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in page
+    for picture in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(picture)
+
+
+def test_public_points_are_quoted_and_escaped(page: str) -> None:
+    shown = "".join(_Page(page).text)
+    assert "<script>" not in page
+    assert all(text in shown for text in PUBLIC_TEXTS)
+    assert HOSTILE in shown
+
+
+def test_no_word_of_a_private_point_is_told(page: str) -> None:
+    public_words = set(re.findall(r"\w+", " ".join(PUBLIC_TEXTS).lower()))
+    private_words = set(re.findall(r"\w+", " ".join(PRIVATE_TEXTS).lower()))
+    secret = {"quillfeather", "zacharyville", "wilhelmina"}
+    assert secret <= private_words - public_words
+    assert not any(word in page.lower() for word in secret)
+    closed = page[page.index('<ul class="examples closed">') :]
+    closed = closed[: closed.index("</ul>")]
+    assert set(re.findall(r">([^<]+)<", closed)) - {"\n", " "} == {"▇▇", "&lt;MASK&gt;"}
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_a_skeleton_is_made_of_blocks_and_masks_alone(before: str, after: str) -> None:
+    assert set(skeleton(f"{before} <MASK> {after}")) <= {"▇▇", "<MASK>", "…"}
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["a", "Wilhelmina", "77", "o'neil", "<MASK>"]), max_size=20))
+def test_a_skeleton_tells_neither_letters_nor_lengths(words: list[str]) -> None:
+    assert skeleton(" ".join(words)) == ["<MASK>" if word == "<MASK>" else "▇▇" for word in words]
+
+
+def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:
+    shown = "".join(_Page(page).text)
+    for name, count in COUNTS.items():
+        assert f"{count:,}" in shown, name
+    for hit in manifest()["hits"]:
+        assert hit["label"] in shown
+        assert f"{hit['count']:,}" in shown
+    for word in ("broken_json", "misaligned", "rule:digit", "Fresh key", "77aa77aa", "train.jsonl"):
+        assert word in shown
+    assert "private files are not encrypted" in shown
+    assert "The sums hold" in shown
+    assert 'class="broken"' not in page
+
+
+def test_a_sum_that_does_not_hold_is_shown_broken(tmp_path: Path) -> None:
+    body = copy.deepcopy(manifest())
+    body["counts"]["private"] += 1
+    page = render_report(write_run(tmp_path / "run", body))
+    assert page.count('class="broken"') == 1
+    assert "A sum does not hold" in page
+
+
+def test_models_are_told_with_their_promises_and_the_lack_of_them(page: str) -> None:
+    shown = " ".join("".join(_Page(page).text).split())
+    assert "at most 20-fold" in shown
+    assert "at most 4.01-fold" in shown
+    assert "1 in 100,000" in shown
+    assert "at most 0.0098%" in shown
+    assert "delta 1e-05 is not above the bound of delta_2" in shown
+    assert "Nothing is promised about this model: it was trained on the original text without noise" in shown
+    for figure in ("4.81", "6.92", "19.9", "1.31"):
+        assert figure in shown
+
+
+def test_without_a_model_nothing_is_promised(run: RunFolder) -> None:
+    page = render_report(run)
+    _Page(page)
+    assert "No model has been trained on these shards yet" in page
+    assert "-fold" not in page
+
+
+def test_an_empty_run_can_be_told(tmp_path: Path) -> None:
+    body = copy.deepcopy(manifest())
+    body["counts"] = dict.fromkeys(COUNTS, 0)
+    body.update(rejected={}, quarantined={}, reasons={}, hits=[], stages=[], inputs=[], masks=0)
+    _Page(render_report(write_run(tmp_path / "run", body)))
+
+
+def test_it_is_written_whole_private_and_the_same_each_time(run: RunFolder) -> None:
+    path = write_report(run)
+    assert path == run.report
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    first = path.read_bytes()
+    assert write_report(run).read_bytes() == first == render_report(run).encode()
+
+
+@settings(deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            fate: st.integers(0, 10**9)
+            for fate in ("public", "private", "public_duplicate", "private_duplicate")
+        }
+    ),
+    st.sampled_from([350, 1040]),
+)
+def test_every_bar_of_the_flow_lies_in_the_picture_and_is_seen(fates: dict[str, int], width: int) -> None:
+    points = sum(fates.values()) + 1
+    around = {"rows": points + 1, "documents": points, "rejected": 1, "points": points, "quarantined": 1}
+    picture = flow_picture({**fates, **around}, width)
+    root = ElementTree.fromstring(picture)
+    height = float(root.attrib["viewBox"].split()[3])
+    bars = [{k: float(v) for k, v in rect.attrib.items()} for rect in root.iter("rect")]
+    rows: dict[float, list[dict[str, float]]] = {}
+    for bar in bars:
+        assert 0 <= bar["x"] <= bar["x"] + bar["width"] <= width + 0.2
+        assert bar["width"] >= 1
+        assert bar["y"] + bar["height"] <= height
+        rows.setdefault(bar["y"], []).append(bar)
+    for row in rows.values():
+        for left, right in pairwise(row):
+            assert left["x"] + left["width"] <= right["x"]
+    sides = [fates["public"] + fates["public_duplicate"], fates["private"] + fates["private_duplicate"]]
+    assert len(bars) == len(["rows", "documents", "rejected", "points", "quarantined"]) + sum(
+        count > 0 for count in (*sides, *fates.values())
+    )
+
+
+def test_a_bin_that_counts_is_seen_however_small() -> None:
+    root = ElementTree.fromstring(histogram([0, 1, 10**6, 0]))
+    assert [float(rect.attrib["height"]) for rect in root.iter("rect")] == [1.5, 44.0]
+    assert not list(ElementTree.fromstring(histogram([0] * 20)).iter("rect"))
+
+
+def test_shares_never_round_to_nothing_or_to_all() -> None:
+    assert (share(0, 10), share(0, 0), share(10, 10)) == ("0%", "0%", "100.0%")
+    assert (share(1, 10**6), share(10**6 - 1, 10**6), share(1, 3)) == ("<0.1%", ">99.9%", "33.3%")
+
+
+def test_words_follow_the_card() -> None:
+    all_private = card(
+        "crt",
+        epsilon_substitution=0.5,
+        epsilon_bayesian=0.0,
+        epsilon_confidentiality=0.0,
+        coverage_failure=0.0,
+    )
+    sentences = promises(all_private)
+    assert "at most 1.65-fold" in sentences[0]
+    assert "learn nothing" in sentences[1]
+    assert "every point is private" in sentences[2]
+    assert warning(all_private) == ""
+    assert "seed known" in warning(card("crt", seeded=True, epsilon_substitution=1.0))
+
+
+def test_what_was_not_measured_is_not_promised() -> None:
+    unmeasured = card(
+        "crt",
+        epsilon_substitution=9.0,
+        epsilon_bayesian=9.0,
+        epsilon_confidentiality="no labels",
+        coverage_failure="no labels",
+    )
+    unmeasured["miss_rates"]["gamma_upper"] = 1.0
+    sentences = promises(unmeasured)
+    assert len(sentences) == 2
+    assert "too large to reassure" in sentences[0]
+    assert "has not been measured" in sentences[1]
+    assert [figure.stated for figure in figures(unmeasured)] == [True, True, False, True, False]
+
+
+def test_another_unit_is_promised_in_other_words() -> None:
+    of_points = card("dpsgd", epsilon_substitution=1.0, epsilon_bayesian="not used")
+    assert len(promises(of_points)) == 1
+    assert "any other private sentence in its place" in promises(of_points)[0]
+    none = card("sgd", epsilon_substitution="no noise was added")
+    assert promises(none) == []
+    assert "no noise was added" in nothing_promised(none)
+
+
+def test_importing_the_room_does_not_import_torch() -> None:
+    code = "import sys, redactory.evaluation; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

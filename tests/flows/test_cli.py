@@ -1,0 +1,151 @@
+"""The command line: exit codes, one JSON object, messages without text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
+
+
+def _redactory(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd
+    )
+
+
+def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(done.stdout)
+    assert done.stdout.count("\n") == 1
+    return value
+
+
+def test_an_input_file_is_enough(corpus: Path, tmp_path: Path) -> None:
+    done = _redactory("curate", corpus, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    result = _json(done)
+    assert {
+        "run",
+        "rows",
+        "documents",
+        "rejected",
+        "points",
+        "public",
+        "private",
+        "duplicate",
+        "seconds",
+    } <= set(result)
+    assert result["rows"] == 60
+    again = _redactory("curate", corpus, "--out", tmp_path / "run", "--resume", "--json")
+    assert (again.returncode, _json(again)["points"]) == (0, result["points"])
+    refused = _redactory("curate", corpus, "--out", tmp_path / "run")
+    assert refused.returncode == 2
+    assert "finished run" in refused.stderr
+
+
+def test_init_describe_simulate(tmp_path: Path) -> None:
+    assert _redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 0
+    assert _redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 2
+    made = _redactory(
+        "simulate",
+        "customersim",
+        "--rows",
+        20,
+        "--seed",
+        3,
+        "--canaries",
+        2,
+        "--out",
+        "corpus.jsonl",
+        "--json",
+        cwd=tmp_path,
+    )
+    assert _json(made)["rows"] == 20
+    assert (tmp_path / "corpus.jsonl.canaries.json").is_file()
+    with (tmp_path / "corpus.jsonl").open("ab") as file:
+        file.write(b'{"text": ["Jane Roe"]}\n')
+    before = sorted(p.name for p in tmp_path.iterdir())
+    described = _redactory("describe", "redactory.yaml", "--json", cwd=tmp_path)
+    assert described.returncode == 0, described.stderr
+    told = _json(described)
+    assert told["bad_rows"] == [{"source": "corpus.jsonl", "row": 21, "reason": "text_not_string"}]
+    assert "text" in told["sources"][0]["columns"]
+    assert len(told["policies"]["strict"]["hash"]) == 64
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+    assert "Jane" not in described.stdout + described.stderr
+    assert "corpus.jsonl" in _redactory("describe", "redactory.yaml", cwd=tmp_path).stdout
+
+
+def test_verify_ends_with_one_where_a_check_fails(curated: Path, tmp_path: Path) -> None:
+    import shutil
+
+    fine = _redactory("verify", curated, "--json")
+    assert (fine.returncode, _json(fine)["ok"]) == (0, True)
+    run = Path(shutil.copytree(curated, tmp_path / "run"))
+    (run / "README.md").write_text("changed")
+    broken = _redactory("verify", run, "--json")
+    assert (broken.returncode, _json(broken)["ok"]) == (1, False)
+    assert "FAILED" in _redactory("verify", run).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["curate", "absent.jsonl"], "neither a configuration"),
+        (["verify", "absent"], "_SUCCESS"),
+        (["guarantee", "absent"], "_SUCCESS"),
+        (["train", "bad.yaml"], "epsilonn"),
+        (["evaluate", "canary", "absent"], "_SUCCESS"),
+    ],
+)
+def test_bad_input_ends_with_two_and_one_json_object(tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "bad.yaml").write_text("input: a.jsonl\ntrain: {epsilonn: 3}\n")
+    done = _redactory(*arguments, "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in _json(done)["error"]
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, redactory.pipelines.stages as s\n"
+        "def broken(*a): raise ValueError('text of the corpus')\n"
+        "s.segment_part = broken\n"
+        "from redactory.flows.cli import main; main()"
+    )
+    out = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "curate", str(corpus), "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ValueError" in done.stderr
+    assert "text of the corpus" not in done.stderr + done.stdout
+    sealed = list((out / "state").glob("traceback-*.txt"))
+    assert len(sealed) == 1
+    assert "text of the corpus" in sealed[0].read_text()
+    assert sealed[0].stat().st_mode & 0o077 == 0
+
+
+def test_version_and_help() -> None:
+    assert _redactory("--version").stdout.strip() == "0.1.0"
+    for command in (
+        "curate",
+        "train",
+        "run",
+        "verify",
+        "guarantee",
+        "demo",
+        "init",
+        "describe",
+        "evaluate",
+        "simulate",
+    ):
+        assert _redactory(command, "--help").returncode == 0

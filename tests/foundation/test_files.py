@@ -1,0 +1,142 @@
+"""Files are whole or absent, and nobody else can read them."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from redactory.foundation.files import commit, make_private_folder, read_json, write_json, write_text
+
+
+class Injected(Exception):
+    """What goes wrong in the middle of a write."""
+
+
+Commit = Callable[[Path], AbstractContextManager[Path]]
+
+
+@contextmanager
+def in_place(path: Path) -> Iterator[Path]:
+    """The sabotaged commit: the file itself is handed out."""
+    yield path
+
+
+@contextmanager
+def forgetful(path: Path) -> Iterator[Path]:
+    """The sabotaged commit: what was begun stays behind."""
+    temporary = path.with_name(f".tmp-{path.name}")
+    yield temporary
+    temporary.replace(path)
+
+
+def whole_or_absent(commit_: Commit, folder: Path) -> bool:
+    """Whether a write that fails half-way leaves the old file, or none, and nothing else."""
+    old, new = folder / "old", folder / "new"
+    old.write_text("old", encoding="utf-8")
+    for path in (old, new):
+        with suppress(Injected), commit_(path) as temporary:
+            temporary.write_text("half of", encoding="utf-8")
+            raise Injected
+    return [p.name for p in folder.iterdir()] == ["old"] and old.read_text(encoding="utf-8") == "old"
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    assert whole_or_absent(commit, tmp_path)
+
+
+@pytest.mark.parametrize("sabotaged", [in_place, forgetful])
+def test_a_commit_that_writes_in_place_or_forgets_is_found(tmp_path: Path, sabotaged: Commit) -> None:
+    assert not whole_or_absent(sabotaged, tmp_path)
+
+
+def test_the_exception_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(Injected), commit(tmp_path / "file"):
+        raise Injected
+
+
+def test_a_killed_process_leaves_no_half_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old", encoding="utf-8")
+    source = (
+        "import os, pathlib, sys; from redactory.foundation.files import commit\n"
+        "with commit(pathlib.Path(sys.argv[1])) as t:\n"
+        "    t.write_text('half of'); os._exit(9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source, str(tmp_path / "file")], check=False)
+    assert done.returncode == 9
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "old"
+    assert all(p.name == "file" or p.name.startswith(".tmp-") for p in tmp_path.iterdir())
+
+
+def test_the_data_is_synced_before_the_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def watched_sync(descriptor: int) -> None:
+        order.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{descriptor}'))}")
+        fsync(descriptor)
+
+    def watched_replace(self: Path, target: Path) -> Path:
+        order.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    write_text(tmp_path / "file", "text")
+    assert order == [f"sync .tmp-{os.getpid()}-file", "rename", f"sync {tmp_path.name}"]
+
+
+@pytest.fixture
+def _open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    with commit(tmp_path / "deep" / "private") as temporary:
+        assert mode(temporary) == 0o600
+        temporary.write_bytes(b"x")
+    assert mode(tmp_path / "deep" / "private") == 0o600
+    with commit(tmp_path / "public", 0o644) as temporary:
+        assert mode(temporary) == 0o600, "open to all only once it is whole"
+    assert mode(tmp_path / "public") == 0o644
+    write_json(tmp_path / "value.json", {"a": 1})
+    assert mode(tmp_path / "value.json") == 0o600
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_a_private_folder_is_private_even_if_it_was_open(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o777)
+    assert mode(make_private_folder(tmp_path / "open")) == 0o700
+    assert mode(make_private_folder(tmp_path / "a" / "b")) == 0o700
+
+
+def test_an_open_file_becomes_private_when_it_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old", encoding="utf-8")
+    (tmp_path / "file").chmod(0o666)
+    write_text(tmp_path / "file", "é\n")
+    assert mode(tmp_path / "file") == 0o600
+    assert (tmp_path / "file").read_bytes() == "é\n".encode()
+
+
+def test_json_has_no_infinity(tmp_path: Path) -> None:
+    write_json(tmp_path / "value.json", {"epsilon": None, "text": "é"})
+    for number in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="JSON compliant"):
+            write_json(tmp_path / "value.json", {"epsilon": number})
+    assert read_json(tmp_path / "value.json") == {"epsilon": None, "text": "é"}
+    assert [p.name for p in tmp_path.iterdir()] == ["value.json"]

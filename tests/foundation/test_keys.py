@@ -1,0 +1,138 @@
+"""The digest key: where it comes from, and what digests under it promise."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.keys import DigestKey, load_digest_key
+
+SECRET = "correct horse battery staple"
+NAMES = ["REDACTORY_KEY", "REDACTORY_KEY_FILE", "REDACTORY_ENCRYPTION_KEY", "REDACTORY_ENCRYPTION_KEY_FILE"]
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_from_the_environment_and_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", SECRET)
+    given_key = load_digest_key()
+    assert given_key == DigestKey(SECRET.encode(), fresh=False)
+    monkeypatch.delenv("REDACTORY_KEY")
+    (tmp_path / "key").write_text(SECRET + "\n", encoding="utf-8")
+    monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "key"))
+    assert load_digest_key() == given_key
+
+
+def test_a_key_of_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", os.fsdecode(b"\xff\x80" * 8))
+    assert load_digest_key().secret == b"\xff\x80" * 8
+
+
+def test_both_at_once_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET, encoding="utf-8")
+    monkeypatch.setenv("REDACTORY_KEY", SECRET)
+    monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(ConfigurationError, match="both") as caught:
+        load_digest_key()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [1, 15])
+def test_a_short_key_is_refused_and_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, length: int
+) -> None:
+    short = "zQ7"[:1] * length
+    monkeypatch.setenv("REDACTORY_KEY", short)
+    with pytest.raises(ConfigurationError, match=f"{length} bytes") as caught:
+        load_digest_key()
+    assert "z" not in str(caught.value)
+    monkeypatch.delenv("REDACTORY_KEY")
+    (tmp_path / "key").write_text(short + " " * 20, encoding="utf-8")
+    monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(ConfigurationError, match="REDACTORY_KEY_FILE holds"):
+        load_digest_key()
+
+
+def test_sixteen_bytes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "x" * 16)
+    assert not load_digest_key().fresh
+
+
+def test_a_key_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "absent"))
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_digest_key()
+
+
+@pytest.mark.parametrize("name", NAMES[2:])
+def test_an_encryption_key_is_refused_rather_than_ignored(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", SECRET)
+    monkeypatch.setenv(name, SECRET)
+    with pytest.raises(ConfigurationError, match="unencrypted") as caught:
+        load_digest_key()
+    assert SECRET not in str(caught.value)
+
+
+def test_a_fresh_key_lives_as_long_as_the_process() -> None:
+    key = load_digest_key()
+    assert key.fresh
+    assert len(key.secret) == 32
+    assert load_digest_key() is key
+    source = (
+        "from redactory.foundation.keys import load_digest_key as k; print(k().fingerprint, k().fingerprint)"
+    )
+    said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+    one, other = said.split()
+    assert one == other != key.fingerprint
+
+
+def test_the_secret_does_not_show() -> None:
+    key = DigestKey(SECRET.encode())
+    assert SECRET not in repr(key)
+    assert "correct" not in str([key])
+    assert SECRET.encode().hex() not in key.fingerprint + key.pseudonym("user", SECRET)
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_purposes_never_meet(one: str, other: str, value: str) -> None:
+    key = DigestKey(SECRET.encode())
+    same = one == other
+    assert (key.purpose(one) == key.purpose(other)) == same
+    assert (key.pseudonym(one, value) == key.pseudonym(other, value)) == same
+    data = value.encode()
+    digests = {key.text_digest(key.purpose(name), data) for name in (one, other)}
+    assert len(digests) == 2 - same
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_digests_tell_texts_and_keys_apart(one: bytes, other: bytes) -> None:
+    key, stranger = DigestKey(b"k" * 16), DigestKey(b"s" * 16)
+    purpose = key.purpose("text")
+    assert len(key.text_digest(purpose, one)) == 16
+    assert (key.text_digest(purpose, one) == key.text_digest(purpose, other)) == (one == other)
+    assert key.text_digest(purpose, one) != stranger.text_digest(stranger.purpose("text"), one)
+    assert key.text_digest(purpose, one) != hashlib.blake2b(one, digest_size=16).digest()
+
+
+@given(st.text(max_size=20) | st.integers())
+def test_a_pseudonym_is_the_hmac_that_is_promised(value: str | int) -> None:
+    key = DigestKey(SECRET.encode())
+    subkey = hmac.new(SECRET.encode(), b"redactory/user", hashlib.sha256).digest()
+    expected = hmac.new(subkey, str(value).encode(), hashlib.sha256).hexdigest()[:32]
+    assert key.pseudonym("user", value) == expected
+    assert re.fullmatch("[0-9a-f]{32}", expected)
+    assert re.fullmatch("[0-9a-f]{8}", key.fingerprint)

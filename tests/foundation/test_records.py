@@ -1,0 +1,172 @@
+"""The append-only log: what a crash leaves is dropped, what somebody changed is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import multiprocessing
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.records import GENESIS, Record, RecordLog, chain_head, read_records
+
+BODIES: list[dict[str, Any]] = [{"step": n, "note": "é" * n, "value": n / 7} for n in range(6)]
+
+
+def write(path: Path, bodies: list[dict[str, Any]] = BODIES) -> list[Record]:
+    with RecordLog(path) as log:
+        return [log.append("step", body) for body in bodies]
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """The lines of a good log of six records."""
+    path = tmp_path_factory.mktemp("log") / "log.jsonl"
+    write(path)
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    written = write(tmp_path / "deep" / "log.jsonl")
+    assert read_records(tmp_path / "deep" / "log.jsonl") == written
+    assert [(r.seq, r.type, r.body) for r in written] == [(n, "step", body) for n, body in enumerate(BODIES)]
+    assert stat.S_IMODE((tmp_path / "deep" / "log.jsonl").stat().st_mode) == 0o600
+
+
+def test_every_line_names_the_one_before(lines: list[bytes], tmp_path: Path) -> None:
+    before = [GENESIS, *(hashlib.sha256(line.rstrip(b"\n")).hexdigest() for line in lines)]
+    assert [json.loads(line)["prev"] for line in lines] == before[:-1]
+    (tmp_path / "log").write_bytes(b"".join(lines))
+    assert chain_head(tmp_path / "log") == before[-1]
+
+
+def test_a_second_opening_goes_on_where_the_first_ended(lines: list[bytes], tmp_path: Path) -> None:
+    for body in BODIES:
+        write(tmp_path / "log", [body])
+    assert (tmp_path / "log").read_bytes() == b"".join(lines)
+
+
+@pytest.mark.parametrize("left", [1, 17, -1])
+def test_a_torn_last_line_is_dropped_and_written_over(lines: list[bytes], tmp_path: Path, left: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][:left])
+    assert len(read_records(path)) == 5
+    with RecordLog(path) as log:
+        assert [r.body for r in log.records] == BODIES[:-1]
+        log.append("step", BODIES[-1])
+    assert path.read_bytes() == b"".join(lines)
+
+
+def is_found(path: Path, data: bytes, head: str) -> bool:
+    """Whether the changed bytes are refused, or at least have another head than the log had."""
+    path.write_bytes(data)
+    try:
+        read_records(path)
+    except CheckFailed:
+        return True
+    return chain_head(path) != head
+
+
+@settings(max_examples=300)
+@given(data=st.data(), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_found(lines: list[bytes], data: st.DataObject, bit: int) -> None:
+    whole = bytearray(b"".join(lines))
+    head = hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= 1 << bit
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        assert is_found(path, bytes(whole), head)
+        if place < len(whole) - len(lines[-1]) - 1:
+            with pytest.raises(CheckFailed, match="breaks at line"):
+                RecordLog(path)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [0, 1, 3, 4, 5],  # dropped from the middle
+        [1, 2, 3, 4, 5],  # dropped from the front
+        [0, 2, 1, 3, 4, 5],  # reordered
+        [0, 1, 1, 2, 3, 4, 5],  # put in twice
+        [0, 1, 2, 3, 5, 4],
+        [5, 4, 3, 2, 1, 0],
+    ],
+)
+def test_dropped_inserted_and_reordered_lines_are_found(
+    lines: list[bytes], tmp_path: Path, order: list[int]
+) -> None:
+    (tmp_path / "log").write_bytes(b"".join(lines[n] for n in order))
+    with pytest.raises(CheckFailed, match="breaks at line"):
+        read_records(tmp_path / "log")
+
+
+def test_a_forged_line_in_the_middle_breaks_the_next_one(lines: list[bytes], tmp_path: Path) -> None:
+    forged = {**json.loads(lines[2]), "body": {"step": 99}}
+    (tmp_path / "log").write_bytes(b"".join([*lines[:2], json.dumps(forged).encode() + b"\n", *lines[3:]]))
+    with pytest.raises(CheckFailed, match="line 4"):
+        read_records(tmp_path / "log")
+
+
+def test_a_log_cut_at_the_end_has_another_head(lines: list[bytes], tmp_path: Path) -> None:
+    head = hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
+    assert is_found(tmp_path / "log", b"".join(lines[:-1]), head)
+    assert not is_found(tmp_path / "log", b"".join(lines), head), "the check itself accepts the good log"
+
+
+def test_an_error_quotes_no_body(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b'{"seq": 0, "body": "Jane Roe, 555-0100"}\n')
+    with pytest.raises(CheckFailed) as caught:
+        read_records(tmp_path / "log")
+    assert "Jane" not in str(caught.value)
+
+
+def try_to_open(path: str, said: Any) -> None:
+    try:
+        RecordLog(Path(path))
+    except RunStateError:
+        said.put("refused")
+    else:
+        said.put("opened")
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    context = multiprocessing.get_context("spawn")
+    said = context.Queue()
+    with RecordLog(path) as log:
+        log.append("step", {})
+        with pytest.raises(RunStateError, match="another process"):
+            RecordLog(path)
+        other = context.Process(target=try_to_open, args=(str(path), said))
+        other.start()
+        assert said.get(timeout=60) == "refused"
+        other.join()
+        log.append("step", {})
+    assert len(read_records(path)) == 2
+    RecordLog(path).close()
+
+
+def test_a_body_that_json_lacks_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    with RecordLog(tmp_path / "log") as log:
+        log.append("step", {"epsilon": None})
+        before = (tmp_path / "log").read_bytes()
+        with pytest.raises(ValueError, match="JSON compliant"):
+            log.append("step", {"epsilon": math.inf})
+        assert (tmp_path / "log").read_bytes() == before
+        log.append("step", {"epsilon": 1.0})
+    assert [r.body["epsilon"] for r in read_records(tmp_path / "log")] == [None, 1.0]
+
+
+def test_a_text_with_line_breaks_stays_one_line(tmp_path: Path) -> None:
+    body = {"text": "a\nb\r\u2028c\x85"}
+    write(tmp_path / "log", [body, body])
+    assert [r.body for r in read_records(tmp_path / "log")] == [body, body]

@@ -1,0 +1,160 @@
+"""The random stream: named draws, the right laws, and tests that would tell a wrong law."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from redactory.foundation.stream import RandomStream
+
+DRAWS = 20_000
+ACCEPT, REJECT = 1e-3, 1e-9
+STREAM = RandomStream.from_seed(20240607)
+NAMES = st.tuples(
+    st.sampled_from(["a", "a1", "1", "noise", "sample"]), st.integers(0, 200), st.integers(0, 200)
+)
+
+
+class DeafToIndex(RandomStream):
+    """The sabotaged stream: the index is not in the name."""
+
+    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        return super().octets(purpose, step, count, 0)
+
+
+class DeafToStep(RandomStream):
+    """The sabotaged stream: the step is not in the name."""
+
+    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        return super().octets(purpose, 0, count, index)
+
+
+def names_are_independent(stream: RandomStream) -> bool:
+    """Whether draws of names that differ in one part only look uncorrelated."""
+    names = [
+        ("noise", 0, 0),
+        ("noise", 0, 1),
+        ("noise", 1, 0),
+        ("sample", 0, 0),
+        ("noise", 11, 1),
+        ("noise", 1, 11),
+    ]
+    draws = np.array([stream.normal(p, s, 4000, i) for p, s, i in names])
+    off = np.corrcoef(draws) - np.eye(len(names))
+    return bool(np.abs(off).max() < 5 / np.sqrt(4000))
+
+
+def test_names_give_independent_draws() -> None:
+    assert names_are_independent(STREAM)
+    assert names_are_independent(RandomStream.from_entropy())
+
+
+@pytest.mark.parametrize("sabotaged", [DeafToIndex, DeafToStep])
+def test_a_stream_that_ignores_a_part_of_the_name_is_found(sabotaged: type[RandomStream]) -> None:
+    assert not names_are_independent(sabotaged(STREAM.root))
+
+
+@given(st.lists(NAMES, min_size=2, max_size=30, unique=True))
+def test_no_two_names_share_a_keystream(names: list[tuple[str, int, int]]) -> None:
+    assert len({STREAM.octets(p, s, 16, i) for p, s, i in names}) == len(names)
+
+
+@given(NAMES, st.integers(0, 300), st.integers(0, 300))
+def test_a_draw_is_a_function_of_its_name(name: tuple[str, int, int], short: int, more: int) -> None:
+    purpose, step, index = name
+    again = RandomStream(STREAM.root)
+    assert (
+        again.octets(purpose, step, short, index) == STREAM.octets(purpose, step, short + more, index)[:short]
+    )
+    assert np.array_equal(
+        again.normal(purpose, step, short, index), STREAM.normal(purpose, step, short, index)
+    )
+
+
+def test_the_keystream_is_fixed_for_good() -> None:
+    assert RandomStream.from_seed(0).octets("noise", 3, 8, 2).hex() == "4a7b36298684eae3"
+
+
+def test_roots() -> None:
+    assert RandomStream.from_seed(1) == RandomStream.from_seed(1)
+    assert RandomStream.from_seed(1).root != RandomStream.from_seed(2).root
+    assert RandomStream.from_seed(1).seeded
+    fresh = RandomStream.from_entropy()
+    assert not fresh.seeded
+    assert len(fresh.root) == 32
+    assert fresh.root != RandomStream.from_entropy().root
+    assert fresh.root.hex() not in repr(fresh)
+    assert repr(fresh.root) not in repr(fresh)
+
+
+def test_uniform_is_uniform() -> None:
+    draws = np.concatenate([STREAM.uniform("u", step, DRAWS // 4) for step in range(4)])
+    assert stats.kstest(draws, "uniform").pvalue > ACCEPT
+    assert draws.min() > 0
+    assert draws.max() < 1
+    assert stats.kstest(draws**1.1, "uniform").pvalue < REJECT
+    assert stats.kstest(draws * 0.95, "uniform").pvalue < REJECT
+
+
+def test_uniform_never_reaches_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for octet in (b"\x00", b"\xff"):
+        monkeypatch.setattr(RandomStream, "octets", lambda _s, _p, _t, count, _i=0, o=octet: o * count)
+        assert 0 < STREAM.uniform("u", 0, 1)[0] < 1
+        assert np.isfinite(STREAM.normal("u", 0, 3)).all()
+
+
+@pytest.mark.parametrize("count", [DRAWS, DRAWS + 1])
+def test_normal_is_normal_with_its_own_sigma(count: int) -> None:
+    draws = STREAM.normal("noise", 7, count)
+    assert draws.shape == (count,)
+    assert stats.kstest(draws, "norm").pvalue > ACCEPT
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(wrong * draws, "norm").pvalue < REJECT
+        assert stats.kstest(draws, "norm", args=(0, wrong)).pvalue < REJECT
+    assert stats.kstest(draws + 0.1, "norm").pvalue < REJECT
+
+
+def test_the_two_halves_of_a_normal_are_independent() -> None:
+    draws = STREAM.normal("noise", 8, DRAWS)
+    cosine, sine = draws[: DRAWS // 2], draws[DRAWS // 2 :]
+    assert abs(np.corrcoef(cosine, sine)[0, 1]) < 5 / np.sqrt(DRAWS // 2)
+    assert abs(np.corrcoef(cosine**2, sine**2)[0, 1]) < 5 / np.sqrt(DRAWS // 2)
+
+
+@given(st.integers(0, 60), st.integers(0, 10**6))
+def test_a_permutation_is_one(count: int, step: int) -> None:
+    order = STREAM.permutation("order", step, count)
+    assert order.dtype == np.int64
+    assert sorted(order.tolist()) == list(range(count))
+
+
+def naive_shuffle(step: int, count: int) -> NDArray[np.int64]:
+    """The well-known wrong shuffle: every place is swapped with any place."""
+    order = np.arange(count)
+    for place, u in enumerate(STREAM.uniform("naive", step, count)):
+        other = int(u * count)
+        order[[place, other]] = order[[other, place]]
+    return order
+
+
+def uniformity(draw: Callable[[int, int], NDArray[np.int64]], count: int, draws: int) -> float:
+    seen = Counter(tuple(draw(step, count).tolist()) for step in range(draws))
+    return float(stats.chisquare([seen[p] for p in itertools.permutations(range(count))]).pvalue)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_permutations_are_uniform(count: int) -> None:
+    assert uniformity(lambda step, n: STREAM.permutation("order", step, n), count, 6000) > ACCEPT
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_biased_permutation_is_found(count: int) -> None:
+    assert uniformity(naive_shuffle, count, 6000) < REJECT

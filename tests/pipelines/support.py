@@ -1,0 +1,43 @@
+"""Spans recorded by a rule in place of the engines, for tests that are not about detection."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import Detection, Span
+from redactory.redaction import RunFolder, parts
+
+DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")
+DATA = ("public", "private", "vault", "quarantine", "audit/points", "audit/spans")
+
+
+class DigitDetector:
+    """π masks numbers, π_c also points at capitals; a text with "broken" cannot be processed."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        for text in texts:
+            self.seen.append(text)
+            if "broken" in text:
+                yield Detection(failure="engine_error")
+                continue
+            strict = tuple(Span(*m.span(), "NUMBER", 0.9, "digits") for m in DIGITS.finditer(text))
+            rest = tuple(Span(*m.span(), "CAPITAL", 0.5, "capitals") for m in CAPITALS.finditer(text))
+            yield Detection(strict, rest)
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def data_bytes(run: Path) -> dict[str, bytes]:
+    """Every data file of a run with its content."""
+    folder = RunFolder(run)
+    return {p.relative_to(run).as_posix(): p.read_bytes() for f in folder.data_folders for p in parts(f)}

@@ -1,0 +1,223 @@
+"""Curation: conservation, the same bytes whatever happens, and refusals that name the difference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import redactory
+from redactory.foundation.errors import CheckFailed, RunStateError, SealedError
+from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "partition": {"documents": 4}}
+
+
+def _rows(count: int) -> list[dict[str, Any]]:
+    texts = [
+        "hello there\nmy number is {n}",
+        "call {n} now\nhello there",
+        "meet Anna {n}\nbye",
+        "broken {n}\nfine",
+    ]
+    return [
+        {"id": f"d{i}", "user_id": f"u{i % 3}", "text": texts[i % 4].format(n=1000 + i)} for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = _rows(23)
+    path = write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", [*rows, {"id": "d1", "text": "again"}])
+    with path.open("ab") as file:
+        file.write(b'{"text": 1}\nnot json\n')
+    return path
+
+
+def _curate(rows_file: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    config = {**CONFIG, "input": str(rows_file), **changes.pop("config", {})}
+    return redactory.curate(config, output=out, detector=changes.pop("detector", DigitDetector()), **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(rows_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    _curate(rows_file, out)
+    return out
+
+
+def test_every_row_and_point_is_accounted_for(finished: Path) -> None:
+    summary = redactory.curate({"input": "x"}, output=finished, resume=True)
+    assert summary["rows"] == 26
+    assert summary["rejected_by_reason"] == {"broken_json": 1, "duplicate_id": 1, "text_not_string": 1}
+    assert summary["points"] == 46
+    assert summary["quarantined_by_reason"] == {"engine_error": 5}
+    assert summary["points"] == sum(summary[f] for f in ("public", "private", "duplicate", "quarantined"))
+    kinds = [
+        kind for b in read_batches(RunFolder(finished).quarantine, ["kind"]) for kind in b["kind"].to_pylist()
+    ]
+    assert sorted(kinds) == ["point"] * 5 + ["row"] * 3
+
+
+def test_dedup_comes_after_masking_and_within_a_side(finished: Path) -> None:
+    run = RunFolder(finished)
+    public, private = read_column(run.public, "text"), read_column(run.private, "text")
+    assert sorted(public) == ["bye", "fine", "hello there"]
+    assert sorted(private) == [f"call {MASK} now", f"meet Anna {MASK}", f"my number is {MASK}"]
+
+
+def test_each_distinct_text_is_detected_once(rows_file: Path, tmp_path: Path) -> None:
+    detector = DigitDetector()
+    _curate(rows_file, tmp_path / "run", detector=detector)
+    assert len(detector.seen) == len(set(detector.seen))
+
+
+def test_scope_user_dedups_within_a_user_only(rows_file: Path, tmp_path: Path) -> None:
+    _curate(rows_file, tmp_path / "run", config={"dedup": {"scope": "user"}})
+    run = RunFolder(tmp_path / "run")
+    assert sorted(read_column(run.public, "text")).count("hello there") == 3
+
+
+def test_mode_none_keeps_every_point(rows_file: Path, tmp_path: Path) -> None:
+    summary = _curate(rows_file, tmp_path / "run", config={"dedup": {"mode": "none"}})
+    assert summary["duplicate"] == 0
+
+
+def test_released_ids_are_pseudonyms_and_users_too(finished: Path) -> None:
+    run = RunFolder(finished)
+    released = read_column(run.public, "point_id") + read_column(run.private, "point_id")
+    assert len(set(released)) == len(released)
+    assert all(len(i) == 32 and int(i, 16) >= 0 for i in released)
+    assert not {"u0", "u1", "u2"} & set(read_column(run.private, "user"))
+
+
+def test_public_and_private_folders_hold_nothing_else(finished: Path) -> None:
+    run = RunFolder(finished)
+    assert {p.name for p in run.public.iterdir()} == {p.name for p in parts(run.public)}
+    assert pq.read_schema(parts(run.public)[0]).names == ["point_id", "text"]
+    assert not run.work.exists()
+    assert run.root.stat().st_mode & 0o777 == 0o700
+
+
+class _Stop(Exception):
+    pass
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moment=st.integers(1, 220))
+def test_interrupted_anywhere_and_resumed_gives_the_same_bytes(
+    rows_file: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory, moment: int
+) -> None:
+    out, calls = tmp_path_factory.mktemp("stopped") / "run", 0
+
+    def stop(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            raise _Stop("text of the corpus")
+
+    with pytest.raises(SealedError) as error:
+        _curate(rows_file, out, progress=stop)
+    assert "text of the corpus" not in str(error.value)
+    assert not (out / "_SUCCESS").exists()
+    with pytest.raises(RunStateError, match="--resume"):
+        _curate(rows_file, out)
+    _curate(rows_file, out, resume=True)
+    assert data_bytes(out) == data_bytes(finished)
+
+
+def test_backwards_and_in_two_processes_gives_the_same_bytes(
+    rows_file: Path, finished: Path, tmp_path: Path
+) -> None:
+    def backwards(task: Any, numbers: Any) -> Any:
+        return ((number, task(number)) for number in reversed(numbers))
+
+    _curate(rows_file, tmp_path / "backwards", stage_map=backwards)
+    _curate(rows_file, tmp_path / "processes", workers=2)
+    assert data_bytes(tmp_path / "backwards") == data_bytes(tmp_path / "processes") == data_bytes(finished)
+
+
+def test_another_partition_size_is_another_layout_with_the_same_points(
+    rows_file: Path, finished: Path, tmp_path: Path
+) -> None:
+    _curate(rows_file, tmp_path / "run", config={"partition": {"documents": 100}})
+    for side in ("public", "private"):
+        texts = [
+            sorted(read_column(getattr(RunFolder(r), side), "text")) for r in (finished, tmp_path / "run")
+        ]
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"segment": {"mode": "document"}}, "configuration"), ({"detect": {"max_chars": 9}}, "configuration")],
+)
+def test_resuming_with_another_configuration_is_refused(
+    rows_file: Path, tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    _interrupt(rows_file, tmp_path / "run")
+    with pytest.raises(RunStateError, match=named):
+        _curate(rows_file, tmp_path / "run", resume=True, config=change)
+
+
+def test_resuming_with_another_input_or_key_is_refused(
+    rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "rows.jsonl"
+    copy.write_bytes(rows_file.read_bytes())
+    _interrupt(copy, tmp_path / "run")
+    with copy.open("ab") as file:
+        file.write(b'{"text": "one more"}\n')
+    with pytest.raises(RunStateError, match="another input"):
+        _curate(copy, tmp_path / "run", resume=True)
+    copy.write_bytes(rows_file.read_bytes())
+    monkeypatch.setenv("REDACTORY_KEY", "quite another key of 16 bytes")
+    with pytest.raises(RunStateError, match="another key"):
+        _curate(copy, tmp_path / "run", resume=True)
+
+
+def _interrupt(rows_file: Path, out: Path) -> None:
+    def stop(work: str, *_: object) -> None:
+        if work == "detect":
+            raise _Stop
+
+    with pytest.raises(SealedError):
+        _curate(rows_file, out, progress=stop)
+
+
+def test_too_many_rejections_stop_the_run(rows_file: Path, tmp_path: Path) -> None:
+    config = {"input": {"path": str(rows_file), "max_rejected_share": 0.05}}
+    with pytest.raises(CheckFailed, match="max_rejected_share"):
+        _curate(rows_file, tmp_path / "run", config=config)
+
+
+def test_a_finished_run_is_not_overwritten(rows_file: Path, finished: Path) -> None:
+    with pytest.raises(RunStateError, match="finished run"):
+        _curate(rows_file, finished)
+
+
+def test_resume_starts_where_there_is_nothing(rows_file: Path, finished: Path, tmp_path: Path) -> None:
+    _curate(rows_file, tmp_path / "run", resume=True)
+    assert data_bytes(tmp_path / "run") == data_bytes(finished)
+
+
+def test_the_manifest_has_no_infinity_and_names_every_file(finished: Path) -> None:
+    manifest = json.loads((finished / "manifest.json").read_text(), parse_constant=pytest.fail)
+    assert set(manifest["files"]) == {*data_bytes(finished), "README.md"}
+
+
+def test_no_text_outside_the_private_parts(finished: Path) -> None:
+    outside = [p for p in finished.rglob("*") if p.is_file()]
+    outside = [
+        p for p in outside if p.relative_to(finished).parts[0] not in ("private", "vault", "quarantine")
+    ]
+    secrets = [b"my number is 100", b"meet Anna", b'u1"', b"again"]
+    for path in outside:
+        content = path.read_bytes()
+        assert not [s for s in secrets if s in content], path.name

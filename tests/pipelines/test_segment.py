@@ -1,0 +1,51 @@
+"""Segmenters: a document comes back character for character, and sentences stay whole."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.pipelines.config import Segmenter, SegmentSettings
+from redactory.pipelines.segment import segmenter
+
+MODES: list[Segmenter] = ["sentence", "turn", "line", "document"]
+TEXTS = st.text(st.sampled_from("aA .!?\n\r\t:SYUR1'\u2028\u00a0é")) | st.text()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(TEXTS)
+def test_the_points_give_the_document_back(mode: Segmenter, text: str) -> None:
+    segments = segmenter(SegmentSettings(mode=mode))(text)
+    assert "".join(s.prefix + s.text + s.suffix for s in segments) == text
+    assert all(s.text == s.text.strip() for s in segments)
+    if text.strip():
+        assert all(s.text for s in segments)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["10208 Denise Manors Apt. 433 Williamsfort, NY 68061", "Dr. J. R. Smith", "St. Mary's Hosp. No. 5"],
+)
+def test_an_abbreviation_does_not_cut_a_secret(secret: str) -> None:
+    text = f"Thank you for waiting. It goes to {secret}. Anything else?"
+    segments = segmenter(SegmentSettings())(text)
+    assert any(secret in s.text for s in segments)
+    assert len(segments) >= 2
+
+
+def test_a_turn_leaves_its_speaker_behind() -> None:
+    segments = segmenter(SegmentSettings(mode="turn"))(
+        "SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here"
+    )
+    assert [(s.speaker, s.text) for s in segments] == [
+        ("SYS", "Hello there."),
+        ("USR", "Hi!"),
+        ("Bye", "now"),
+        (None, "no speaker here"),
+    ]
+
+
+def test_a_time_or_a_link_is_no_speaker() -> None:
+    segments = segmenter(SegmentSettings(mode="turn"))("12:30 is fine\nhttp://example.org\n")
+    assert [s.speaker for s in segments] == [None, None]

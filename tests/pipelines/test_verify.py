@@ -1,0 +1,170 @@
+"""Verify: a true run passes, and each thing it checks fails once it is broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import redactory
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import RunStateError
+from redactory.redaction import RunFolder, parts, seal
+
+
+def _failed(run: Path) -> set[str]:
+    result = redactory.verify(run)
+    failed = {check["name"] for check in result["checks"] if not check["ok"]}
+    assert result["ok"] == (not failed)
+    return failed
+
+
+@pytest.fixture
+def copy(curated: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(curated, tmp_path / "run"))
+
+
+def test_a_true_run_passes_every_check(curated: Path) -> None:
+    result = redactory.verify(curated)
+    assert result["ok"], result["checks"]
+    assert len(result["checks"]) == 9
+    json.dumps(result, allow_nan=False)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_one_flipped_byte_anywhere_fails(
+    curated: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
+    from redactory.pipelines import verify as module
+
+    # the re-scan looks at texts, not at bytes, and takes seconds: it is tested by itself
+    monkeypatch.setattr(
+        module, "_rescan", lambda *_: module.Check("re-scan of public", True, "left out here")
+    )
+    files = sorted(p for p in curated.rglob("*") if p.is_file() and "traceback" not in p.name)
+    path = data.draw(st.sampled_from(files), label="file")
+    content = path.read_bytes()
+    offset = data.draw(st.integers(0, len(content) - 1), label="offset")
+    bit = data.draw(st.integers(0, 7), label="bit")
+    broken = bytearray(content)
+    broken[offset] ^= 1 << bit
+    path.write_bytes(bytes(broken))
+    try:
+        failed = _failed(curated)
+    finally:
+        path.write_bytes(content)
+    assert failed, path.relative_to(curated)
+
+
+def _reseal(run: Path) -> None:
+    """What a forger would do after changing a file: make the digests right again."""
+    folder = RunFolder(run)
+    manifest = json.loads(folder.manifest.read_text())
+    del manifest["files"]
+    seal(folder, manifest, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
+
+
+def _add_public(text: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        path = parts(RunFolder(run).public)[0]
+        table = pq.read_table(path).to_pylist()
+        table[0]["text"] = text
+        pq.write_table(pa.Table.from_pylist(table, pq.read_schema(path)), path)
+
+    return change
+
+
+def _drop_public(run: Path) -> None:
+    path = parts(RunFolder(run).public)[0]
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+
+
+def _stray(run: Path) -> None:
+    (RunFolder(run).public / "notes.txt").write_text("left behind")
+
+
+def _cut_journal(run: Path) -> None:
+    journal = RunFolder(run).journal
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (_add_public("Goodbye <MASK>"), "no mask in public"),
+        (_add_public("Call Anna Smith on 212-555-0143"), "re-scan of public"),
+        (_drop_public, "conservation"),
+        (_drop_public, "point ids"),
+        (_stray, "no stray files"),
+        (_cut_journal, "journal"),
+    ],
+)
+def test_a_forged_run_with_right_digests_fails(
+    copy: Path, change: Callable[[Path], None], check: str
+) -> None:
+    change(copy)
+    _reseal(copy)
+    failed = _failed(copy)
+    assert check in failed
+    assert "files" not in failed
+
+
+def test_a_changed_report_fails(copy: Path) -> None:
+    report = copy / "report.html"
+    report.write_text(report.read_text().replace("public", "Public", 1))
+    assert _failed(copy) == {"report"}
+
+
+def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) -> None:
+    rows = [{"text": "My name is Rosalind Marlowe."}, {"text": "so it was rosalind marlowe again"}]
+    corpus = tmp_path / "rows.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config: dict[str, Any] = {
+        "input": str(corpus),
+        "segment": {"mode": "document"},
+        "detect": {"conservative": {"plain_confidence": 0.0, "rules": []}},
+        "release": {"max_open_values": 0},
+    }
+    redactory.curate(config, output=tmp_path / "run")
+    result = redactory.verify(tmp_path / "run")
+    listed = result["open_values"]
+    if listed:
+        assert [entry["labels"] for entry in listed] == [["PERSON"]]
+        assert not result["ok"]
+    assert "rosalind" not in json.dumps(result).lower()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["counts"]["public"] == len(listed) == 1
+
+
+def test_without_the_key_the_check_is_named_as_not_made(
+    curated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "not the key of this run")
+    check = {c["name"]: c for c in redactory.verify(curated)["checks"]}["values masked elsewhere"]
+    assert check["ok"]
+    assert check["detail"].startswith("not made")
+
+
+def test_other_engines_than_the_runs_fail_the_re_scan(copy: Path) -> None:
+    folder = RunFolder(copy)
+    manifest = json.loads(folder.manifest.read_text())
+    manifest["policies"]["strict"]["hash"] = "0" * 64
+    folder.manifest.write_text(json.dumps(manifest))
+    folder.success.write_text(file_sha256(folder.manifest) + "\n")
+    assert "re-scan of public" in _failed(copy)
+
+
+def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunStateError, match="_SUCCESS"):
+        redactory.verify(tmp_path)

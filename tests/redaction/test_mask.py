@@ -1,0 +1,126 @@
+"""Masking: nothing inside an interval survives, nothing outside changes, what belongs together is one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from redactory.redaction import MASK, mask, merge_intervals
+
+FIRST_MARKED = 0xE000
+"""Marked characters are distinct private-use code points, which no drawn text holds."""
+
+PLAIN = st.text(st.characters(exclude_categories=["Cs", "Co"]), max_size=6)
+GAPS = st.sampled_from(
+    ["", " ", "\n", " \t ", "\u00a0", "\u2003", "\u3000", "\x1c", ".", "a", "\u200b", "😀", "א"]
+)
+PIECES = st.lists(st.tuples(PLAIN | GAPS, st.integers(0, 4)), max_size=8)
+
+
+def build(pieces: list[tuple[str, int]], tail: str) -> tuple[str, list[tuple[int, int]]]:
+    """A text of plain pieces, each followed by so many marked characters, and the marked runs."""
+    text, runs = "", []
+    for plain, count in pieces:
+        text += plain
+        if count:
+            runs.append((len(text), len(text) + count))
+            text += "".join(chr(FIRST_MARKED + len(text) + n) for n in range(count))
+    return text + tail, runs
+
+
+def cut(run: tuple[int, int], data: st.DataObject) -> list[tuple[int, int]]:
+    """Intervals that overlap or touch, come twice or not, and cover ``run`` together."""
+    start, end = run
+    middle = data.draw(st.integers(start, end))
+    overlap = data.draw(st.integers(start, middle))
+    return [
+        i
+        for i in ((start, middle), (overlap, end), data.draw(st.sampled_from([run, (overlap, end)])))
+        if i[0] < i[1]
+    ]
+
+
+def oracle(text: str, runs: list[tuple[int, int]]) -> str:
+    """Character by character: covered ones become a sign, signs around white space run together."""
+    sign = "\U0010ffff"
+    covered = "".join(sign if any(s <= i < e for s, e in runs) else c for i, c in enumerate(text))
+    return re.sub(f"{sign}+(?:\\s+{sign}+)*", MASK, covered)
+
+
+@given(PIECES, PLAIN, st.data())
+def test_nothing_inside_survives_and_nothing_outside_changes(
+    pieces: list[tuple[str, int]], tail: str, data: st.DataObject
+) -> None:
+    text, runs = build(pieces, tail)
+    intervals = data.draw(st.permutations([i for run in runs for i in cut(run, data)]))
+    masked = mask(text, intervals)
+    assert not any(0xE000 <= ord(c) <= 0xF8FF for c in masked)
+    assert masked == oracle(text, runs)
+    kept = "".join(plain for plain, _ in pieces) + tail
+    assert re.sub(r"\s", "", masked.replace(MASK, "")) == re.sub(r"\s", "", kept.replace(MASK, ""))
+
+
+@given(PIECES, PLAIN, st.data())
+def test_merged_intervals_are_sorted_apart_and_stay_so(
+    pieces: list[tuple[str, int]], tail: str, data: st.DataObject
+) -> None:
+    text, runs = build(pieces, tail)
+    merged = merge_intervals(text, [i for run in runs for i in cut(run, data)])
+    assert merge_intervals(text, merged) == merged
+    assert mask(text, merged) == mask(text, runs)
+    for (_, end), (start, _) in itertools.pairwise(merged):
+        assert end < start
+        assert text[end:start].strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "intervals", "masked"),
+    [
+        ("Ann Lee called.", [(0, 3), (4, 7)], f"{MASK} called."),
+        ("Ann Lee called.", [(0, 7), (4, 7)], f"{MASK} called."),
+        ("AnnLee called.", [(3, 6), (0, 3)], f"{MASK} called."),
+        ("Ann, Lee", [(0, 3), (5, 8)], f"{MASK}, {MASK}"),
+        ("Ann \n\t\u00a0 Lee", [(0, 3), (8, 11)], MASK),
+        ("x", [(0, 1)], MASK),
+        ("x", [], "x"),
+        ("", [], ""),
+        ("😀אב😀", [(1, 3)], f"😀{MASK}😀"),
+        ("e\u0301a", [(0, 2)], f"{MASK}a"),
+        ("<MASK> x", [(7, 8)], f"<MASK> {MASK}"),
+        ("a b c d", [(0, 7), (2, 3)], MASK),
+    ],
+)
+def test_by_example(text: str, intervals: list[tuple[int, int]], masked: str) -> None:
+    assert mask(text, intervals) == masked
+
+
+@given(st.text(max_size=5), st.integers(-3, 8), st.integers(-3, 8))
+@example("secret", 0, 7)
+@example("secret", -1, 3)
+@example("secret", 3, 3)
+@example("secret", 4, 2)
+@example("", 0, 1)
+def test_an_interval_outside_is_an_error_that_quotes_nothing(text: str, start: int, end: int) -> None:
+    if 0 <= start < end <= len(text):
+        assert mask(text, [(start, end)]) == text[:start] + MASK + text[end:]
+        return
+    with pytest.raises(
+        ValueError, match=re.escape(f"[{start}, {end}) does not lie in a text of {len(text)}")
+    ) as caught:
+        mask(text, [(start, end)])
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValueError, match="does not lie"):
+        mask("a fine text", [(0, 1), (3, 99), (5, 6)])
+
+
+def test_a_million_intervals_come_to_an_end() -> None:
+    text = "ab c" * 500_000
+    intervals = [(start, start + 1) for start in range(0, len(text), 2)]
+    # "a", " " and the next "a" of each four: a space between is one of ours or merges, "b" and "c" stay
+    assert mask(text, reversed(intervals)) == f"{MASK}b{MASK}c" * 500_000
+    nested = ((start, len(text)) for start in range(1_000_000))
+    assert merge_intervals(text, nested) == [(0, len(text))]

@@ -1,0 +1,88 @@
+"""Masked values found again elsewhere, by keyed digests of runs of whole tokens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from redactory.foundation.keys import DigestKey
+from redactory.redaction import ValueDigests, open_values
+
+DIGESTS = ValueDigests(DigestKey(b"a key for tests only"))
+TOKENS = st.lists(st.text("abcxyzABC019éñ", min_size=1, max_size=4), min_size=1, max_size=4)
+SPACES = st.sampled_from([" ", "  ", "\n", "\t ", "\u00a0", "\u2003"])
+
+
+def look_up(value: str, text: str, digests: ValueDigests = DIGESTS) -> set[str]:
+    digest, tokens = DIGESTS.digest(value)
+    return open_values(digests, {digest: "PERSON"}, frozenset({tokens}), text)
+
+
+@given(TOKENS, st.data())
+def test_case_and_white_space_do_not_tell_values_apart(tokens: list[str], data: st.DataObject) -> None:
+    recased = [data.draw(st.sampled_from([t, t.lower(), t.upper(), t.title()])) for t in tokens]
+    variant = data.draw(SPACES).join(recased) + data.draw(SPACES)
+    assert DIGESTS.digest(variant) == DIGESTS.digest(" ".join(tokens))
+    assert DIGESTS.digest(variant)[1] == len(tokens)
+
+
+@given(TOKENS, TOKENS)
+def test_other_tokens_are_another_value(one: list[str], other: list[str]) -> None:
+    same = [t.casefold() for t in one] == [t.casefold() for t in other]
+    assert (DIGESTS.digest(" ".join(one)) == DIGESTS.digest(" ".join(other))) == same
+
+
+@given(
+    TOKENS, TOKENS | st.just([]), TOKENS | st.just([]), st.sampled_from([" ", ", ", "! ", " (", "\n", '"'])
+)
+def test_a_value_is_found_in_the_middle_of_a_text(
+    value: list[str], before: list[str], after: list[str], edge: str
+) -> None:
+    text = edge.join([" ".join(before), " ".join(value).upper(), " ".join(after)])
+    assert look_up(" ".join(value), text) == {"PERSON"}
+
+
+@given(TOKENS, st.text("abcxyz019_", min_size=1, max_size=3), st.booleans())
+def test_a_part_of_a_token_is_no_hit(value: list[str], glued: str, in_front: bool) -> None:
+    joined = " ".join(value)
+    text = glued + joined if in_front else joined + glued
+    assume(joined.casefold() not in text.casefold().split())
+    longer = [t.casefold() for t in text.split()]
+    own = [t.casefold() for t in value]
+    assume(all(longer[i : i + len(own)] != own for i in range(len(longer))))
+    assert look_up(joined, f"so {text} then") == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        ("Ann", "I met ANN, twice.", True),
+        ("Ann", "Annabelle and Joann_", False),
+        ("Ann Lee", "ann\n  LEE's car", True),
+        ("Ann Lee", "Ann and Lee", False),
+        ("Ann Lee", "Lee Ann", False),
+        ("555-0100", "call 555 - 0100 now", True),
+        ("555-0100", "call 5550100", False),
+        ("a@b.org", "write to A@B.ORG.", True),
+        ("Straße 5", "die STRASSE 5 dort", True),
+        ("Ann", "", False),
+    ],
+)
+def test_by_example(value: str, text: str, found: bool) -> None:
+    assert look_up(value, text) == ({"PERSON"} if found else set())
+
+
+def test_the_label_of_each_value_is_told() -> None:
+    values = {"Ann Lee": "PERSON", "42": "IDENTIFIER", "Rome": "GPE"}
+    masked = {DIGESTS.digest(value)[0]: label for value, label in values.items()}
+    lengths = frozenset(DIGESTS.digest(value)[1] for value in values)
+    assert open_values(DIGESTS, masked, lengths, "ann lee saw 42 things") == {"PERSON", "IDENTIFIER"}
+    assert open_values(DIGESTS, masked, frozenset({2}), "ann lee saw 42 things") == {"PERSON"}
+    assert open_values(DIGESTS, {}, frozenset(), "ann lee") == set()
+
+
+def test_under_another_key_nothing_is_found() -> None:
+    stranger = ValueDigests(DigestKey(b"another key, as long"))
+    assert look_up("Ann", "Ann") == {"PERSON"}
+    assert look_up("Ann", "Ann", stranger) == set()

@@ -1,0 +1,87 @@
+"""The house itself: floors, links, packages, imports that stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "redactory"
+FLOORS = {
+    "foundation": 0,
+    "dedup": 1,
+    "detectors": 1,
+    "redaction": 2,
+    "training": 3,
+    "evaluation": 4,
+    "pipelines": 5,
+    "flows": 6,
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_a_room_imports_only_from_floors_below(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0]
+    if room not in FLOORS:
+        return
+    for name in _imports(path):
+        parts = name.split(".")
+        if parts[0] == "redactory" and len(parts) > 1 and parts[1] != room:
+            assert FLOORS[parts[1]] < FLOORS[room], f"{room} imports {name}"
+
+
+def test_prefect_typer_and_torch_stay_in_their_rooms() -> None:
+    allowed = {
+        "prefect": {"flows"},
+        "typer": {"flows"},
+        "torch": {"training", "evaluation"},
+        "yaml": {"pipelines", "flows"},
+    }
+    for path in MODULES:
+        room = path.relative_to(PACKAGE).parts[0]
+        for name in _imports(path):
+            top = name.split(".")[0]
+            assert room in allowed.get(top, {room}), f"{path.name} imports {name}"
+
+
+def test_every_room_is_linked_at_the_root_and_every_folder_is_a_package() -> None:
+    for room in FLOORS.keys() - {"foundation"}:
+        assert (ROOT / room).resolve() == PACKAGE / room
+    for folder in {path.parent for path in MODULES}:
+        assert (folder / "__init__.py").is_file(), folder
+
+
+def test_no_module_is_two_modules() -> None:
+    for path in MODULES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path.name
+
+
+@pytest.mark.parametrize(
+    "module", ["redactory.flows.cli", "redactory.pipelines.curate", "redactory.evaluation"]
+)
+def test_torch_and_prefect_are_not_imported_before_they_are_needed(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in ('torch', 'prefect', 'stanza') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_command_line_starts_without_the_engines() -> None:
+    heavy = "('spacy', 'pandas', 'pyarrow')"
+    code = f"import sys, redactory.flows.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,243 @@
+"""The card says what the ledger proves, null with a reason otherwise, and refuses what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redactory.foundation.errors import GuaranteeError, InputError
+from redactory.foundation.records import Record, RecordLog, chain_head, read_records
+from redactory.redaction.folder import RunFolder
+from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
+from redactory.training.accounting import epsilon
+from redactory.training.mechanism import PoissonGaussian, Relation
+from tests.training.conftest import small, write_run
+
+FIELDS = {
+    "epsilon_confidentiality",
+    "epsilon_bayesian",
+    "coverage_failure",
+    "epsilon_substitution",
+    "epsilon_add_remove",
+}
+GOOD = RecallMeasurement(labels=400_000, missed_by_strict=20_000, missed_by_both=0)
+
+
+@pytest.fixture(scope="module")
+def unseeded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = write_run(tmp_path_factory.mktemp("unseeded") / "RUN")
+    train_model(run, small(seed=None, group_sizes=(2,)))
+    return run
+
+
+def test_the_figures_are_those_of_the_ledger(unseeded: RunFolder) -> None:
+    card = guarantee_card(unseeded, "crt")
+    own = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
+    assert card["holds"] is True
+    assert card["epsilon_substitution"] == epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_add_remove"] == epsilon(own, 8, 1e-5, Relation.ADD_OR_REMOVE)
+    assert card["epsilon_add_remove"] < card["epsilon_substitution"] < card["epsilon_group"]["2"]
+    assert (card["sensitivity"], card["clip_norm"], card["steps"]) == (2.0, 1.0, 8)
+    assert card["sampler_run"] == card["sampler_accounted"] == "poisson"
+    assert card["ledger"]["head"] == chain_head(unseeded.model("crt").ledger)
+    assert len(card["side_channels"]) == 25
+    json.dumps(card, allow_nan=False)
+
+
+def test_without_measured_recall_nothing_is_promised_for_every_secret(unseeded: RunFolder) -> None:
+    card = guarantee_card(unseeded, "crt")
+    assert card["epsilon_confidentiality"] is None
+    assert card["coverage_failure"] is None
+    assert "not measured" in card["reasons"]["epsilon_confidentiality"]
+    assert "not measured" in card["reasons"]["coverage_failure"]
+    assert card["miss_rates"]["gamma_upper"] == 1.0
+    assert card["epsilon_bayesian"] == pytest.approx(card["epsilon_substitution"])
+
+
+def test_a_measurement_gives_figures_only_above_its_upper_bound(unseeded: RunFolder) -> None:
+    few = RecallMeasurement(labels=30_552, missed_by_strict=1500, missed_by_both=0)
+    card = guarantee_card(unseeded, "crt", few)
+    assert card["coverage_failure"] == pytest.approx(9.8e-5, rel=1e-2)
+    assert card["epsilon_confidentiality"] is None
+    assert "not above" in card["reasons"]["epsilon_confidentiality"]
+    many = guarantee_card(unseeded, "crt", GOOD)
+    assert many["coverage_failure"] < 1e-5
+    assert many["epsilon_bayesian"] < many["epsilon_confidentiality"] < many["epsilon_substitution"]
+
+
+def test_a_policy_that_flags_everything_leaves_no_secret_uncovered(tmp_path: Path) -> None:
+    policies = {"strict": {}, "conservative": {"flags_everything": True}}
+    run = write_run(tmp_path / "RUN", policies=policies, public=[])
+    card = train_model(run, small(seed=None))["guarantee"]
+    assert card["coverage_failure"] == 0.0
+    assert card["epsilon_confidentiality"] == pytest.approx(card["epsilon_substitution"])
+
+
+def test_test_mode_holds_for_nobody(trained: RunFolder) -> None:
+    card = guarantee_card(trained, "crt")
+    assert card["seeded"] is True
+    assert card["holds"] is False
+    assert "seed" in card["holds_reason"]
+    assert card["epsilon_substitution"] > 0
+
+
+def test_sgd_has_no_figure_at_all(trained: RunFolder) -> None:
+    card = guarantee_card(trained, "sgd")
+    assert card["holds"] is False
+    assert all(card[name] is None and "no noise" in card["reasons"][name] for name in FIELDS)
+    assert card["epsilon_group"] == {}
+    assert "no noise" in card["reasons"]["epsilon_group"]
+
+
+def test_dpsgd_on_originals_speaks_of_points_and_not_of_policies(trained: RunFolder) -> None:
+    card = guarantee_card(trained, "dpsgd")
+    assert card["epsilon_substitution"] > 0
+    assert card["epsilon_bayesian"] is None
+    assert card["epsilon_confidentiality"] is None
+    assert "vocabulary" in card["reasons"]["epsilon_confidentiality"]
+    assert "not applicable" in card["reasons"]["coverage_failure"]
+
+
+def test_an_unstable_deduplication_rule_has_no_finite_epsilon(tmp_path: Path) -> None:
+    dedup = {"mode": "minhash", "scope": "corpus", "rule": "components", "group_size": None}
+    run = write_run(tmp_path / "RUN", dedup=dedup)
+    card = train_model(run, small(seed=None))["guarantee"]
+    assert all(card[name] is None for name in FIELDS)
+    assert "stable" in card["reasons"]["epsilon_substitution"]
+
+
+Change = Callable[[list[tuple[str, dict[str, Any]]]], None]
+
+
+def rewritten(run: RunFolder, change: Change) -> None:
+    """The ledger of ``crt`` with its records changed and its chain made whole again."""
+    path = run.model("crt").ledger
+    records: list[Record] = read_records(path)
+    bodies = [(record.type, record.body) for record in records]
+    change(bodies)
+    path.unlink()
+    with RecordLog(path) as log:
+        for kind, body in bodies:
+            log.append(kind, body)
+
+
+def drop_a_step(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    del bodies[3]
+
+
+def drop_the_last_step(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    del bodies[-2]
+
+
+def repeat_a_step(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies.insert(3, bodies[3])
+
+
+def promise_fewer(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[0][1]["steps"] = bodies[-1][1]["steps"] = 7
+
+
+def shuffled_sampler(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[0][1]["sampler"] = "shuffle"
+
+
+def realised_normaliser(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[0][1]["mechanism"]["normaliser"]["kind"] = "realised batch size"
+
+
+def other_event(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[4][1]["event"] = {"class": "GaussianDpEvent", "noise_multiplier": 1.0}
+
+
+def half_the_sensitivity(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[0][1]["mechanism"]["sensitivity"]["substitution"] = 1.0
+
+
+def other_run(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[0][1]["parent"] = "0" * 64
+
+
+def other_weights(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    bodies[-1][1]["weights"] = "0" * 64
+
+
+def no_end(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    del bodies[-1]
+
+
+CHANGES: list[Change] = [
+    drop_a_step,
+    drop_the_last_step,
+    repeat_a_step,
+    promise_fewer,
+    shuffled_sampler,
+    realised_normaliser,
+    other_event,
+    half_the_sensitivity,
+    other_run,
+    other_weights,
+    no_end,
+]
+
+
+@pytest.fixture(scope="module")
+def tampered(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = write_run(tmp_path_factory.mktemp("tampered") / "RUN")
+    train_model(run, small())
+    return run
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_ledger_that_does_not_fit_is_refused(change: Change, tampered: RunFolder) -> None:
+    whole = tampered.model("crt").ledger.read_bytes()
+    try:
+        rewritten(tampered, change)
+        with pytest.raises(GuaranteeError):
+            guarantee_card(tampered, "crt")
+    finally:
+        tampered.model("crt").ledger.write_bytes(whole)
+
+
+def test_a_broken_or_missing_ledger_is_refused(tampered: RunFolder) -> None:
+    path = tampered.model("crt").ledger
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"step":3', b'"step":4', 1))
+    with pytest.raises(GuaranteeError):
+        guarantee_card(tampered, "crt")
+    path.unlink()
+    with pytest.raises(GuaranteeError):
+        guarantee_card(tampered, "crt")
+    path.write_bytes(whole)
+    assert guarantee_card(tampered, "crt")["steps"] == 8
+
+
+@pytest.mark.parametrize("name", ["crt", "dpsgd", "sgd"])
+def test_the_page_says_what_the_card_says(name: str, trained: RunFolder) -> None:
+    card = guarantee_card(trained, name)
+    page = guarantee_page(card)
+    assert page.startswith("---\n")
+    assert card["holds_reason"] in page
+    for field in FIELDS:
+        assert field in page
+        if card[field] is None:
+            assert card["reasons"][field] in page
+        else:
+            assert f"{card[field]:.4g}" in page
+
+
+def test_recall_settings_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="missed_by_both"):
+        RecallMeasurement(labels=10, missed_by_strict=2, missed_by_both=3)
+    path = tmp_path / "recall.json"
+    path.write_text(json.dumps({"labels": 10, "missed_by_strict": 2, "missed_by_both": 0}), encoding="utf-8")
+    resolved = TrainSettings(recall_file=path).resolved()
+    assert resolved.recall == RecallMeasurement(labels=10, missed_by_strict=2, missed_by_both=0)
+    with pytest.raises(ValueError, match="both given"):
+        TrainSettings(recall=GOOD, recall_file=path)
+    path.write_text("[]", encoding="utf-8")
+    with pytest.raises(InputError):
+        TrainSettings(recall_file=path).resolved()

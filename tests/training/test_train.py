@@ -1,0 +1,273 @@
+"""Training end to end on a small run: what is written, what is refused, and resuming bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import write_json
+from redactory.foundation.records import RecordLog, read_records
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+from redactory.redaction.sealing import broken_files, read_manifest
+from redactory.redaction.shards import POINTS, write_part
+from redactory.training import load_model, train_model
+from redactory.training.trainers import trainer_of
+from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+
+MakeRun = Callable[[], RunFolder]
+
+
+class Interrupted(Exception):
+    """Stands for a crash."""
+
+
+def interrupt_after(calls: int) -> Callable[..., None]:
+    seen = 0
+
+    def progress(work: str, done: int, total: int | None, unit: str = "") -> None:
+        nonlocal seen
+        seen += 1
+        if seen == calls:
+            raise Interrupted
+
+    return progress
+
+
+def weights(run: RunFolder, name: str = "crt") -> str:
+    return file_sha256(run.model(name).weights)
+
+
+def test_a_model_is_sealed_with_all_it_needs(trained: RunFolder) -> None:
+    for name in ("crt", "dpsgd", "sgd"):
+        folder = trained.model(name)
+        manifest = read_manifest(folder)
+        assert broken_files(folder) == []
+        assert manifest["parent"] == file_sha256(trained.manifest)
+        assert set(manifest["files"]) == {
+            "model.safetensors",
+            "config.json",
+            "tokenizer.json",
+            "ledger.jsonl",
+            "guarantee.json",
+            "README.md",
+        }
+        assert folder.card.read_text(encoding="utf-8").startswith("---\n")
+    assert trained.model_names() == ["crt", "dpsgd", "sgd"]
+    assert not list(trained.state.glob("train-*"))
+
+
+def test_the_summary_is_json_and_a_finished_training_gives_it_again(trained: RunFolder) -> None:
+    again = train_model(trained, small())
+    assert {"model", "trainer", "parameters", "steps", "seconds", "peak_mb", "guarantee"} == set(again)
+    assert again["steps"] == 8
+    assert again["parameters"] == sum(
+        p.numel() for p in load_model(trained.model("crt")).network.parameters()
+    )
+    json.dumps(again, allow_nan=False)
+
+
+def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fresh_run: MakeRun, trained: RunFolder) -> None:
+    same, other = fresh_run(), fresh_run()
+    train_model(same, small())
+    train_model(other, small(seed=8))
+    assert weights(same) == weights(trained)
+    assert weights(other) != weights(trained)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 9, 13, 14, 20])
+def test_an_interrupted_training_ends_with_the_same_bits(
+    calls: int, fresh_run: MakeRun, trained: RunFolder
+) -> None:
+    run = fresh_run()
+    with pytest.raises(Interrupted):
+        train_model(run, small(), interrupt_after(calls))
+    assert not run.model("crt").success.exists()
+    assert stat.S_IMODE((run.state / "train-crt.key").stat().st_mode) == 0o600
+    train_model(run, small())
+    assert weights(run) == weights(trained)
+    steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
+    assert steps == list(range(8))
+    assert run.model("crt").ledger.read_bytes() == trained.model("crt").ledger.read_bytes()
+
+
+def test_without_a_seed_resuming_uses_the_key_in_state_and_two_trainings_differ(fresh_run: MakeRun) -> None:
+    first, second, resumed = fresh_run(), fresh_run(), fresh_run()
+    train_model(first, small(seed=None))
+    train_model(second, small(seed=None))
+    assert weights(first) != weights(second)
+    with pytest.raises(Interrupted):
+        train_model(resumed, small(seed=None), interrupt_after(10))
+    reference = RunFolder(resumed.root.with_name("REFERENCE"))
+    shutil.copytree(resumed.root, reference.root)
+    (reference.state / "train-crt.checkpoint").unlink(missing_ok=True)
+    train_model(resumed, small(seed=None))
+    train_model(reference, small(seed=None))
+    assert weights(resumed) == weights(reference)
+
+
+def test_changed_settings_are_refused_when_resuming_and_when_finished(
+    fresh_run: MakeRun, trained: RunFolder
+) -> None:
+    run = fresh_run()
+    with pytest.raises(Interrupted):
+        train_model(run, small(), interrupt_after(5))
+    with pytest.raises(RunStateError, match="settings"):
+        train_model(run, small(learning_rate=0.01))
+    with pytest.raises(RunStateError, match="other settings"):
+        train_model(trained, small(clip_norm=0.5))
+
+
+def test_a_removed_model_folder_starts_anew_whatever_its_training_left_behind(
+    fresh_run: MakeRun, trained: RunFolder
+) -> None:
+    run = fresh_run()
+    with pytest.raises(Interrupted):
+        train_model(run, small(), interrupt_after(12))
+    assert (run.state / "train-crt.checkpoint").exists()
+    shutil.rmtree(run.model("crt").root)
+    train_model(run, small())
+    assert weights(run) == weights(trained)
+
+
+def test_a_lost_or_foreign_key_is_refused(fresh_run: MakeRun) -> None:
+    run = fresh_run()
+    with pytest.raises(Interrupted):
+        train_model(run, small(seed=None), interrupt_after(5))
+    key = run.state / "train-crt.key"
+    own = key.read_bytes()
+    key.write_bytes(bytes(32))
+    with pytest.raises(RunStateError, match="another training"):
+        train_model(run, small(seed=None))
+    key.unlink()
+    with pytest.raises(RunStateError, match="gone"):
+        train_model(run, small(seed=None))
+    shutil.rmtree(run.model("crt").root)
+    key.write_bytes(own)
+    with pytest.raises(Interrupted):
+        train_model(run, small(seed=None), interrupt_after(1))
+    assert key.read_bytes() != own
+
+
+def test_a_replayed_step_with_another_sum_stops_the_training(fresh_run: MakeRun) -> None:
+    run = fresh_run()
+    with pytest.raises(Interrupted):
+        train_model(run, small(), interrupt_after(9))
+    ledger = run.model("crt").ledger
+    bodies = [(r.type, r.body) for r in read_records(ledger)]
+    ledger.unlink()
+    with RecordLog(ledger) as log:
+        for kind, body in bodies[:-1]:
+            log.append(kind, body)
+        log.append(bodies[-1][0], {**bodies[-1][1], "sum": "0" * 32})
+    with pytest.raises(CheckFailed, match="another sum"):
+        train_model(run, small())
+
+
+def test_changed_parts_and_a_mask_in_public_are_refused(fresh_run: MakeRun, tmp_path: Path) -> None:
+    run = fresh_run()
+    part = next(run.private.glob("part-*"))
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    with pytest.raises(CheckFailed, match="private/"):
+        train_model(run, small())
+    masked = write_run(tmp_path / "masked", public=[*PUBLIC_TEXTS, f"Hello {MASK}"])
+    with pytest.raises(CheckFailed, match="row 48"):
+        train_model(masked, small())
+
+
+def test_an_unfinished_run_is_refused(fresh_run: MakeRun) -> None:
+    run = fresh_run()
+    run.success.unlink()
+    with pytest.raises(RunStateError):
+        train_model(run, small())
+
+
+@pytest.mark.parametrize("empty", ["public", "private"])
+def test_an_empty_side_trains_all_the_same(empty: str, tmp_path: Path) -> None:
+    sides: dict[str, Any] = {empty: []}
+    run = write_run(tmp_path / "RUN", **sides)
+    summary = train_model(run, small())
+    assert summary["steps"] == 8
+    assert summary["guarantee"]["epsilon_substitution"] > 0
+
+
+def test_numerics_are_left_as_they_were(fresh_run: MakeRun) -> None:
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(Interrupted):
+        train_model(fresh_run(), small(threads=2), interrupt_after(1))
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_private_text_changes_no_vocabulary(trained: RunFolder, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "RUN", private=["Zanzibar zebra zenith"] * 30)
+    train_model(other, small())
+    assert other.model("crt").tokenizer.read_bytes() == trained.model("crt").tokenizer.read_bytes()
+
+
+def test_training_lowers_the_loss_and_crt_learns_the_private_side(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN")
+    learnt = small(epochs=15, noise_multiplier=0.1, hidden_size=32, embedding_size=16, learning_rate=0.02)
+    private = [
+        f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")
+    ]
+
+    def bits(name: str, texts: list[str]) -> float:
+        return -float(np.concatenate(load_model(run.model(name)).token_log_probs(texts)).mean() / np.log(2))
+
+    train_model(run, learnt.model_copy(update={"name": "long", "private_learning_rate": 0.02}))
+    train_model(run, small(name="short", epochs=1, hidden_size=32, embedding_size=16))
+    assert bits("long", PUBLIC_TEXTS) < 0.5 * bits("short", PUBLIC_TEXTS)
+    assert bits("long", private) < 0.6 * bits("short", private)
+
+
+def test_token_log_probs_follow_the_network_token_by_token(trained: RunFolder) -> None:
+    model = load_model(trained.model("crt"))
+    texts = ["Hello, how can I help you?", "", f"{MASK} 12", "😀"]
+    found = model.token_log_probs(texts, batch_size=2)
+    for text, scores in zip(texts, found, strict=True):
+        ids = [*model.tokenizer.encode(text), model.tokenizer.end_id]
+        assert scores.dtype == np.float64
+        state, last, walked = model.network.initial_state(1), model.tokenizer.begin_id, []
+        for number in ids:
+            log_probs, state = model.network.step(torch.tensor([last]), state)
+            walked.append(float(log_probs[0, number]))
+            last = number
+        assert scores == pytest.approx(walked, rel=1e-4)
+        assert scores == pytest.approx(model.token_log_probs([text])[0], rel=1e-5)
+
+
+def test_loading_refuses_what_is_not_finished(fresh_run: MakeRun) -> None:
+    run = fresh_run()
+    with pytest.raises(Interrupted):
+        train_model(run, small(), interrupt_after(20))
+    write_json(run.model("crt").config, {})
+    with pytest.raises(RunStateError):
+        load_model(run.model("crt"))
+
+
+def test_an_epoch_of_occurrences_sees_each_public_text_as_often_as_it_occurred(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", public=["often", "once", "twice"])
+    fates = [("p0", "public", None), ("p1", "public", None), ("p2", "public", None)]
+    fates += [("d", "duplicate", 0)] * 4 + [("d", "duplicate", 2)]
+    rows = [
+        {"point_id": i, "released_id": released, "side": "public", "fate": fate, "dup_of": original}
+        for i, (released, fate, original) in enumerate(fates)
+    ]
+    rows.append({"point_id": 99, "released_id": "x", "side": "private", "fate": "duplicate", "dup_of": 0})
+    write_part(run.points / "part-00000.parquet", pa.Table.from_pylist(rows, schema=POINTS))
+    plain = trainer_of(small(), run)
+    repeated = trainer_of(small(public_epoch="occurrences"), run)
+    assert plain.occurrences is None
+    assert repeated.occurrences is not None
+    assert repeated.occurrences.tolist() == [5, 1, 2]
