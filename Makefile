@@ -31,7 +31,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/memory.py
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

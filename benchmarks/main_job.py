@@ -32,6 +32,7 @@ def main() -> None:
         "input": str(corpus),
         "output": str(arguments.out / "run"),
         "segment": {"mode": arguments.segment},
+        "dedup": {"mode": arguments.dedup},
         "evaluate": {"test": str(arguments.test), "canaries": str(canaries), "labelled": str(corpus)},
         "workers": arguments.workers,
         "train": json.loads(arguments.train_settings),
@@ -58,6 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--test", type=Path, required=True, help="held-out JSONL")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for corpus, run and models")
     parser.add_argument("--segment", default="turn")
+    parser.add_argument("--dedup", default="exact")
     parser.add_argument("--canaries", type=int, default=10)
     parser.add_argument("--copies", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)

@@ -8,7 +8,7 @@ text without hits.  No message carries text.
 
 from redactory.detectors.detector import Detection, Detector, TextDetector
 from redactory.detectors.engine import Reading
-from redactory.detectors.policy import ConservativePolicy, StrictPolicy
+from redactory.detectors.policy import ConservativePolicy, StrictPolicy, policies_of, policy_record
 from redactory.detectors.settings import (
     ConservativeSettings,
     CustomRecognizer,
@@ -29,4 +29,6 @@ __all__ = [
     "StrictPolicy",
     "StrictSettings",
     "TextDetector",
+    "policies_of",
+    "policy_record",
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from redactory.detectors.engine import Reading
 from redactory.detectors.model import load_pipeline
-from redactory.detectors.policy import ConservativePolicy, StrictPolicy
+from redactory.detectors.policy import policies_of
 from redactory.detectors.presidio_patterns import PatternTimeout, PresidioPatterns
 from redactory.detectors.settings import DetectSettings
 from redactory.detectors.spacy_ner import SpacyNer
@@ -50,8 +50,7 @@ class Detector:
         self._nlp = nlp
         self._ner = SpacyNer(nlp)
         self._patterns = PresidioPatterns(nlp, settings.language, settings.recognizers, settings.custom)
-        self.strict = StrictPolicy(settings.strict)
-        self.conservative = ConservativePolicy(settings.conservative)
+        self.strict, self.conservative = policies_of(settings)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         """One detection a text, in order, a batch at a time."""

@@ -10,6 +10,7 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from redactory.detectors.engine import Reading
@@ -37,11 +38,17 @@ class StrictPolicy:
     """π: an engine's span counts when its label is listed and its score reaches the label's bound."""
 
     settings: StrictSettings
+    custom: tuple[str, ...] = ()
     name: ClassVar[str] = "strict"
+
+    @cached_property
+    def bounds(self) -> dict[str, float]:
+        """The least score of each label that is masked; a custom recognizer's label counts at any."""
+        return {**dict.fromkeys(self.custom, 0.0), **self.settings.labels, **self.settings.more_labels}
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """The spans that are masked."""
-        bounds = self.settings.labels
+        bounds = self.bounds
         return (s for s in reading.spans if s.label in bounds and s.score >= bounds[s.label])
 
 
@@ -67,6 +74,12 @@ class ConservativePolicy:
                 yield Span(start, end, rule.upper(), 1.0, "rule")
         if self.settings.flags_everything and text:
             yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
+
+
+def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:
+    """π and π_c of a configuration."""
+    custom = tuple(recognizer.label for recognizer in settings.custom)
+    return StrictPolicy(settings.strict, custom), ConservativePolicy(settings.conservative)
 
 
 def policy_record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:

@@ -70,6 +70,9 @@ class StrictSettings(Settings):
     labels: dict[str, float] = Field(
         DEFAULT_LABELS, description="Labels that are masked, each with the least score that counts."
     )
+    more_labels: dict[str, float] = Field(
+        {}, description="Labels to mask beside those of labels, or other scores for some of them."
+    )
 
 
 class ConservativeSettings(Settings):
@@ -96,7 +99,7 @@ class CustomRecognizer(Settings):
     """A pattern recognizer in Presidio's own terms."""
 
     name: str = Field(description="Name of the recognizer.")
-    label: str = Field(description="Label of its hits; add it to strict.labels to have them masked.")
+    label: str = Field(description="Label of its hits, which are masked whatever their score.")
     patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
     deny_list: tuple[str, ...] = Field((), description="Words that are always hits, with score 1.")
     context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from redactory.evaluation.trie import continuation_log_probs
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, silent
-from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_batches
 
 if TYPE_CHECKING:
@@ -79,14 +79,15 @@ def middle_rank(scores: NDArray[np.float64], candidate: int) -> float:
     return above + (equal + 1) / 2
 
 
-def canary_copies_left(run: RunFolder, canaries: Mapping[str, Any]) -> list[int]:
-    """For each inserted canary, in how many points of the public and the private shards it still stands.
+def canary_copies_left(folders: Iterable[Path], canaries: Mapping[str, Any]) -> list[int]:
+    """For each inserted canary, in how many points of the data ``folders`` it still stands.
 
-    That is after masking and deduplication: what a model trained on this run can see of it.
+    Given the folders that a model was trained on, this is what it could see of it: of the shards,
+    what masking and deduplication left; of the vault, every copy.
     """
     wanted = set(canaries["inserted"])
     found: Counter[str] = Counter()
-    for folder in (run.public, run.private):
+    for folder in folders:
         for batch in read_batches(folder, ["text"]):
             for text in batch.column(0).to_pylist():
                 found.update(wanted.intersection(_NUMBER.findall(str(text))))

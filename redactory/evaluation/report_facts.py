@@ -33,13 +33,17 @@ def conservation(manifest: Mapping[str, Any]) -> list[Law]:
     def law(whole: str, *parts: str) -> Law:
         return Law((whole, counts[whole]), [(part, counts[part]) for part in parts])
 
-    return [
+    whole = [
         law("rows", "documents", "rejected"),
         law("points", "public", "private", "duplicate", "quarantined"),
+    ]
+    parts = [
         law("duplicate", "public_duplicate", "private_duplicate"),
         Law(("rejected", counts["rejected"]), sorted(manifest["rejected"].items())),
         Law(("quarantined", counts["quarantined"]), sorted(manifest["quarantined"].items())),
     ]
+    # "0 = 0" says nothing, unless something should have been there
+    return whole + [law for law in parts if law.whole[1] or any(count for _, count in law.parts)]
 
 
 @dataclass(frozen=True)

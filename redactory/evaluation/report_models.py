@@ -55,7 +55,6 @@ def _row(
     return [
         ("perplexity", as_is.get("perplexity")),
         ("perplexity, masked by π", masked.get("perplexity")),
-        ("perplexity by word", as_is.get("perplexity_per_word")),
         ("ε, named secret", card["epsilon_substitution"]),
         ("ε, Bayesian", card["epsilon_bayesian"]),
         ("canary exposure, highest", canary.get("highest_exposure")),

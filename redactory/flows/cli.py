@@ -76,6 +76,18 @@ def _show(result: dict[str, Any], as_json: bool, page: Page) -> None:
         page(result)
 
 
+def _carry_out(
+    plain: Callable[..., dict[str, Any]] | None, flow: str, config: str, out: Path | None, **settings: Any
+) -> dict[str, Any]:
+    """Call the plain function, or where there is none, run the flow around it."""
+    with output.shown_progress() as progress:
+        if plain is not None:
+            return plain(config, output=out, progress=progress, **settings)
+        from redactory.flows.with_prefect import start_flow
+
+        return start_flow(flow, config, out, progress, **settings)
+
+
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
@@ -120,14 +132,8 @@ def curate(
     as_json: JsonOption = False,
 ) -> None:
     """Turn a raw corpus into audited shards."""
-    with output.shown_progress() as progress:
-        if prefect:
-            from redactory.flows.with_prefect import start_flow
-
-            result = start_flow("curate", config, out, progress, resume=resume, workers=workers or 1)
-        else:
-            result = redactory.curate(config, output=out, resume=resume, workers=workers, progress=progress)
-    _show(result, as_json, pages.curated)
+    plain = None if prefect else redactory.curate
+    _show(_carry_out(plain, "curate", config, out, resume=resume, workers=workers), as_json, pages.curated)
 
 
 @app.command()
@@ -141,15 +147,9 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model on a finished run."""
-    with output.shown_progress() as progress:
-        if prefect:
-            from redactory.flows.with_prefect import start_flow
-
-            result = start_flow("train", config, out, progress, trainer=trainer)
-        else:
-            changes = {"trainer": trainer} if trainer else {}
-            result = redactory.train(config, output=out, progress=progress, **changes)
-    _show(result, as_json, pages.trained)
+    changes = {"trainer": trainer} if trainer else {}
+    plain = None if prefect else redactory.train
+    _show(_carry_out(plain, "train", config, out, **changes), as_json, pages.trained)
 
 
 @app.command()
@@ -162,15 +162,8 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Curate, train and evaluate."""
-    with output.shown_progress() as progress:
-        if prefect:
-            from redactory.flows.with_prefect import start_flow
-
-            result = start_flow(
-                "curate_and_train", config, out, progress, resume=resume, workers=workers or 1
-            )
-        else:
-            result = redactory.run(config, output=out, resume=resume, workers=workers, progress=progress)
+    plain = None if prefect else redactory.run
+    result = _carry_out(plain, "curate_and_train", config, out, resume=resume, workers=workers)
     _show(result, as_json, pages.ran)
 
 
@@ -234,6 +227,14 @@ def evaluate_canary(
     with output.shown_progress() as progress:
         result = redactory.evaluate_canary(run, model, canaries, progress)
     _show(result, as_json, pages.canary)
+
+
+@evaluations.command("recall")
+def evaluate_recall(config: ConfigArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
+    """What the policies miss of the secrets in evaluate.labelled; a guarantee takes its figures from here."""
+    with output.shown_progress() as progress:
+        result = redactory.evaluate_recall(config, output=out, progress=progress)
+    _show(result, as_json, pages.recall)
 
 
 @simulations.command("customersim")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -22,13 +22,15 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n")
 
 
-def table(title: str, rows: Sequence[tuple[str, ...]], headers: tuple[str, ...] = ()) -> None:
-    """A small table on standard output; the first column is left, the others right aligned."""
-    grid = Table(title=title, title_justify="left", title_style="bold", show_header=bool(headers), box=None)
+def table(
+    title: str, rows: Sequence[tuple[str, ...]], headers: tuple[str, ...] = (), text: bool = False
+) -> None:
+    """A small table on standard output; columns after the first are figures, unless they are ``text``."""
+    out.print(title, style="bold", soft_wrap=True)
+    grid = Table(show_header=bool(headers), box=None, pad_edge=False)
     for number in range(max(len(headers), *(len(row) for row in rows))):
-        grid.add_column(
-            headers[number] if headers else "", justify="right" if number else "left", overflow="fold"
-        )
+        side: JustifyMethod = "right" if number and not text else "left"
+        grid.add_column(headers[number] if headers else "", justify=side, overflow="fold")
     for row in rows:
         grid.add_row(*row)
     out.print(grid)
@@ -79,7 +81,7 @@ class _Bars:
 
 
 class _Lines:
-    """The last line of each work, and one at least every few seconds while it goes on."""
+    """The last line of each work that takes a second, and one every few seconds while it goes on."""
 
     def __init__(self) -> None:
         self._start: dict[str, float] = {}
@@ -88,7 +90,8 @@ class _Lines:
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
         now = time.monotonic()
         start = self._start.setdefault(work, now)
-        if done != total and now - self._last < _EVERY_SECONDS:
+        worth = now - start > 1.0 if done == total else now - self._last >= _EVERY_SECONDS
+        if not worth:
             return
         self._last = now
         err.print(f"{work}: {_amount(done, total, unit)} {_rate(done, start, unit)}".rstrip(), soft_wrap=True)

@@ -12,31 +12,27 @@ _FATES = ("public", "private", "duplicate", "quarantined")
 
 def describe(result: dict[str, Any]) -> None:
     """``redactory describe``."""
-    table(
-        "Input",
-        [(s["path"], s["format"], ", ".join(s["columns"])) for s in result["sources"]],
-        ("file", "format", "columns"),
-    )
-    table("Stages", [(s["stage"], s["does"]) for s in result["stages"]])
-    table(
-        "Policies",
-        [(name, policy["hash"]) for name, policy in result["policies"].items()],
-        ("policy", "hash"),
-    )
+    files = [(s["path"], s["format"], ", ".join(s["columns"])) for s in result["sources"]]
+    table("Input", files, ("file", "format", "columns"), text=True)
+    table("Stages", [(s["stage"], s["does"]) for s in result["stages"]], text=True)
+    hashes = [(name, policy["hash"]) for name, policy in result["policies"].items()]
+    table("Policies", hashes, ("policy", "hash"), text=True)
     bad = [(b["source"], str(b["row"]), b["reason"]) for b in result["bad_rows"]]
     if bad:
-        table(
-            f"First bad rows ({result['bad_rows_seen']} of those looked at)", bad, ("file", "row", "reason")
-        )
+        looked_at = f"the first {result['rows_looked_at']:,} of each file"
+        out.print(f"Bad rows among {looked_at}: {result['bad_rows_seen']}")
+        table("The first of them", bad, ("file", "row", "reason"), text=True)
     else:
         out.print(f"No bad row among the first {result['rows_looked_at']:,} of each file.")
-    out.print(f"Nothing was written. The run would go to {result['output']}")
+    out.print(f"Nothing was written. The run would go to {result['output']}", soft_wrap=True)
 
 
 def curated(result: dict[str, Any]) -> None:
     """``redactory curate``."""
     _counts(result)
     out.print(f"{result['run']}: {result['seconds']:.1f} s. Report: {result['report']}", soft_wrap=True)
+    if result["rows"] and not result["documents"]:
+        out.print("No row could be used: 'redactory describe' shows the first of them.")
     if result["key_fresh"]:
         out.print(
             "No REDACTORY_KEY was set: a key was drawn and is gone; no other process can resume this run."
@@ -45,10 +41,9 @@ def curated(result: dict[str, Any]) -> None:
 
 def trained(result: dict[str, Any]) -> None:
     """``redactory train``."""
-    out.print(
-        f"Trained {result['model']} ({result['trainer']}): {result['steps']} steps, {result['seconds']:.1f} s"
-    )
-    guarantee(result["guarantee"])
+    took = f"{result['steps']} noisy steps, {result['seconds']:.1f} s"
+    out.print(f"{result['model']} ({result['trainer']}): {took}")
+    _figures(result["guarantee"])
 
 
 def ran(result: dict[str, Any]) -> None:
@@ -77,12 +72,8 @@ def verified(result: dict[str, Any]) -> None:
 def guarantee(card: dict[str, Any]) -> None:
     """``redactory guarantee``: each figure with its value, or the reason why there is none."""
     out.print(f"Guarantee of {card['model']} ({card['trainer']}): {card['unit']}", soft_wrap=True)
-    out.print(f"  relation: {card['relation_meaning'] or 'none'}", soft_wrap=True)
-    for name in _FIGURES:
-        value, reason = card[name], card["reasons"].get(name, "")
-        out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)
-    if not card["holds"]:
-        out.print(f"  does not hold: {card['holds_reason']}", soft_wrap=True)
+    out.print(card["relation_meaning"] or "", soft_wrap=True)
+    _figures(card)
 
 
 def perplexity(result: dict[str, Any]) -> None:
@@ -103,7 +94,7 @@ def canary(result: dict[str, Any]) -> None:
         ("largest possible", _bits(result["largest_possible"]), ""),
     ]
     table(f"Canary exposure of {result['model']}, bits", rows, ("canaries", "highest", "mean"))
-    out.print(f"Copies of the canaries left in the shards: {result['copies_left']}\n")
+    out.print(f"Copies of the canaries in what it was trained on: {result['copies_left']}\n")
 
 
 def recall(result: dict[str, Any]) -> None:
@@ -143,6 +134,15 @@ def demo(result: dict[str, Any]) -> None:
     out.print(f"\nverify: {sum(c['ok'] for c in checks)} of {len(checks)} checks hold.")
     out.print(f"Configuration, to run it again: {result['configuration']}", soft_wrap=True)
     out.print(f"Report: {result['report']}", soft_wrap=True)
+
+
+def _figures(card: dict[str, Any]) -> None:
+    for name in _FIGURES:
+        value, reason = card[name], card["reasons"].get(name, "")
+        out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)
+    if not card["holds"]:
+        out.print(f"  does not hold: {card['holds_reason']}", soft_wrap=True)
+    out.print()
 
 
 def _counts(result: dict[str, Any]) -> None:

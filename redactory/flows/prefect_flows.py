@@ -53,7 +53,9 @@ def _quiet_task(name: str, run_name: str | None = None) -> Callable[[Callable[..
 
 
 @_quiet_flow("curate")
-def curate(config: str, output: str | None = None, resume: bool = False, workers: int = 1) -> dict[str, Any]:
+def curate(
+    config: str, output: str | None = None, resume: bool = False, workers: int | None = None
+) -> dict[str, Any]:
     """``redactory.curate`` with a Prefect task for each partition of each stage."""
     return sealed(_state(config, output), _curate, config, output, resume, workers)
 
@@ -72,14 +74,14 @@ def train(config: str, output: str | None = None, trainer: str | None = None) ->
 
 @_quiet_flow("curate-and-train")
 def curate_and_train(
-    config: str, output: str | None = None, resume: bool = False, workers: int = 1
+    config: str, output: str | None = None, resume: bool = False, workers: int | None = None
 ) -> dict[str, Any]:
     """``redactory.run``: the curation's partitions and each later step are tasks."""
     return sealed(_state(config, output), _run, config, output, resume, workers)
 
 
-def _curate(config: str, output: str | None, resume: bool, workers: int) -> dict[str, Any]:
-    with process_pool(workers) as pool:
+def _curate(config: str, output: str | None, resume: bool, workers: int | None) -> dict[str, Any]:
+    with process_pool(_workers(config, workers)) as pool:
         return curation.curate(
             config,
             output=output,
@@ -90,9 +92,9 @@ def _curate(config: str, output: str | None, resume: bool, workers: int) -> dict
         )
 
 
-def _run(config: str, output: str | None, resume: bool, workers: int) -> dict[str, Any]:
+def _run(config: str, output: str | None, resume: bool, workers: int | None) -> dict[str, Any]:
     state = _state(config, output)
-    with process_pool(workers) as pool:
+    with process_pool(_workers(config, workers)) as pool:
         return whole.run(
             config,
             output=output,
@@ -102,6 +104,10 @@ def _run(config: str, output: str | None, resume: bool, workers: int) -> dict[st
             step=_step(state),
             progress=listener.get(),
         )
+
+
+def _workers(config: str, given: int | None) -> int:
+    return load_config(config, workers=given).workers
 
 
 def _state(config: str, output: str | None) -> Path:

@@ -35,6 +35,8 @@ folder**; everything else in it is private.
 | quarantined | {counts["quarantined"]:,} |
 | **all** | **{counts["points"]:,}** |
 
+A model trained on these shards leaves under its own guarantee: `models/NAME/README.md` says which.
+
 - `public/`: `point_id`, `text`. No policy marked anything in these points.
 - `private/`: `point_id`, `user` (a keyed pseudonym), `text` with every hit of the strict policy replaced
   by `<MASK>`, `reasons`.

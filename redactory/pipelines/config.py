@@ -102,6 +102,18 @@ class EvaluateSettings(Settings):
     def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
 
+    @field_validator("test", "canaries", "labelled")
+    @classmethod
+    def _found_again_from_any_folder(cls, value: Any) -> Any:
+        # they stand in the manifest, and later commands start elsewhere
+        if isinstance(value, tuple):
+            return tuple(_absolute(path) for path in value)
+        return value and _absolute(value)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).absolute())
+
 
 class Config(Settings):
     """A whole run."""

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from redactory.dedup import RANGES
-from redactory.detectors import TextDetector
+from redactory.detectors import TextDetector, policies_of, policy_record
 from redactory.detectors.chosen import custom_recognizer, predefined_recognizers
-from redactory.detectors.policy import ConservativePolicy, StrictPolicy, policy_record
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
@@ -83,13 +82,8 @@ def check_before_reading(config: Config) -> None:
     predefined_recognizers(config.detect.recognizers, config.detect.language)
     for recognizer in config.detect.custom:
         custom_recognizer(recognizer, config.detect.language)
-    for policy in policies(config):
+    for policy in policies_of(config.detect):
         policy_record(config.detect, policy)
-
-
-def policies(config: Config) -> tuple[StrictPolicy, ConservativePolicy]:
-    """π and π_c of a configuration."""
-    return StrictPolicy(config.detect.strict), ConservativePolicy(config.detect.conservative)
 
 
 def _run(
@@ -170,7 +164,9 @@ def _map(given: StageMap | None, workers: int) -> Iterator[StageMap]:
 
 
 def _identity(job: Job, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-    strict, conservative = (policy_record(job.config.detect, p)["hash"] for p in policies(job.config))
+    strict, conservative = (
+        policy_record(job.config.detect, p)["hash"] for p in policies_of(job.config.detect)
+    )
     return {
         "configuration": job.config.curation_hash(),
         "strict_policy": strict,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from redactory.detectors.policy import policy_record
+from redactory.detectors import policies_of, policy_record
 from redactory.pipelines.config import Config
-from redactory.pipelines.curate import check_before_reading, policies
+from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
@@ -27,7 +27,7 @@ def describe(config: Given, **changes: Any) -> dict[str, Any]:
         columns, rejections = first_bad_rows(source, settings.input, ROWS)
         sources.append({"path": source.name, "format": source.format, "columns": columns})
         bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in rejections]
-    records = {policy.name: policy_record(settings.detect, policy) for policy in policies(settings)}
+    records = {policy.name: policy_record(settings.detect, policy) for policy in policies_of(settings.detect)}
     return {
         "output": str(settings.output),
         "sources": sources,
@@ -45,14 +45,15 @@ def _stages(config: Config) -> list[dict[str, str]]:
     detect = config.detect
     rules = ", ".join(detect.conservative.rules)
     train = config.train
+    masked = policies_of(detect)[0].bounds
     steps = {
         "ingest": f"columns {columns.text} (text), {columns.id} (id), {columns.user} (user)",
         "segment": f"into points by {config.segment.mode}",
         "detect": f"{detect.model}, {len(detect.recognizers)} Presidio recognizers, {len(detect.custom)} own",
-        "redact": f"mask {len(detect.strict.labels)} labels; private by any hit, by a plain-confidence under "
+        "redact": f"mask {len(masked)} labels; private by any hit, by a plain-confidence under "
         f"{detect.conservative.plain_confidence}, by the rules {rules}",
         "dedup": f"{config.dedup.mode}, within each side, scope {config.dedup.scope}",
-        "shard": f"partitions of {config.partition.documents} documents or {config.partition.bytes} bytes",
-        "train": f"{train.trainer}, {train.epochs} epochs, epsilon {train.epsilon} at delta {train.delta}",
+        "shard": f"{config.partition.documents} documents a partition, or {config.partition.bytes} bytes",
+        "train": f"{train.trainer}, epochs {train.epochs}, epsilon {train.epsilon} at delta {train.delta}",
     }
     return [{"stage": stage, "does": does} for stage, does in steps.items()]

@@ -21,7 +21,7 @@ from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.readers import Document, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, segmenter
-from redactory.pipelines.train import default_model
+from redactory.pipelines.train import named_model, require_training_packages
 from redactory.redaction import RunFolder, read_manifest, route, seal
 
 
@@ -69,7 +69,9 @@ def evaluate_canary(
         from redactory.training import load_model
 
         trained = load_model(folder.model(name))
-        left = canary_copies_left(folder, planted)
+        trainer = read_manifest(folder.model(name))["summary"]["trainer"]
+        seen = (folder.public, folder.private) if trainer == "crt" else (folder.vault,)
+        left = canary_copies_left(seen, planted)
         return {
             "run": str(folder.root),
             "model": name,
@@ -145,8 +147,8 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
 def _open(run: str | Path, model: str | None) -> tuple[RunFolder, str, dict[str, Any]]:
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
-    name = model or default_model(folder)
-    read_manifest(folder.model(name))
+    name = named_model(folder, model)
+    require_training_packages()
     return folder, name, manifest
 
 

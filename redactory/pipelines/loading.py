@@ -34,7 +34,7 @@ def load_config(given: Given, **changes: Any) -> Config:
         return check({**given, **changes})
     path = Path(given)
     if path.suffix in (".yaml", ".yml"):
-        return check({**_anchored(_read_yaml(path), path.parent), **changes})
+        return check({**_anchored(_read_yaml(path), path.parent.resolve()), **changes})
     if path.exists() or "://" in str(given) or any(sign in str(given) for sign in "*?["):
         return check({"input": {"path": str(given)}, **changes})
     raise ConfigurationError(

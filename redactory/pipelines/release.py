@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import Any
 
+from redactory.detectors import policies_of, policy_record
 from redactory.detectors.model import identify
-from redactory.detectors.policy import ConservativePolicy, StrictPolicy, policy_record
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
@@ -85,10 +85,7 @@ def _body(
         "versions": _versions(),
         "configuration": config.model_dump(mode="json", exclude={"output", "workers"}),
         "configuration_hash": config.curation_hash(),
-        "policies": {
-            "strict": policy_record(detect, StrictPolicy(detect.strict)),
-            "conservative": policy_record(detect, ConservativePolicy(detect.conservative)),
-        },
+        "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
         "model": asdict(identify(detect.model)),
         "key": {"fresh": job.key.fresh, "fingerprint": job.key.fingerprint},
         "encrypted": False,
@@ -109,7 +106,7 @@ def _body(
 def _dedup(job: Job) -> dict[str, Any]:
     settings = job.config.dedup
     if settings.mode == "none":
-        # nothing is dropped: one text more is one row more, and a group is every point that holds it
+        # one point exchanged is one row exchanged; a group counts points, where S1 counts distinct texts
         return {"mode": "none", "scope": settings.scope, "rule": "none", "group_size": 1}
     return {"mode": "exact", "scope": settings.scope, "rule": "S1", "group_size": 1}
 

@@ -13,7 +13,7 @@ from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, e
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.release import summary
-from redactory.pipelines.train import train, train_summary
+from redactory.pipelines.train import require_training_packages, train, train_summary
 from redactory.redaction import RunFolder, is_finished
 
 Work = Callable[[], dict[str, Any]]
@@ -44,6 +44,7 @@ def run(
 
     Evaluation measures what the configuration names under ``evaluate``, and nothing else.
     """
+    require_training_packages()
     settings = load_config(config, output=output, workers=workers)
     folder = RunFolder(Path(settings.output))
     model = folder.model(settings.train.model_name)

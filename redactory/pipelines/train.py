@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redactory.evaluation.report import write_report
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.sealed import sealed
-from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.training.settings import RecallMeasurement
 
-if TYPE_CHECKING:
-    from redactory.training.settings import RecallMeasurement
+TRAINING_PACKAGES = ("torch", "dp_accounting", "scipy", "safetensors")
+
+
+def require_training_packages() -> None:
+    """``ConfigurationError`` where the packages of the extra ``train`` are not installed."""
+    missing = [name for name in TRAINING_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"training needs {', '.join(missing)}, not installed here: pip install 'redactory[train]'"
+        )
 
 
 def train(
@@ -24,27 +35,35 @@ def train(
 
     ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
     """
+    require_training_packages()
     settings = load_config(config, output=output)
+    if changes:
+        given = settings.model_dump(exclude_unset=True)
+        settings = check({**given, "train": {**given.get("train", {}), **changes}})
     run = RunFolder(Path(settings.output))
     read_manifest(run)
-    return sealed(run.state, _train, run, settings, changes, progress)
+    return sealed(run.state, _train, run, settings, progress)
 
 
-def _train(run: RunFolder, config: Config, changes: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    from redactory.training import TrainSettings, train_model
+def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:
+    from redactory.training import train_model
 
-    settings = TrainSettings.model_validate({**config.train.model_dump(exclude_unset=True), **changes})
-    if run.recall.is_file() and settings.recall is None and settings.recall_file is None:
-        settings = settings.model_copy(update={"recall": _measured(run)})
+    settings = config.train
+    if settings.recall is None and settings.recall_file is None:
+        settings = settings.model_copy(update={"recall": _recall_of(run, settings.model_name)})
     result = train_model(run, settings, progress)
     write_report(run)
     return {"run": str(run.root), **result}
 
 
-def _measured(run: RunFolder) -> RecallMeasurement:
-    """The misses that ``evaluate_recall`` left for the guarantee."""
-    from redactory.training.settings import RecallMeasurement
-
+def _recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
+    """The misses that ``evaluate_recall`` left for the guarantee; those of its training, once finished."""
+    model = run.model(name)
+    if is_finished(model):
+        earlier = read_manifest(model)["settings"]["recall"]
+        return earlier and RecallMeasurement.model_validate(earlier)
+    if not run.recall.is_file():
+        return None
     misses = read_json(run.recall)["misses"]
     return RecallMeasurement(
         labels=misses["n"],
@@ -63,14 +82,20 @@ def train_summary(run: RunFolder, name: str) -> dict[str, Any]:
 
 def guarantee(run: str | Path, model: str | None = None) -> dict[str, Any]:
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest."""
+    folder = RunFolder(Path(run))
+    name = named_model(folder, model)
+    require_training_packages()
     from redactory.training import guarantee_card
 
-    folder = RunFolder(Path(run))
-    card: dict[str, Any] = guarantee_card(folder, model or default_model(folder))
+    card: dict[str, Any] = guarantee_card(folder, name)
     return card
 
 
-def default_model(run: RunFolder) -> str:
-    """The model that the run's configuration trains."""
-    train_section = read_manifest(run)["configuration"]["train"]
-    return str(train_section["name"] or train_section["trainer"])
+def named_model(run: RunFolder, model: str | None) -> str:
+    """``model``, or the one that the run's configuration trains; ``RunStateError`` where it is not there."""
+    section = read_manifest(run)["configuration"]["train"]
+    name = model or str(section["name"] or section["trainer"])
+    if not is_finished(run.model(name)):
+        there = ", ".join(run.model_names()) or "none yet"
+        raise RunStateError(f"{run.root} has no finished model '{name}'; there: {there}")
+    return name

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
-from redactory.detectors import Detector, DetectSettings
-from redactory.detectors.policy import ConservativePolicy, StrictPolicy, policy_record
+from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
 from redactory.evaluation.report import render_report
-from redactory.foundation.errors import RedactoryError
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError
+from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.train import guarantee
 from redactory.redaction import MASK, RunFolder, broken_files, parts, read_batches, read_manifest, route
 
 
@@ -131,11 +135,17 @@ def _ids(run: RunFolder) -> Check:
 
 def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Check:
     """Both policies find nothing in the public shards, with the very engines that the manifest names."""
-    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
-    for policy in (StrictPolicy(settings.strict), ConservativePolicy(settings.conservative)):
+    name, other = (
+        "re-scan of public",
+        "not made: the engines, models or versions here are not those of the run",
+    )
+    try:
+        settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+    except ValidationError:
+        return Check(name, False, other)
+    for policy in policies_of(settings):
         if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
-            detail = "not made: the engines, models or versions installed here are not those of the run"
-            return Check("re-scan of public", False, detail)
+            return Check(name, False, other)
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(run.public):
         texts = batch["text"].to_pylist()
@@ -147,7 +157,7 @@ def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Che
         done += len(texts)
         progress("re-scan", done, manifest["counts"]["public"], "points")
     detail = f"{len(flagged)} of {done} public points are flagged"
-    return Check("re-scan of public", not flagged, detail + (f", first {flagged[0]}" if flagged else ""))
+    return Check(name, not flagged, detail + (f", first {flagged[0]}" if flagged else ""))
 
 
 def _open_values(
@@ -170,30 +180,25 @@ def _models(run: RunFolder) -> Iterator[Check]:
 
 
 def _model(run: RunFolder, name: str) -> Check:
-    from redactory.foundation.canonical import file_sha256
-    from redactory.foundation.files import read_json
-    from redactory.training import guarantee_card
-
     model = run.model(name)
     folders = [model, *(model.result(p.parent.name) for p in model.root.glob("*/_SUCCESS"))]
     problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
-    if read_manifest(model).get("parent") != file_sha256(run.manifest):
-        problems.append("its manifest names another run as its parent")
+    fine = "its guarantee follows from its ledger"
     if not problems:
+        if read_manifest(model).get("parent") != file_sha256(run.manifest):
+            problems.append("its manifest names another run as its parent")
         try:
-            if guarantee_card(run, name) != read_json(model.guarantee):
+            if guarantee(run.root, name) != read_json(model.guarantee):
                 problems.append("guarantee.json is not what ledger and manifest say")
-        except RedactoryError as error:
+        except CheckFailed as error:
             problems.append(str(error))
-    return Check(
-        f"model {name}", not problems, "; ".join(problems) or "its guarantee follows from its ledger"
-    )
+        except ConfigurationError:
+            fine = "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
+    return Check(f"model {name}", not problems, "; ".join(problems) or fine)
 
 
 def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
-    import redactory
-
-    if manifest["versions"]["redactory"] != redactory.__version__:
+    if manifest["versions"]["redactory"] != importlib.metadata.version("redactory"):
         return Check("report", True, "not made: rendered by another version")
     same = run.report.is_file() and run.report.read_text(encoding="utf-8") == render_report(run)
     return Check(

@@ -29,17 +29,6 @@ REJECTED = pa.schema(
     [("reason", pa.string()), ("source", pa.string()), ("row", pa.int64()), ("content", pa.binary())]
 )
 FAILURES = pa.schema([("point_id", pa.int64()), ("failure", pa.string())])
-FOUND = pa.schema(
-    [
-        ("point_id", pa.int64()),
-        ("start", pa.int32()),
-        ("end", pa.int32()),
-        ("label", pa.string()),
-        ("score", pa.float32()),
-        ("detector", pa.string()),
-        ("policy", pa.string()),
-    ]
-)
 REDACTED = pa.schema(
     [
         ("point_id", pa.int64()),

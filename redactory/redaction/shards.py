@@ -44,7 +44,7 @@ POINTS = pa.schema(
         ("reasons", pa.list_(pa.string())),
     ]
 )
-SPANS = pa.schema(
+FOUND = pa.schema(
     [
         ("point_id", pa.int64()),
         ("start", pa.int32()),
@@ -53,10 +53,9 @@ SPANS = pa.schema(
         ("score", pa.float32()),
         ("detector", pa.string()),
         ("policy", pa.string()),
-        ("value_digest", pa.binary(16)),
-        ("tokens", pa.int32()),
     ]
 )
+SPANS = pa.schema([*FOUND, pa.field("value_digest", pa.binary(16)), pa.field("tokens", pa.int32())])
 QUARANTINE = pa.schema(
     [
         ("kind", pa.string()),

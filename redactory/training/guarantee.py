@@ -18,6 +18,8 @@ from redactory.training.settings import RecallMeasurement
 FORMAT = "redactory-guarantee/1"
 _NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
 _NO_GROUP_FIGURE = "where a size has no figure, none below 500 was found: the noise protects no such group"
+_STABLE_RULES = ("S1", "none")
+"""Exact, in each side, after redaction; and no deduplication, where each point stands for itself."""
 _FIGURES = (
     "epsilon_confidentiality",
     "epsilon_bayesian",
@@ -163,7 +165,7 @@ def _refusal(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
     if facts.mechanism is None:
         return words.NO_NOISE
     dedup = manifest["dedup"]
-    if facts.settings.trainer == "crt" and (dedup["rule"] != "S1" or dedup["group_size"] != 1):
+    if facts.settings.trainer == "crt" and (dedup["rule"] not in _STABLE_RULES or dedup["group_size"] != 1):
         return f"no finite epsilon: deduplication rule {dedup['rule']} is not on the list of stable rules"
     return None
 

@@ -110,4 +110,8 @@ def test_copies_left_counts_points_not_substrings(tmp_path: Path) -> None:
     )
     rows = [{"point_id": f"q{i}", "user": "u", "text": t, "reasons": []} for i, t in enumerate(private)]
     write_part(run.private / part_name(0), pa.Table.from_pylist(rows, schema=PRIVATE))
-    assert canary_copies_left(run, _canaries(["123456", "999999", "000000"], [])) == [3, 1, 0]
+    assert canary_copies_left((run.public, run.private), _canaries(["123456", "999999", "000000"], [])) == [
+        3,
+        1,
+        0,
+    ]

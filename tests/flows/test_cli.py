@@ -99,7 +99,7 @@ def test_verify_ends_with_one_where_a_check_fails(curated: Path, tmp_path: Path)
         (["curate", "absent.jsonl"], "neither a configuration"),
         (["verify", "absent"], "_SUCCESS"),
         (["guarantee", "absent"], "_SUCCESS"),
-        (["train", "bad.yaml"], "epsilonn"),
+        (["curate", "bad.yaml"], "epsilonn"),
         (["evaluate", "canary", "absent"], "_SUCCESS"),
     ],
 )

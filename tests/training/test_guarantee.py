@@ -102,6 +102,13 @@ def test_dpsgd_on_originals_speaks_of_points_and_not_of_policies(trained: RunFol
     assert "not applicable" in card["reasons"]["coverage_failure"]
 
 
+def test_without_deduplication_every_point_stands_for_itself(tmp_path: Path) -> None:
+    dedup = {"mode": "none", "scope": "corpus", "rule": "none", "group_size": 1}
+    run = write_run(tmp_path / "run", dedup=dedup)
+    train_model(run, small())
+    assert guarantee_card(run, "crt")["epsilon_substitution"] is not None
+
+
 def test_an_unstable_deduplication_rule_has_no_finite_epsilon(tmp_path: Path) -> None:
     dedup = {"mode": "minhash", "scope": "corpus", "rule": "components", "group_size": None}
     run = write_run(tmp_path / "RUN", dedup=dedup)

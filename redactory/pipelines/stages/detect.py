@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from redactory.dedup import DuplicatePlan
 from redactory.detectors import Detection, Detector, DetectSettings, TextDetector
 from redactory.foundation.reports import StageReport
-from redactory.pipelines.work import FAILURES, FOUND, Job
+from redactory.pipelines.work import FAILURES, Job
 from redactory.redaction import write_part
+from redactory.redaction.shards import FOUND
 
 HEARD_EVERY = 64
 

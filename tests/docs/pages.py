@@ -1,0 +1,83 @@
+"""The pages of the documentation: their fenced blocks, headings and links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TUTORIAL = DOCS / "tutorial.md"
+README = ROOT / "README.md"
+EXAMPLE = ROOT / "examples" / "support" / "README.md"
+PAGES = [README, EXAMPLE, *sorted(DOCS.rglob("*.md"))]
+EVERYTHING = [*PAGES, ROOT / "CHANGELOG.md"]
+
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, what else its first line says, its content."""
+
+    language: str
+    info: tuple[str, ...]
+    body: str
+
+    @property
+    def title(self) -> str | None:
+        """The file that the block is to be saved as."""
+        return next((word.removeprefix("title=") for word in self.info if word.startswith("title=")), None)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the block is a program that must work."""
+        return self.language in ("bash", "python") and "notest" not in self.info
+
+
+def name_of(page: Path) -> str:
+    """A page's path in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    found = []
+    for match in _FENCE.finditer(page.read_text(encoding="utf-8")):
+        language, *info = shlex.split(match["info"]) or [""]
+        found.append(Block(language, tuple(info), match["body"]))
+    return found
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> Iterator[str]:
+    """The targets of a page's links and pictures."""
+    return (match[1] for match in _LINK.finditer(prose(page)))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings get, on the site and on code hosts alike."""
+    headings = (match[1].lower() for match in _HEADING.finditer(prose(page)))
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip()) for heading in headings}
+
+
+def script(page: Path) -> str:
+    """One shell script that does what the page says: saves its files, runs its blocks, in order."""
+    lines = ["set -euo pipefail"]
+    for number, block in enumerate(blocks(page), 1):
+        if block.title:
+            lines += [f"cat > {shlex.quote(block.title)} <<'END_OF_BLOCK'", block.body + "END_OF_BLOCK"]
+        elif block.runs:
+            lines.append(f"echo '----- block {number}' >&2")
+            wrapped = block.language == "python"
+            lines += ["python - <<'END_OF_BLOCK'", block.body + "END_OF_BLOCK"] if wrapped else [block.body]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,92 @@
+"""A process that has everything imported and forks for each command of a page.
+
+A page runs a dozen commands, and each would spend seconds on importing spaCy and torch.  Here ``redactory``
+and ``python`` on a page's PATH are small clients that hand their arguments, folder, environment and standard
+streams to this process; the child it forks does what the real command does, from its console script on.
+
+    warm.py serve SOCKET            warm.py ask SOCKET redactory|python ARGUMENTS…
+"""
+
+import os
+import socket
+import sys
+
+
+def ask(path: str, command: list[str]) -> int:
+    """Have ``command`` carried out with this process's streams; its exit status."""
+    import json
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(path)
+        told = json.dumps({"command": command, "folder": os.getcwd(), "environment": dict(os.environ)})
+        socket.send_fds(server, [len(told.encode()).to_bytes(4, "big")], [0, 1, 2])
+        server.sendall(told.encode())
+        return server.recv(1)[0]
+
+
+def serve(path: str) -> None:
+    """Answer one client after the other, each in a process of its own."""
+    import json
+
+    _import_everything()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        while True:
+            client, _ = listening.accept()
+            with client:
+                size, streams, _, _ = socket.recv_fds(client, 4, 3)
+                told = json.loads(client.makefile("rb").read(int.from_bytes(size, "big")))
+                child = os.fork()
+                if not child:
+                    for number, stream in enumerate(streams):
+                        os.dup2(stream, number)
+                    os._exit(_carry_out(told))
+                for stream in streams:
+                    os.close(stream)
+                client.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255]))
+
+
+def _carry_out(told: dict) -> int:
+    import traceback
+
+    name, *arguments = told["command"]
+    os.chdir(told["folder"])
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    sys.argv = [name, *arguments]
+    try:
+        if name == "python":
+            exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
+        else:
+            from redactory.flows.cli import main
+
+            main()
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _import_everything() -> None:
+    import pandas  # noqa: F401
+
+    import redactory.flows.cli
+    import redactory.training.train
+    from redactory.detectors import Detector, DetectSettings
+
+    for name in redactory.__all__:
+        getattr(redactory, name)
+    Detector(DetectSettings())
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(sys.argv[2])
+    else:
+        raise SystemExit(ask(sys.argv[2], sys.argv[3:]))
