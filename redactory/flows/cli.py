@@ -186,7 +186,7 @@ def guarantee(run: RunArgument, model: ModelOption = None, as_json: JsonOption =
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("demo-run"),
-    rows: Annotated[int, typer.Option(min=50, help="Dialogues of the simulated corpus.")] = 1_500,
+    rows: Annotated[int, typer.Option(min=50, help="Dialogues of the simulated corpus.")] = 1_000,
     workers: WorkersOption = None,
     prefect: Annotated[bool, typer.Option("--prefect/--no-prefect", help="Run as a Prefect flow.")] = True,
     as_json: JsonOption = False,
