@@ -158,6 +158,15 @@ def test_models_are_told_with_their_promises_and_the_lack_of_them(page: str) -> 
         assert figure in shown
 
 
+def test_the_table_of_models_has_a_heading_for_each_figure(run: RunFolder) -> None:
+    add_models(run)
+    page = render_report(run)
+    section = page[page.index('id="models"') :]
+    rows = re.findall(r"<tr>.*?</tr>", section[: section.index("</table>")], re.DOTALL)
+    assert len(rows) >= 3
+    assert len({len(re.findall(r"<t[hd]\b", row)) for row in rows}) == 1
+
+
 def test_without_a_model_nothing_is_promised(run: RunFolder) -> None:
     page = render_report(run)
     _Page(page)

@@ -17,6 +17,7 @@ from redactory.redaction import write_part
 from redactory.redaction.shards import FOUND
 
 HEARD_EVERY = 64
+"""Texts between two words of progress; their spans are then packed."""
 
 
 def detector_of(job: Job) -> TextDetector:
@@ -33,14 +34,18 @@ def detect_part(job: Job, partition: int) -> StageReport:
     detections = detector_of(job).detect(texts)
     found: list[dict[str, object]] = []
     failures: list[dict[str, object]] = []
+    tables = [FOUND.empty_table()]
     for done, (point, detection) in enumerate(zip(ids[own].tolist(), detections, strict=True), 1):
         if detection.failure is not None:
             failures.append({"point_id": point, "failure": detection.failure})
         found += _rows(point, detection)
         if done % HEARD_EVERY == 0 or done == len(texts):
+            # as Python objects, a partition's spans would scatter over the heap and keep it large
+            tables.append(pa.Table.from_pylist(found, FOUND))
+            found = []
             job.listener(f"detect, partition {partition}", done, len(texts), "texts")
     write_part(job.part("failures", partition), pa.Table.from_pylist(failures, FAILURES))
-    write_part(job.part("found", partition), pa.Table.from_pylist(found, FOUND))
+    write_part(job.part("found", partition), pa.concat_tables(tables))
     characters = sum(map(len, texts))
     return StageReport("detect", Counter({"texts": len(texts), "characters": characters}))
 
