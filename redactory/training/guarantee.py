@@ -18,8 +18,6 @@ from redactory.training.settings import RecallMeasurement
 FORMAT = "redactory-guarantee/1"
 _NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
 _NO_GROUP_FIGURE = "where a size has no figure, none below 500 was found: the noise protects no such group"
-_STABLE_RULES = ("S1", "none")
-"""Exact, in each side, after redaction; and no deduplication, where each point stands for itself."""
 _FIGURES = (
     "epsilon_confidentiality",
     "epsilon_bayesian",
@@ -43,7 +41,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     figures, reasons = _figures(facts, card["miss_rates"], manifest)
     card.update(figures)
     card["reasons"] = {**card["reasons"], **reasons}
-    card.update(_words(facts))
+    card.update(_words(facts, manifest))
     missing = [name for name in _FIGURES if card[name] is None and name not in card["reasons"]]
     if missing:
         raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
@@ -165,7 +163,9 @@ def _refusal(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
     if facts.mechanism is None:
         return words.NO_NOISE
     dedup = manifest["dedup"]
-    if facts.settings.trainer == "crt" and (dedup["rule"] not in _STABLE_RULES or dedup["group_size"] != 1):
+    if facts.settings.trainer == "crt" and (
+        dedup["rule"] not in words.DEDUPLICATION or dedup["group_size"] != 1
+    ):
         return f"no finite epsilon: deduplication rule {dedup['rule']} is not on the list of stable rules"
     return None
 
@@ -179,10 +179,10 @@ def _curve(mechanism: PoissonGaussian, steps: int) -> Callable[[float], float | 
     return at
 
 
-def _words(facts: LedgerFacts) -> dict[str, Any]:
-    own = {"crt": words.ASSUMPTIONS_OF_CRT, "dpsgd": words.ASSUMPTIONS_OF_DPSGD, "sgd": ()}[
-        facts.settings.trainer
-    ]
+def _words(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, Any]:
+    rule = words.DEDUPLICATION.get(manifest["dedup"]["rule"])
+    of_crt = (*((rule,) if rule else ()), *words.ASSUMPTIONS_OF_CRT)
+    own = {"crt": of_crt, "dpsgd": words.ASSUMPTIONS_OF_DPSGD, "sgd": ()}[facts.settings.trainer]
     channels = [
         {"item": number, "channel": channel, "ensured_by": ensured}
         for number, (channel, ensured) in enumerate(words.SIDE_CHANNELS, 1)

@@ -30,14 +30,21 @@ ASSUMPTIONS_OF_ALL = (
     "Whoever reads the model learns nothing else that was computed from private text: no report, log, "
     "timing, "
     "intermediate file or second model of the same data (each further model costs its own epsilon).",
-    "The root key came from the operating system's entropy and was deleted when training ended.",
+    "The root key came from the operating system's entropy, unless this card says that it was seeded, "
+    "and was deleted when training ended.",
     "Arithmetic is exact: attacks on floating-point noise are not covered.",
 )
 
+DEDUPLICATION = {
+    "S1": "Points are segmented first, masked and routed next, deduplicated last: inside each side, by a "
+    "keyed 128-bit digest of the masked text (rule S1). Two of n texts share a digest with probability at "
+    "most n²/2¹²⁹. A group counts the distinct masked texts that hold its secrets.",
+    "none": "Points are segmented first, then masked and routed; nothing is deduplicated, so each point "
+    "stands for itself. A group counts every point that holds its secrets.",
+}
+"""What the card says of each stable rule, by the rule that the manifest names."""
+
 ASSUMPTIONS_OF_CRT = (
-    "Points are segmented first, masked and routed next, deduplicated last: inside each side, by a keyed "
-    "128-bit digest of the masked text (rule S1). Two of n texts share a digest with probability at most "
-    "n²/2¹²⁹.",
     "The vocabulary, the network's size and every constant come from public text and the configuration "
     "alone.",
     "Bayesian figures are averages over the secrets of this corpus, for an adversary who does not know "
@@ -78,7 +85,10 @@ SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
         "assumed: policies are frozen and hashed in the manifest before the run",
     ),
     ("document context, coreference, linking", "policies see one point's text at a time"),
-    ("corpus-wide deduplication or filters", "rule S1 inside each side, checked in the manifest"),
+    (
+        "corpus-wide deduplication or filters",
+        "rule S1 inside each side, or none at all, as the manifest says",
+    ),
     ("packing, length buckets, splitting after redaction", "one point is one row, padded and masked"),
     ("state carried across points", "the LSTM's state is zero before every point"),
     ("order and sampler", "Poisson coins under a fresh secret key; no order in noisy steps"),

@@ -106,7 +106,10 @@ def test_without_deduplication_every_point_stands_for_itself(tmp_path: Path) -> 
     dedup = {"mode": "none", "scope": "corpus", "rule": "none", "group_size": 1}
     run = write_run(tmp_path / "run", dedup=dedup)
     train_model(run, small())
-    assert guarantee_card(run, "crt")["epsilon_substitution"] is not None
+    card = guarantee_card(run, "crt")
+    assert card["epsilon_substitution"] is not None
+    assert "rule S1" not in " ".join(card["assumptions"])
+    assert "nothing is deduplicated" in " ".join(card["assumptions"])
 
 
 def test_an_unstable_deduplication_rule_has_no_finite_epsilon(tmp_path: Path) -> None:
