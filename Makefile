@@ -29,6 +29,7 @@ bench: $(VENV)/.installed
 	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),bench]'
 	$(BIN)/python benchmarks/curate.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/detection.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

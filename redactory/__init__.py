@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from redactory.evaluation.simulator import write_simulation as simulate
+    from redactory.evaluation.varied import write_varied as simulate_varied
+    from redactory.pipelines.audit import audit_sample
+    from redactory.pipelines.audit_score import audit_score
     from redactory.pipelines.curate import curate
     from redactory.pipelines.describe import describe
     from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, evaluate_recall
+    from redactory.pipelines.evaluate_detect import evaluate_detect
+    from redactory.pipelines.explain import explain
+    from redactory.pipelines.fit import fit
+    from redactory.pipelines.fit_policy import fit_policy
+    from redactory.pipelines.policy_diff import policy_diff
     from redactory.pipelines.run import run
     from redactory.pipelines.train import guarantee, train
     from redactory.pipelines.verify import verify
@@ -20,27 +28,43 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "audit_sample": "redactory.pipelines.audit:audit_sample",
+    "audit_score": "redactory.pipelines.audit_score:audit_score",
     "curate": "redactory.pipelines.curate:curate",
     "describe": "redactory.pipelines.describe:describe",
     "evaluate_canary": "redactory.pipelines.evaluate:evaluate_canary",
+    "evaluate_detect": "redactory.pipelines.evaluate_detect:evaluate_detect",
     "evaluate_perplexity": "redactory.pipelines.evaluate:evaluate_perplexity",
     "evaluate_recall": "redactory.pipelines.evaluate:evaluate_recall",
+    "explain": "redactory.pipelines.explain:explain",
+    "fit": "redactory.pipelines.fit:fit",
+    "fit_policy": "redactory.pipelines.fit_policy:fit_policy",
     "guarantee": "redactory.pipelines.train:guarantee",
+    "policy_diff": "redactory.pipelines.policy_diff:policy_diff",
     "run": "redactory.pipelines.run:run",
     "simulate": "redactory.evaluation.simulator:write_simulation",
+    "simulate_varied": "redactory.evaluation.varied:write_varied",
     "train": "redactory.pipelines.train:train",
     "verify": "redactory.pipelines.verify:verify",
 }
 
 __all__ = [
+    "audit_sample",
+    "audit_score",
     "curate",
     "describe",
     "evaluate_canary",
+    "evaluate_detect",
     "evaluate_perplexity",
     "evaluate_recall",
+    "explain",
+    "fit",
+    "fit_policy",
     "guarantee",
+    "policy_diff",
     "run",
     "simulate",
+    "simulate_varied",
     "train",
     "verify",
 ]

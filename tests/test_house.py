@@ -49,7 +49,7 @@ def test_prefect_typer_and_torch_stay_in_their_rooms() -> None:
     allowed = {
         "prefect": {"flows"},
         "typer": {"flows"},
-        "torch": {"training", "evaluation"},
+        "torch": {"training", "evaluation", "detectors"},
         "yaml": {"pipelines", "flows"},
     }
     for path in MODULES:

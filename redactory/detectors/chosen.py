@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redactory.detectors.settings import CustomRecognizer
+from redactory.detectors.settings import CustomRecognizer, PatternSettings
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
         recognizer: Any = getattr(predefined, name, None)
         known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
         if not known:
-            raise ConfigurationError(f"detect.recognizers: the installed Presidio has no '{name}'")
+            raise ConfigurationError(f"detect.patterns.recognizers: the installed Presidio has no '{name}'")
         try:
-            found.append(recognizer(supported_language=language))
+            found.append(_by_pattern(recognizer(supported_language=language)))
         except Exception as error:
             raise ConfigurationError(
-                f"detect.recognizers: '{name}' cannot be made here ({type(error).__name__})"
+                f"detect.patterns.recognizers: '{name}' cannot be made here ({_kind(error)})"
             ) from None
     return found
 
@@ -36,8 +37,9 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
     """A recognizer of the configuration's own; ``ConfigurationError`` names the one that is wrong."""
     from presidio_analyzer import Pattern, PatternRecognizer
 
+    key = f"detect.patterns.custom: '{settings.name}'"
     if not settings.patterns and not settings.deny_list:
-        raise ConfigurationError(f"detect.custom: '{settings.name}' has neither patterns nor a deny_list")
+        raise ConfigurationError(f"{key} has neither patterns nor a deny_list")
     patterns = []
     for number, (expression, score) in enumerate(settings.patterns.items()):
         try:
@@ -45,8 +47,7 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
             patterns.append(Pattern(f"{settings.name} {number + 1}", expression, score))
         except ValueError:
             raise ConfigurationError(
-                f"detect.custom: '{settings.name}', pattern {number + 1} is no regular expression, "
-                "or its score is not between 0 and 1"
+                f"{key}, pattern {number + 1} is no regular expression, or its score is not between 0 and 1"
             ) from None
     given: dict[str, Any] = {
         "supported_entity": settings.label,
@@ -58,3 +59,91 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
         "context": list(settings.context) or None,
     }
     return PatternRecognizer(**given)
+
+
+def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
+    """The recognizers of ``language`` in a YAML file of Presidio's own form, taken as they are.
+
+    ``ConfigurationError`` names the file and, where it is one of them that is wrong, the recognizer; so
+    does a file that has none for the language.
+    """
+    from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
+
+    document = _document(file)
+    flags = document.get("global_regex_flags", _PRESIDIOS_FLAGS)
+    found: list[EntityRecognizer] = []
+    for number, entry in enumerate(document["recognizers"]):
+        name = entry.get("name") if isinstance(entry, dict) else entry
+        try:
+            # a name alone stands for a recognizer of Presidio's
+            given: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
+            found += map(_by_pattern, RecognizerListLoader.get(given, [language], flags))
+        except Exception as error:
+            raise ConfigurationError(
+                f"detect.patterns.files: {file}, recognizer {number + 1} ('{name}'): {_kind(error)}"
+            ) from None
+    if not found:
+        raise ConfigurationError(
+            f"detect.patterns.files: {file} has no recognizer that is enabled for '{language}'"
+        )
+    return found
+
+
+def check_patterns(settings: PatternSettings, language: str) -> None:
+    """Make every recognizer of the settings once; ``ConfigurationError`` names the one that is wrong."""
+    predefined_recognizers(settings.recognizers, language)
+    for recognizer in settings.custom:
+        custom_recognizer(recognizer, language)
+    for file in settings.files:
+        file_recognizers(file, language)
+
+
+def own_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
+    """Labels of the configuration's own recognizers, whose hits are masked whatever their score."""
+    labels = {recognizer.label for recognizer in settings.custom}
+    for file in settings.files:
+        labels |= {label for one in file_recognizers(file, language) for label in one.supported_entities}
+    return tuple(sorted(labels))
+
+
+_PRESIDIOS_FLAGS = 26
+"""DOTALL, MULTILINE and IGNORECASE: what Presidio gives a recognizer that says nothing of it."""
+
+
+class _NoPatterns(Exception):
+    """The recognizer needs a model or another machine."""
+
+
+def _by_pattern(recognizer: Any) -> EntityRecognizer:
+    """``recognizer``, if it finds by itself; one that waits for a model's entities would never hit."""
+    from presidio_analyzer import PatternRecognizer
+    from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+
+    if not isinstance(recognizer, PatternRecognizer | PhoneRecognizer):
+        raise _NoPatterns
+    found: EntityRecognizer = recognizer
+    return found
+
+
+def _kind(error: Exception) -> str:
+    """What went wrong, without the message: it may quote an expression."""
+    if isinstance(error, _NoPatterns):
+        return "it is no pattern recognizer; models are engines of their own"
+    return type(error).__name__
+
+
+def _document(file: str) -> dict[str, Any]:
+    from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerConfigurationLoader
+
+    if not Path(file).is_file():
+        raise ConfigurationError(f"detect.patterns.files: {file} is no file")
+    try:
+        document = RecognizerConfigurationLoader.get(conf_file=file)
+    except Exception as error:
+        raise ConfigurationError(
+            f"detect.patterns.files: {file} is no YAML file with a list 'recognizers' "
+            f"({type(error).__name__})"
+        ) from None
+    if not isinstance(document.get("recognizers"), list):
+        raise ConfigurationError(f"detect.patterns.files: {file} has no list 'recognizers'")
+    return document

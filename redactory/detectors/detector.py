@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from redactory.detectors.engine import Reading
-from redactory.detectors.model import load_pipeline
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, Reading, joined
+from redactory.detectors.engines import engines_of
 from redactory.detectors.policy import policies_of
-from redactory.detectors.presidio_patterns import PatternTimeout, PresidioPatterns
 from redactory.detectors.settings import DetectSettings
-from redactory.detectors.spacy_ner import SpacyNer
 from redactory.detectors.span import Span
-
-if TYPE_CHECKING:
-    from spacy.tokens import Doc
-
-TOO_LONG, TIMEOUT, ENGINE_ERROR = "too_long", "pattern_timeout", "engine_error"
+from redactory.detectors.windows import windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +40,7 @@ class Detector:
 
     def __init__(self, settings: DetectSettings) -> None:
         self._settings = settings
-        nlp = load_pipeline(settings.model)
-        self._nlp = nlp
-        self._ner = SpacyNer(nlp)
-        self._patterns = PresidioPatterns(nlp, settings.language, settings.recognizers, settings.custom)
+        self._windowed, self._whole = engines_of(settings)
         self.strict, self.conservative = policies_of(settings)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
@@ -57,41 +48,86 @@ class Detector:
         texts = iter(texts)
         while batch := list(itertools.islice(texts, self._settings.batch_size)):
             for text, reading in zip(batch, self.read(batch), strict=True):
-                yield self._decide(text, reading)
+                yield self.decide(text, reading)
 
     def read(self, batch: Sequence[str]) -> list[Reading]:
         """What the engines say of each text of one batch, before any policy."""
-        fits = [text for text in batch if len(text) <= self._settings.max_chars]
-        # the zone gives back what spaCy's string store learns from these texts: memory stays flat
-        zone = getattr(self._nlp, "memory_zone", nullcontext)
-        with zone():
-            readings = iter(self._read_fitting(fits))
-            return [
-                next(readings) if len(text) <= self._settings.max_chars else Reading(failure=TOO_LONG)
-                for text in batch
-            ]
+        places = [self._places(text) for text in batch]
+        pieces = [text[start:end] for text, own in zip(batch, places, strict=True) for start, end in own]
+        size = self._settings.batch_size
+        # one long text is many pieces: the engines see no more than a batch of them at once
+        readings = (r for i in range(0, len(pieces), size) for r in self._read_pieces(pieces[i : i + size]))
+        fitting = [text for text, own in zip(batch, places, strict=True) if own]
+        wholes = self._columns(self._whole, fitting)
+        return [
+            joined([*(next(readings).shifted(start) for start, _ in own), next(wholes)])
+            if own
+            else Reading(failure=TOO_LONG)
+            for own in places
+        ]
 
-    def _read_fitting(self, texts: list[str]) -> list[Reading]:
-        try:
-            return [self._join(*entry) for entry in self._ner.read(texts)] if texts else []
-        except Exception:
-            # one bad text must not take its batch along; alone, it fails alone
-            if len(texts) == 1:
-                return [Reading(failure=ENGINE_ERROR)]
-        return [reading for text in texts for reading in self._read_fitting([text])]
-
-    def _join(
-        self, doc: Doc, entities: tuple[Span, ...], plain: tuple[tuple[int, int, float], ...]
-    ) -> Reading:
-        try:
-            return Reading((*entities, *self._patterns.read(doc)), plain)
-        except PatternTimeout:
-            return Reading(failure=TIMEOUT)
-
-    def _decide(self, text: str, reading: Reading) -> Detection:
+    def decide(self, text: str, reading: Reading) -> Detection:
+        """What both policies make of a reading."""
         if reading.failure:
             return Detection(failure=reading.failure)
         return Detection(
             tuple(sorted(set(self.strict.marks(text, reading)))),
             tuple(sorted(set(self.conservative.marks(text, reading)))),
         )
+
+    def _read_pieces(self, pieces: Sequence[str]) -> Iterator[Reading]:
+        """One reading a piece, of all engines and, if they are asked for, of its case variants."""
+        readings = self._columns(self._windowed, pieces)
+        if not self._settings.conservative.case_variants:
+            return readings
+        variants = [_in_title_case(piece) for piece in pieces]
+        titled = self._columns(self._windowed, [variant for variant in variants if variant is not None])
+        return (
+            reading if variant is None else joined([reading, next(titled)])
+            for reading, variant in zip(readings, variants, strict=True)
+        )
+
+    def _columns(self, engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[Reading]:
+        """One reading a text, of every one of ``engines``."""
+        columns = [_read(engine, texts) for engine in engines]
+        return map(joined, zip(*columns, strict=True)) if columns else (Reading() for _ in texts)
+
+    def _places(self, text: str) -> list[tuple[int, int]]:
+        if len(text) > self._settings.max_chars:
+            return []
+        size = self._settings.windows
+        return list(windows(text, size.chars, size.overlap))
+
+
+def _read(engine: Engine, texts: Sequence[str]) -> list[Reading]:
+    """One reading a text; a text that cannot be read, alone, is a failure of that text alone."""
+    if not texts:
+        return []
+    try:
+        readings = engine.read(texts)
+        if len(readings) == len(texts):
+            return [_checked(reading, text) for reading, text in zip(readings, texts, strict=True)]
+    except Exception:
+        # one bad text must not take its batch along; alone, it fails alone
+        pass
+    if len(texts) == 1:
+        return [Reading(failure=ENGINE_ERROR)]
+    return [reading for text in texts for reading in _read(engine, [text])]
+
+
+def _checked(reading: Reading, text: str) -> Reading:
+    """The reading, if its places lie in the text and its numbers are numbers; else a failure."""
+    spans = [(span.start, span.end, span.score) for span in reading.spans]
+    tokens = [(token.start, token.end, token.probability) for token in reading.plain]
+    if not all(0 <= start < end <= len(text) for start, end, _ in spans + tokens):
+        return Reading(failure=MISALIGNED)
+    # a comparison with NaN is false whatever the bound, and would let the token through
+    return reading if all(math.isfinite(x) for _, _, x in spans + tokens) else Reading(failure=ENGINE_ERROR)
+
+
+def _in_title_case(text: str) -> str | None:
+    """``text`` in title case, if it is all in one case and its places stay what they are."""
+    if not (text.islower() or text.isupper()):
+        return None
+    title = text.title()
+    return title if len(title) == len(text) else None

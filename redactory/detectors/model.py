@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 BLANK_PREFIX = "blank:"
-_NER_PIPES = frozenset({"tok2vec", "transformer", "ner"})
+_EMBEDDINGS = frozenset({"tok2vec", "transformer"})
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,15 @@ def load_pipeline(model: str) -> Language:
     if model.startswith(BLANK_PREFIX):
         return spacy.blank(model.removeprefix(BLANK_PREFIX))
     folder = model_folder(model)
-    meta = spacy.util.load_meta(folder / "meta.json")
-    unused = [name for name in meta.get("components", meta.get("pipeline", [])) if name not in _NER_PIPES]
-    return spacy.load(folder, exclude=unused)
+    components = spacy.util.load_config(folder / "config.cfg").get("components", {})
+    # a recognizer with an embedding of its own has no use for the shared one, which costs as much as it
+    listens = "Listener" in str(components.get("ner", {}).get("model"))
+    used = {"ner"} | (_EMBEDDINGS if listens else set())
+    try:
+        return spacy.load(folder, exclude=[name for name in components if name not in used])
+    except Exception as error:
+        problem = type(error).__name__
+        raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None
 
 
 @functools.lru_cache(maxsize=8)
@@ -53,7 +59,14 @@ def identify(model: str) -> ModelIdentity:
         return ModelIdentity(model, version, hash_of([model, version]))
     folder = model_folder(model)
     meta = spacy.util.load_meta(folder / "meta.json")
-    return ModelIdentity(Path(model).name, str(meta.get("version", "unknown")), folder_sha256(folder))
+    # named by what it says of itself: the same pipeline may lie at many paths
+    name = f"{meta.get('lang', 'xx')}_{meta.get('name', 'unknown')}"
+    return ModelIdentity(name, str(meta.get("version", "unknown")), folder_sha256(folder))
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The installed version of each package."""
+    return {package: importlib.metadata.version(package) for package in packages}
 
 
 def model_folder(model: str) -> Path:
@@ -67,6 +80,6 @@ def model_folder(model: str) -> Path:
         if found:
             return found[0].parent
     raise ConfigurationError(
-        f"detect.model: no spaCy pipeline '{model}' is installed here and no folder of that name holds a "
-        "config.cfg; install the package, or give a path or blank:LANGUAGE"
+        f"detect.spacy.model: no spaCy pipeline '{model}' is installed here and no folder of that name "
+        "holds a config.cfg; install the package, or give a path or blank:LANGUAGE"
     )

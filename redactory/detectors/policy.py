@@ -6,36 +6,48 @@ the point's own text and what the engines read in it (``docs/guarantees.md``, ho
 
 from __future__ import annotations
 
-import importlib.metadata
+import math
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from redactory.detectors.chosen import own_labels
 from redactory.detectors.engine import Reading
-from redactory.detectors.model import identify
-from redactory.detectors.rules import RULES
+from redactory.detectors.engines import identities_of
+from redactory.detectors.model import versions
+from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
 from redactory.detectors.settings import ConservativeSettings, DetectSettings, StrictSettings
 from redactory.detectors.span import Span
+from redactory.detectors.tagger.engine import tagger_labels
 from redactory.foundation.canonical import hash_of
 
-VERSIONED = (
-    "redactory",
-    "spacy",
-    "thinc",
-    "presidio-analyzer",
-    "phonenumbers",
-    "tldextract",
-    "regex",
-    "faker",
-)
-"""Packages whose version can change what a policy marks."""
+LISTS = "list"
+VERSIONED = ("redactory", "faker", "spacy")
+"""Packages whose version can change what a policy marks, besides those that an engine names."""
+
+
+_NOT_HASHED: dict[str, Any] = {
+    # each policy's own settings stand beside; paths are named by their content, in the identities
+    "strict": True,
+    "conservative": True,
+    "batch_size": True,
+    "tagger": True,
+    "spacy": True,
+    "lists": True,
+    "patterns": {"files"},
+    "stanza": {"folder"},
+    "transformers": {"folder"},
+}
 
 
 @dataclass(frozen=True)
 class StrictPolicy:
-    """π: an engine's span counts when its label is listed and its score reaches the label's bound."""
+    """π: an engine's span counts when its label is listed and its score reaches the label's bound.
+
+    A hit of a deny list counts whatever its label.
+    """
 
     settings: StrictSettings
     custom: tuple[str, ...] = ()
@@ -48,8 +60,14 @@ class StrictPolicy:
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """The spans that are masked."""
-        bounds = self.bounds
-        return (s for s in reading.spans if s.label in bounds and s.score >= bounds[s.label])
+        bounds, engines = self.bounds, self.settings.engines
+        spans = (
+            span
+            for span in reading.spans
+            if span.detector == LISTS
+            or span.score >= max(bounds.get(span.label, math.inf), engines.get(span.detector, 0.0))
+        )
+        return _not_allowed(spans, reading)
 
 
 @dataclass(frozen=True)
@@ -57,42 +75,77 @@ class ConservativePolicy:
     """π_c: everything tagged at any score, every token not surely plain, and every rule's hit.
 
     CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9".
+    A hit of a soft rule alone is forgiven where the engines hold its words surely plain.
     """
 
     settings: ConservativeSettings
+    language: str = "en"
     name: ClassVar[str] = "conservative"
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """What makes the point private; nothing of it is masked unless π marks it too."""
+        yield from _not_allowed(self._hits(text, reading), reading)
+        if self.settings.flags_everything:
+            yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
+
+    def _hits(self, text: str, reading: Reading) -> Iterator[Span]:
         yield from reading.spans
         bound = self.settings.plain_confidence
-        for start, end, plain in reading.plain:
+        for start, end, plain, detector in reading.plain:
             if plain < bound:
-                yield Span(start, end, "UNSURE", round(1.0 - plain, 6), "plain-confidence")
+                yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
+        sure = _sure_places(reading, self.settings.sure) if self.settings.sure < 1 else frozenset()
         for rule in self.settings.rules:
-            for start, end in RULES[rule](text):
-                yield Span(start, end, rule.upper(), 1.0, "rule")
-        if self.settings.flags_everything and text:
-            yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
+            for start, end in RULES[rule](text, self.language):
+                if rule not in SOFT_RULES or not sure.issuperset(range(start, end)):
+                    yield Span(start, end, rule.upper(), 1.0, "rule")
+
+
+def _not_allowed(spans: Iterator[Span], reading: Reading) -> Iterator[Span]:
+    """Less the hits inside an allowed place; a deny list is stronger than an allow list."""
+    if not reading.allowed:
+        return spans
+    return (
+        span
+        for span in spans
+        if span.detector == LISTS or not any(a <= span.start and span.end <= b for a, b in reading.allowed)
+    )
+
+
+def _sure_places(reading: Reading, sure: float) -> frozenset[int]:
+    """The code points that every engine that scores them holds plain with at least ``sure``."""
+    held: set[int] = set()
+    doubted: set[int] = set()
+    for token in reading.plain:
+        (held if token.probability >= sure else doubted).update(range(token.start, token.end))
+    return frozenset(held - doubted)
 
 
 def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:
     """π and π_c of a configuration."""
-    custom = tuple(recognizer.label for recognizer in settings.custom)
-    return StrictPolicy(settings.strict, custom), ConservativePolicy(settings.conservative)
+    own = {*(own_labels(settings.patterns, settings.language) if settings.patterns else ())}
+    if settings.tagger:
+        own |= tagger_labels(settings.tagger)
+    return (
+        StrictPolicy(settings.strict, tuple(sorted(own))),
+        ConservativePolicy(settings.conservative, settings.language),
+    )
 
 
 def policy_record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
     """What a manifest says of a policy: its settings, all that it stands on, and the hash of both."""
-    model = identify(settings.model)
-    stands_on = {
-        "engines": settings.model_dump(
-            mode="json", include={"language", "model", "recognizers", "custom", "max_chars"}
-        ),
-        "model_sha256": model.sha256,
-        "versions": {name: importlib.metadata.version(name) for name in VERSIONED},
+    stands_on: dict[str, Any] = {
+        "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED, exclude_none=True),
+        # a title-cased reading is every policy's
+        "case_variants": settings.conservative.case_variants,
+        "identities": identities_of(settings),
+        "versions": versions(*VERSIONED),
         "python": platform.python_version(),
     }
+    if policy.name == ConservativePolicy.name:
+        stands_on["words"] = rules_identity(settings.conservative.rules, settings.language)
     own = policy.settings.model_dump(mode="json")
-    body = {"policy": policy.name, "settings": own, "stands_on": stands_on}
+    # how the numbers were found changes no output
+    hashed = {name: value for name, value in own.items() if name != "fitted"}
+    body = {"policy": policy.name, "settings": hashed, "stands_on": stands_on}
     return {"hash": hash_of(body), **own, "stands_on": stands_on}

@@ -1,132 +1,104 @@
-"""Presidio's pattern recognizers over a document that is already tokenised.
+"""The engine of pattern recognizers: Presidio's, ours, and those of the configuration.
 
-Presidio's analyzer is handed the artifacts of our own NLP pass, so no model runs twice, and its
-failures are made to show: a regular expression that times out is a failure of the text here, not an
-empty answer.  Its log messages quote context words and are silenced.
+Its hits are those of Presidio's analyzer with the same recognizers, found without it: each recognizer
+runs only where its trigger says that it could hit.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-import threading
-from typing import TYPE_CHECKING, Any
+import importlib.metadata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from redactory.detectors.chosen import custom_recognizer, predefined_recognizers
-from redactory.detectors.recognizers import shipped_recognizers
-from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer
+from redactory.detectors.chosen import custom_recognizer, file_recognizers, predefined_recognizers
+from redactory.detectors.context import ContextWords
+from redactory.detectors.engine import TIMEOUT, Reading
+from redactory.detectors.matching import Chosen, Hit, PatternTimeout, outermost
+from redactory.detectors.presidio_messages import listen, stay_offline
+from redactory.detectors.recognizers import FAMILIES
+from redactory.detectors.settings import PatternSettings
 from redactory.detectors.span import Span
+from redactory.detectors.triggers import MANY, Lexicon, triggers_of
+from redactory.foundation.canonical import file_sha256
 
-if TYPE_CHECKING:
-    from presidio_analyzer import AnalyzerEngine, EntityRecognizer
-    from spacy.language import Language
-    from spacy.tokens import Doc
-
-TRIGGER = re.compile(r"\d|@|\.\w|::|[A-Fa-f]:[A-Fa-f]|[A-Fa-f]{2}-[A-Fa-f]{2}-[A-Fa-f]{2}|[A-Z]{8}")
-"""None of the default recognizers, nor of ours, can match a text without one of these.
-
-The hexadecimal ones are for hardware and IPv6 addresses without a digit.
-"""
+DETECTOR = "presidio"
+VERSIONED = ("presidio-analyzer", "phonenumbers", "tldextract", "regex", "spacy")
+"""Packages whose version can change a hit."""
 
 
-class PatternTimeout(Exception):
-    """A regular expression did not come to an end on this text."""
+class PatternEngine:
+    """Pattern hits of texts, with checksums and context words."""
 
-
-class _Watch(threading.local):
-    """Presidio tells of a time-out by a warning alone; this keeps it, for each thread, as a flag."""
-
-    timed_out = False
-
-
-_WATCH = _Watch()
-
-
-class PresidioPatterns:
-    """Pattern hits of one document, with checksums and context words."""
-
-    def __init__(
-        self, nlp: Language, language: str, recognizers: tuple[str, ...], custom: tuple[CustomRecognizer, ...]
-    ) -> None:
-        _stay_offline()
-        self._language = language
-        self._engine_nlp = _wrap(nlp, language)
-        default = [name for name in recognizers if name in DEFAULT_RECOGNIZERS]
-        shipped = [*predefined_recognizers(default, language), *shipped_recognizers(language)]
-        # the trigger is known to be safe for the default recognizers only; all others see every text
-        others = [name for name in recognizers if name not in DEFAULT_RECOGNIZERS]
-        own = [
-            *predefined_recognizers(others, language),
-            *(custom_recognizer(recognizer, language) for recognizer in custom),
+    def __init__(self, settings: PatternSettings, language: str) -> None:
+        """``ConfigurationError`` for a recognizer that cannot be had, or a file that cannot be read."""
+        listen()
+        stay_offline()
+        self._context = ContextWords(language)
+        self._lexicon = Lexicon()
+        self.steps = [chosen.step(self._lexicon) for chosen in recognizers_of(settings, language)]
+        # by the number of digits of a text: what may hit it, and the words and shapes that takes
+        self._by_digits = [
+            [
+                (groups, one.gate.shapes, one.gate.form, one)
+                for one in self.steps
+                if (groups := one.groups(digits)) is not None
+            ]
+            for digits in range(MANY + 1)
         ]
-        self._triggered = _analyzer(self._engine_nlp, language, [*shipped, *own])
-        self._always = _analyzer(self._engine_nlp, language, own) if own else None
-        _listen()
 
-    def read(self, doc: Doc) -> list[Span]:
-        """Hits in ``doc`` in text order; ``PatternTimeout`` where an expression did not end."""
-        analyzer = self._triggered if TRIGGER.search(doc.text) else self._always
-        if analyzer is None:
-            return []
-        _WATCH.timed_out = False
-        hits = analyzer.analyze(
-            doc.text, self._language, score_threshold=0.0, nlp_artifacts=self._artifacts(doc)
-        )
-        if _WATCH.timed_out:
-            raise PatternTimeout
-        return sorted(Span(h.start, h.end, h.entity_type, round(h.score, 6), "presidio") for h in hits)
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """One reading a text; one in which an expression did not come to an end has failed."""
+        return [self._read(text) for text in texts]
 
-    def _artifacts(self, doc: Doc) -> Any:
-        from presidio_analyzer.nlp_engine import NlpArtifacts
-
-        # context words are matched against lemmas; without a lemmatizer they would silently never match
-        return NlpArtifacts(
-            entities=[],
-            tokens=doc,
-            tokens_indices=[token.idx for token in doc],
-            lemmas=[token.lower_ for token in doc],
-            nlp_engine=self._engine_nlp,
-            language=self._language,
+    def _read(self, text: str) -> Reading:
+        try:
+            hits = self._hits(text)
+        except PatternTimeout:
+            return Reading(failure=TIMEOUT)
+        if not hits:
+            return Reading()
+        return Reading(
+            tuple(sorted(Span(h.start, h.end, h.label, round(h.score, 6), DETECTOR) for h in hits))
         )
 
+    def _hits(self, text: str) -> list[Hit]:
+        traits = self._lexicon.traits(text)
+        around = None
+        hits: list[Hit] = []
+        for groups, shapes, form, one in self._by_digits[traits.many]:
+            if groups and not groups & traits.groups:
+                continue
+            for shape in shapes:
+                if shape in traits.shape:
+                    break
+            else:
+                continue
+            if form is not None and form.search(text) is None:
+                continue
+            for hit in one.matches(traits):
+                around = around or self._context.of(text)
+                score = around.raised(hit.score, hit.start, one.context) if one.context else hit.score
+                if not one.bounds or score >= one.least(hit.label):
+                    hits.append(hit if score == hit.score else hit._replace(score=score))
+        return outermost(hits) if hits else hits
 
-def _listen() -> None:
-    """Hear Presidio's warnings however logging is set up, and keep its messages out of every log.
-
-    A log handler or filter would miss a warning under ``logging.disable`` or a higher level, and a
-    time-out that is missed is a text let through.
-    """
-    logger = logging.getLogger("presidio-analyzer")
-    vars(logger)["warning"] = _note
-    logger.addFilter(_silent)
-
-
-def _note(message: object, *_: object, **__: object) -> None:
-    if "timed out" in str(message):
-        _WATCH.timed_out = True
-
-
-def _silent(record: logging.LogRecord) -> bool:
-    return False
-
-
-def _stay_offline() -> None:
-    """Keep the e-mail recognizer from fetching the list of public suffixes."""
-    import tldextract
-
-    tldextract.tldextract.TLD_EXTRACTOR = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
-
-
-def _wrap(nlp: Language, language: str) -> Any:
-    from presidio_analyzer.nlp_engine import SpacyNlpEngine
-
-    engine: Any = SpacyNlpEngine(models=[{"lang_code": language, "model_name": "loaded"}])
-    engine.nlp = {language: nlp}
-    return engine
+    @classmethod
+    def identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
+        """The versions of the packages and the contents of the files that can change a hit."""
+        return {
+            "versions": {name: importlib.metadata.version(name) for name in VERSIONED},
+            "files": [file_sha256(Path(file)) for file in settings.files],
+        }
 
 
-def _analyzer(engine: Any, language: str, recognizers: list[EntityRecognizer]) -> AnalyzerEngine:
-    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
-
-    registry = RecognizerRegistry(recognizers=recognizers, supported_languages=[language])
-    return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
+def recognizers_of(settings: PatternSettings, language: str) -> list[Chosen]:
+    """Every recognizer of the settings, and those that are shipped, in a fixed order."""
+    predefined = predefined_recognizers(settings.recognizers, language)
+    own = [custom_recognizer(recognizer, language) for recognizer in settings.custom]
+    from_files = [one for file in settings.files for one in file_recognizers(file, language)]
+    return [
+        *(Chosen(recognizer, *triggers_of(recognizer)) for recognizer in predefined),
+        *(Chosen(f.recognizer(language), f.needs, f.within(), linear=True) for f in FAMILIES),
+        *(Chosen(recognizer) for recognizer in (*own, *from_files)),
+    ]

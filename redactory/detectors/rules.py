@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from redactory.detectors.settings import RuleName
+from redactory.foundation.canonical import hash_of
 
 Interval = tuple[int, int]
 
 # anchored at a word's start, or a long text without spaces costs the square of its length
-_DIGITS = re.compile(r"(?<!\S)\S*\d\S*")
+_DIGITS = re.compile(r"(?<!\S)\S*\d(?:\S*\w)?")
 _SYMBOLS = re.compile(r"(?<!\S)\S*(?:@|://|www\.|#|\\|[\w]_[\w])\S*", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_](?:[\w'’-]*\w)?")
 _CLITIC = re.compile(r"['’](?:s|d|ll|re|ve)$", re.IGNORECASE)
@@ -20,17 +21,17 @@ _OPENING = frozenset("\"'“”‘’([{«*-–—> \t")
 _ALWAYS_CAPITAL = frozenset({"I", "I'm", "I'd", "I've", "I'll", "I’m", "I’d", "I’ve", "I’ll", "OK"})
 
 
-def digit(text: str) -> Iterator[Interval]:
+def digit(text: str, language: str = "en") -> Iterator[Interval]:
     """Every word that holds a digit."""
     return (match.span() for match in _DIGITS.finditer(text))
 
 
-def symbol(text: str) -> Iterator[Interval]:
+def symbol(text: str, language: str = "en") -> Iterator[Interval]:
     """Every word with a sign of e-mail addresses, links, handles, paths or identifiers."""
     return (match.span() for match in _SYMBOLS.finditer(text))
 
 
-def capital(text: str) -> Iterator[Interval]:
+def capital(text: str, language: str = "en") -> Iterator[Interval]:
     """Every word with a capital that grammar does not ask for.
 
     A capital first letter is asked for at the start of the text and after the end of a sentence, and
@@ -46,18 +47,36 @@ def capital(text: str) -> Iterator[Interval]:
             yield match.span()
 
 
-def name(text: str) -> Iterator[Interval]:
+def name(text: str, language: str = "en") -> Iterator[Interval]:
     """Every capitalised word of the public list of given names, wherever it stands, "Anna's" included."""
     names = _given_names()
     return (match.span() for match in _WORD.finditer(text) if _CLITIC.sub("", match.group()) in names)
 
 
-RULES: dict[RuleName, Callable[[str], Iterator[Interval]]] = {
+def word(text: str, language: str = "en") -> Iterator[Interval]:
+    """Every word that the public list of ordinary words of ``language`` does not have."""
+    from redactory.detectors.words import outside, words_of
+
+    return outside(text, words_of(language))
+
+
+RULES: dict[RuleName, Callable[[str, str], Iterator[Interval]]] = {
     "digit": digit,
     "symbol": symbol,
     "capital": capital,
     "name": name,
+    "word": word,
 }
+
+SOFT_RULES: frozenset[RuleName] = frozenset({"capital", "name", "word"})
+"""Rules whose hit is forgiven where the engines are sure that the words are plain."""
+
+
+def rules_identity(rules: Sequence[RuleName], language: str) -> str | None:
+    """What changes the rules' hits besides versions: the hash of the word list, where it is used."""
+    from redactory.detectors.words import words_of
+
+    return hash_of(sorted(words_of(language))) if "word" in rules else None
 
 
 def _starts_sentence(text: str, start: int) -> bool:

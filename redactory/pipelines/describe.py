@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import DetectSettings, policies_of, policy_record
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config
@@ -40,6 +41,23 @@ def describe(config: Given, **changes: Any) -> dict[str, Any]:
     }
 
 
+def _engines(detect: DetectSettings) -> Iterator[str]:
+    """One phrase for each engine that is switched on."""
+    if detect.tagger:
+        yield f"tagger {', '.join(detect.tagger.models)}"
+    if detect.spacy:
+        yield f"spaCy {detect.spacy.model}"
+    if detect.patterns:
+        patterns = detect.patterns
+        yield f"{len(patterns.recognizers)} Presidio recognizers, {len(patterns.custom)} own"
+    if detect.stanza:
+        yield f"Stanza {detect.stanza.folder}"
+    if detect.transformers:
+        yield f"transformers {detect.transformers.folder}"
+    if detect.lists:
+        yield f"{len(detect.lists.deny)} deny lists, {len(detect.lists.allow)} allow lists"
+
+
 def _stages(config: Config) -> list[dict[str, str]]:
     columns = config.input
     detect = config.detect
@@ -49,7 +67,7 @@ def _stages(config: Config) -> list[dict[str, str]]:
     steps = {
         "ingest": f"columns {columns.text} (text), {columns.id} (id), {columns.user} (user)",
         "segment": f"into points by {config.segment.mode}",
-        "detect": f"{detect.model}, {len(detect.recognizers)} Presidio recognizers, {len(detect.custom)} own",
+        "detect": "; ".join(_engines(detect)),
         "redact": f"mask {len(masked)} labels; private by any hit, by a plain-confidence under "
         f"{detect.conservative.plain_confidence}, by the rules {rules}",
         "dedup": f"{config.dedup.mode}, within each side, scope {config.dedup.scope}",

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings
+from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
+from redactory.detectors.fitted import refuse_fitted_rows
 from redactory.evaluation.leaks import secrets_left
 from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config, InputSettings, SegmentSettings
+from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.readers import Document, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.segment import Cutter, segmenter
+from redactory.pipelines.segment import segmenter
 from redactory.pipelines.train import named_model, require_training_packages
 from redactory.redaction import RunFolder, read_manifest, route, seal
 
@@ -100,11 +102,13 @@ def evaluate_recall(
 def _recall(
     run: RunFolder, config: Config, manifest: dict[str, Any], labelled: Path, progress: Progress
 ) -> dict[str, Any]:
+    fitted = DetectSettings.model_validate(manifest["configuration"]["detect"]).conservative.fitted
+    refuse_fitted_rows((row["text"] for row in labelled_rows(labelled)), fitted, load_digest_key())
     cut = segmenter(config.segment)
     secrets = [
         (text, span)
-        for row in _labelled(labelled)
-        for text, spans in _labelled_points(row, cut)
+        for row in labelled_rows(labelled)
+        for text, spans in labelled_points(row, cut)
         for span in spans
     ]
     # a uniform sample of the secrets themselves: rows hold different numbers of them
@@ -115,27 +119,26 @@ def _recall(
         "run": str(run.root),
         "secrets": len(secrets),
         "misses": measure_misses(detect_fates(manifest), texts, spans, progress=progress),
-        "left": secrets_left(run, _labelled(labelled)),
+        "left": secrets_left(run, labelled_rows(labelled)),
     }
     write_json(run.recall, result)
     write_report(run)
     return result
 
 
-def _labelled_points(row: dict[str, Any], cut: Cutter) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The points of a labelled row that hold a secret, each with the secrets' places in it."""
-    position = 0
-    for prefix, text, suffix, _ in cut(row["text"]):
-        start = position + len(prefix)
-        position = start + len(text) + len(suffix)
-        inside = [s for s in row["spans"] if s["start"] < start + len(text) and s["end"] > start]
-        if inside:
-            yield text, [_shifted(span, start, len(text)) for span in inside]
-
-
 def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
-    """F of a finished run: texts of points to (side, masked text) of each."""
-    detector = Detector(DetectSettings.model_validate(manifest["configuration"]["detect"]))
+    """F of a finished run: texts of points to (side, masked text) of each.
+
+    ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
+    """
+    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+    for policy in policies_of(settings):
+        if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
+            raise ConfigurationError(
+                f"the {policy.name} policy is not that of the run any more: a model, a list or a package has "
+                "changed since; bring it back, or curate again"
+            )
+    detector = Detector(settings)
 
     def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
         routed = (route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True))
@@ -177,26 +180,6 @@ def _points(manifest: dict[str, Any], paths: tuple[str, ...]) -> Iterator[str]:
         for entry in read_documents(source, settings):
             if isinstance(entry, Document):
                 yield from (segment.text for segment in cut(entry.text))
-
-
-def _labelled(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                row = json.loads(line)
-                if not isinstance(row.get("text"), str) or not isinstance(row.get("spans"), list):
-                    raise InputError(f"{path.name}, row {number}: 'text' and 'spans' are needed")
-                yield row
-    except (OSError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path.name} cannot be read as labelled JSON lines: {type(error).__name__}"
-        ) from None
-
-
-def _shifted(span: dict[str, Any], start: int, length: int) -> dict[str, Any]:
-    return {**span, "start": max(span["start"] - start, 0), "end": min(span["end"] - start, length)}
 
 
 def _read_canaries(path: Path) -> dict[str, Any]:

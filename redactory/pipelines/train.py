@@ -57,19 +57,23 @@ def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]
 
 
 def _recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
-    """The misses that ``evaluate_recall`` left for the guarantee; those of its training, once finished."""
+    """The misses that were measured last (``evaluate_recall``, ``audit_score``); once finished, its own."""
     model = run.model(name)
     if is_finished(model):
         earlier = read_manifest(model)["settings"]["recall"]
         return earlier and RecallMeasurement.model_validate(earlier)
     if not run.recall.is_file():
         return None
-    misses = read_json(run.recall)["misses"]
+    found = read_json(run.recall)
+    misses = found["misses"]
+    if not misses["n"]:
+        return None
     return RecallMeasurement(
         labels=misses["n"],
         missed_by_strict=misses["gamma"]["misses"],
         missed_by_both=misses["delta_2"]["misses"],
         confidence=misses["confidence"],
+        sample=found.get("sample"),
     )
 
 

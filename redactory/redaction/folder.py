@@ -73,6 +73,41 @@ class ModelFolder(SealedFolder):
 
 
 @dataclass(frozen=True)
+class SampleFolder(SealedFolder):
+    """``state/samples/NAME``: points drawn for people to label, with their original text."""
+
+    @property
+    def rows(self) -> Path:
+        """The sample in the span schema (JSON lines), π's spans filled in."""
+        return self.root / "sample.jsonl"
+
+    @property
+    def table(self) -> Path:
+        """The same as CSV, to read."""
+        return self.root / "sample.csv"
+
+    @property
+    def tasks(self) -> Path:
+        """The same as tasks with predictions, to import into Label Studio."""
+        return self.root / "label-studio.json"
+
+    @property
+    def interface(self) -> Path:
+        """Label Studio's labelling interface for the tasks (XML)."""
+        return self.root / "label-studio.xml"
+
+    @property
+    def draw(self) -> Path:
+        """The record of the draw, without text: strata, seed, keyed digests."""
+        return self.root / "draw.json"
+
+    @property
+    def score(self) -> SealedFolder:
+        """The sealed folder of what the labels gave; it holds ``result.json``."""
+        return SealedFolder(self.root / "score")
+
+
+@dataclass(frozen=True)
 class RunFolder(SealedFolder):
     """``RUN/``: public and private shards, what proves them, and what must stay private."""
 
@@ -126,6 +161,10 @@ class RunFolder(SealedFolder):
         """What the policies were measured to miss; a private figure, which the guarantee uses."""
         return self.state / "recall.json"
 
+    def sample(self, name: str) -> SampleFolder:
+        """The folder of sample ``name``; ``ConfigurationError`` where the name is no plain name."""
+        return SampleFolder(self.state / "samples" / _plain(name, "sample"))
+
     @property
     def card(self) -> Path:
         """The dataset card (Markdown with YAML front matter)."""
@@ -143,9 +182,7 @@ class RunFolder(SealedFolder):
 
     def model(self, name: str) -> ModelFolder:
         """The folder of model ``name``; ``ConfigurationError`` where the name is no plain name."""
-        if not _NAME.fullmatch(name):
-            raise ConfigurationError("a model's name must be letters, digits, '.', '_' or '-' (at most 64)")
-        return ModelFolder(self.models / name)
+        return ModelFolder(self.models / _plain(name, "model"))
 
     def model_names(self) -> list[str]:
         """The finished models of this run, by name."""
@@ -155,3 +192,9 @@ class RunFolder(SealedFolder):
     def data_folders(self) -> tuple[Path, ...]:
         """Every folder that holds parts."""
         return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points)
+
+
+def _plain(name: str, of: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"a {of}'s name must be letters, digits, '.', '_' or '-' (at most 64)")
+    return name

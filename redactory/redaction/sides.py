@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from redactory.redaction.mask import MASK, mask, merge_intervals
 
 PUBLIC, PRIVATE = "public", "private"
 MASK_REASON = "mask:IN_TEXT"
+_STANDING = re.compile(re.escape(MASK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,14 @@ def route(text: str, detection: Detection) -> Fate:
         return Fate(PRIVATE, "", (), 0, detection.failure)
     intervals = [(span.start, span.end) for span in detection.strict]
     reasons = {f"{s.detector}:{s.label}" for s in (*detection.strict, *detection.conservative)}
-    if MASK in text:
-        # it must not matter whether a mask is ours or stood in the raw text (CRT, A.6, item 4)
-        reasons.add(MASK_REASON)
-    masked = mask(text, intervals) if intervals else text
     masks = len(merge_intervals(text, intervals))
+    # it must not matter whether a mask is ours or stood in the raw text (CRT, A.6, item 4): both make the
+    # point private, and both become one mask with a neighbour
+    standing = [match.span() for match in _STANDING.finditer(text)]
+    if standing:
+        reasons.add(MASK_REASON)
+        intervals += standing
+    masked = mask(text, intervals) if intervals else text
     return Fate(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
 
 

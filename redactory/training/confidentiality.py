@@ -22,7 +22,12 @@ class MissRates:
 
     @classmethod
     def measured(cls, recall: RecallMeasurement) -> MissRates:
-        """The bounds of a measurement, each at its confidence c (both at once at 2c − 1)."""
+        """The bounds of a measurement, each at its confidence c (both at once at 2c − 1).
+
+        Counts bound nothing where labels were sampled by stratum: then the sample's own bounds are taken.
+        """
+        if recall.sample is not None:
+            return cls(recall.sample.gamma_upper, recall.sample.delta_2_upper)
         gamma = upper_bound(recall.missed_by_strict, recall.labels, recall.confidence)
         both = upper_bound(recall.missed_by_both, recall.labels, recall.confidence)
         return cls(gamma, min(both, gamma))

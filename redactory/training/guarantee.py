@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redactory.detectors.fitted import side_channel
 from redactory.foundation.errors import GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
@@ -41,7 +42,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     figures, reasons = _figures(facts, card["miss_rates"], manifest)
     card.update(figures)
     card["reasons"] = {**card["reasons"], **reasons}
-    card.update(_words(facts, manifest))
+    card.update(_words(facts, manifest, _recall_words(measured, card["coverage_failure"])))
     missing = [name for name in _FIGURES if card[name] is None and name not in card["reasons"]]
     if missing:
         raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
@@ -100,7 +101,7 @@ def _coverage(
         "miss_rates": {
             "gamma_upper": rates.gamma,
             "delta_2_upper": rates.delta_2,
-            "measured": None if recall is None else recall.model_dump(mode="json"),
+            "measured": None if recall is None else recall.model_dump(mode="json", exclude_none=True),
         },
         "reasons": reasons,
     }
@@ -179,18 +180,32 @@ def _curve(mechanism: PoissonGaussian, steps: int) -> Callable[[float], float | 
     return at
 
 
-def _words(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, Any]:
+def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]) -> dict[str, Any]:
     rule = words.DEDUPLICATION.get(manifest["dedup"]["rule"])
-    of_crt = (*((rule,) if rule else ()), *words.ASSUMPTIONS_OF_CRT)
+    of_crt = (*((rule,) if rule else ()), *words.ASSUMPTIONS_OF_CRT, *recall)
     own = {"crt": of_crt, "dpsgd": words.ASSUMPTIONS_OF_DPSGD, "sgd": ()}[facts.settings.trainer]
+    tuned = side_channel(manifest["policies"])
+    instead = {words.POLICIES_TUNED: tuned} if tuned else {}
     channels = [
-        {"item": number, "channel": channel, "ensured_by": ensured}
+        {"item": number, "channel": channel, "ensured_by": instead.get(channel, ensured)}
         for number, (channel, ensured) in enumerate(words.SIDE_CHANNELS, 1)
     ]
     noisy = facts.mechanism is not None
     return {
-        "assumptions": [*words.ASSUMPTIONS_OF_ALL, *own] if noisy else [],
+        "assumptions": [*words.ASSUMPTIONS_OF_ALL, *own, *instead.values()] if noisy else [],
         "side_channels": channels if noisy else [],
         "not_covered": list(words.NOT_COVERED) if noisy else ["everything: nothing is guaranteed"],
+        "recall": " ".join(recall) if noisy and facts.settings.trainer == "crt" else None,
         "notes": words.NOTES,
     }
+
+
+def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | None) -> tuple[str, ...]:
+    """What recall rests on: its source, size and date, or what follows where there is none."""
+    if recall is None:
+        unknown = (words.COVERAGE_UNKNOWN,) if coverage_failure is None else ()
+        return (words.RECALL_NOT_MEASURED, *unknown)
+    if recall.sample is None:
+        return (words.RECALL_OF_COUNTS.format(labels=recall.labels),)
+    sample = recall.sample.model_dump(mode="json", include={"name", "date", "texts"})
+    return (words.RECALL_OF_SAMPLE.format(labels=recall.labels, **sample),)

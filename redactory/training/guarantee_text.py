@@ -51,9 +51,25 @@ ASSUMPTIONS_OF_CRT = (
     "which of "
     "them was masked. For a secret that is known to have been missed by π, epsilon_substitution is the "
     "figure.",
-    "Recall was measured, where it is given, on secrets drawn i.i.d. from this corpus, none of them used "
-    "to tune "
-    "a policy; it says nothing about another corpus.",
+)
+
+RECALL_NOT_MEASURED = (
+    "Recall was not measured: every secret counts as missed by π, so epsilon_bayesian is no better than "
+    "epsilon_substitution."
+)
+COVERAGE_UNKNOWN = (
+    "What share of the secrets both policies miss is not known: no figure holds for every secret."
+)
+RECALL_OF_COUNTS = (
+    "Recall was measured on {labels:,} secrets drawn i.i.d. from this corpus, none of them used to tune "
+    "a policy; it says nothing about another corpus."
+)
+RECALL_OF_SAMPLE = (
+    "Recall was measured on a labelled sample of this run ('{name}': {texts:,} texts, by stratum, with "
+    "{labels:,} secrets, scored on {date}), none of it used to tune a policy. The labels are taken for the "
+    "truth, and they say nothing about another corpus. A secret is drawn there by drawing a point that holds "
+    "one, each alike, and then one of its secrets, each alike: Bayesian figures and coverage_failure are "
+    "averages in this sense."
 )
 
 ASSUMPTIONS_OF_DPSGD = (
@@ -75,13 +91,14 @@ NOT_COVERED = (
     "Attacks on floating-point arithmetic, on the machine, or by whoever holds the run folder.",
 )
 
+POLICIES_TUNED = "policies tuned on private text"
 SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
     (
         "vocabulary and initial weights",
         "words of public/ over a fixed alphabet; weights drawn from the stream",
     ),
     (
-        "policies tuned on private text",
+        POLICIES_TUNED,
         "assumed: policies are frozen and hashed in the manifest before the run",
     ),
     ("document context, coreference, linking", "policies see one point's text at a time"),

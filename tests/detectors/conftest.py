@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from redactory.detectors import Detector, DetectSettings
+from redactory.detectors import Detector, DetectSettings, Reading
+from redactory.detectors.tagger import train_tagger
+from tests.detectors.detector_texts import SMALL_FIT, TEXTS, labelled_texts
 
 
 @pytest.fixture(scope="session")
@@ -16,4 +20,18 @@ def detector() -> Detector:
 @pytest.fixture(scope="session")
 def blank() -> Detector:
     """Patterns and rules without a model."""
-    return Detector(DetectSettings(model="blank:en"))
+    return Detector(DetectSettings(tagger=None, spacy=None))
+
+
+@pytest.fixture(scope="session")
+def tagger_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small tagger, trained on 300 made-up texts and not calibrated; tests must not change it."""
+    folder = tmp_path_factory.mktemp("tagger") / "small"
+    train_tagger(labelled_texts(300, seed=1), SMALL_FIT).to_disk(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def alone(detector: Detector) -> dict[str, Reading]:
+    """What the default engines read in each text when it comes alone."""
+    return {text: detector.read([text])[0] for text in TEXTS}

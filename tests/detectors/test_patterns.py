@@ -1,104 +1,221 @@
-"""Presidio's patterns: the trigger loses nothing, context counts, a time-out shows, mistakes are named."""
+"""The pattern engine: what Presidio's analyzer finds, found faster; time-outs seen, mistakes named."""
 
 from __future__ import annotations
 
 import logging
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+import regex
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span, presidio_patterns
-from redactory.detectors.detector import TIMEOUT
-from redactory.detectors.presidio_patterns import TRIGGER, PatternTimeout, PresidioPatterns
+from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
+from redactory.detectors.chosen import check_patterns, own_labels
+from redactory.detectors.context import ContextWords, Surroundings
+from redactory.detectors.engine import TIMEOUT, Reading
+from redactory.detectors.phones import phone_places
+from redactory.detectors.presidio_patterns import PatternEngine
+from redactory.detectors.recognizers import FAMILIES
+from redactory.detectors.settings import PatternSettings
+from redactory.detectors.triggers import PREDEFINED, Lexicon, Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.detector_texts import TEXTS
+from tests.detectors.nasty_texts import NASTY
+from tests.detectors.pattern_oracle import Found, analyzer_of, found_by
+from tests.detectors.pattern_texts import FOUND, PLAIN, unmarked
 
-ALWAYS = re.compile("")
-OLD_TRIGGER = re.compile(r"\d|@|://|\w\.\w")
-"""An earlier trigger, which let hardware and IPv6 addresses without a digit and long capitals through."""
-
-
-def hits(detector: Detector, text: str, trigger: re.Pattern[str]) -> list[Span]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(presidio_patterns, "TRIGGER", trigger)
-        return detector._patterns.read(detector._nlp.make_doc(text))
-
-
-def loses(detector: Detector, trigger: re.Pattern[str]) -> list[str]:
-    """The texts where a trigger hides a hit."""
-    return [text for text in TEXTS if hits(detector, text, trigger) != hits(detector, text, ALWAYS)]
-
-
-def test_the_trigger_loses_nothing(blank: Detector) -> None:
-    assert loses(blank, TRIGGER) == []
-    assert sum(bool(hits(blank, text, TRIGGER)) for text in TEXTS) > 12
-    assert sum(not TRIGGER.search(text) for text in TEXTS) > 12, "and it does spare work"
-
-
-def test_a_trigger_that_loses_hits_is_found(blank: Detector) -> None:
-    assert len(loses(blank, OLD_TRIGGER)) >= 4
-
-
-PIECES = [
-    *"aA:-/.+()_'=%éßЖא字😀²½Ⅷx",
-    "be",
-    "AB",
-    "QWER",
-    "face",
-    "com",
-    "www",
-    "http",
-    "JAN",
-    "APO",
-    "ext",
-    "phone",
+WRITTEN = [*PLAIN, *(unmarked(text)[0] for texts in FOUND.values() for text in texts)]
+AWKWARD = [
+    "aaa:bbb:card:4111111111111111",
+    "the:the card: 4111 1111 1111 1111 the",
+    "card" + " the" * 30 + " 4111111111111111",
+    "4111111111111111 card",
+    "ssn:536-22-8726 social  security 536 22 8726",
+    "٠١٢٣٤٥٦٧٨٩ phone ٢١٢٥٥٥٠١٨٧",
+    "PAſſPORT no. 912803456, LİCENCE H12345678, KARD 4111111111111111",
+    "2125550187x12 +12125550187 0012125550187 1 int 345 #12",
+    "a@b.co,c@d.org;e@f.localhost 'http://x.com/y' \"www.z.net\"",
+    "Call 212-555-0187/212-555-0199 or (212) 555-0100 ext 5",
+    "A-Z]]1234 ]]12 x]]99",
+    "2021-03-04T15:33:22.5Z 3/14 03/2021 31.12.99 1-JAN JAN-21",
+    "::1 fe80::1%eth0/64 ::ffff:10.0.0.1 1:2:3:4:5:6:7:8 00-1A-2B-3C-4D-5E 0012.3456.789A",
+    "1BoatSLRHtKNngkdXEeobR76b53LETtpyT bc1qar0srrr7xfkvy5l643lydnw9re59gtzzwf5mdq",
 ]
-UNTRIGGERED = st.lists(
-    st.sampled_from([*PIECES, " ", "\n"])
-    | st.characters(exclude_categories=["Cs"]),
-    max_size=24,
-).map("".join)  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
-@given(UNTRIGGERED)
-@example("a:b:c:d:e:f")
-@example("deadbeef-dead-beef-dead-beefdeadbeef")
-@example("http:// .com")
-@example("ABCDEFG")
-def test_without_a_trigger_there_is_no_hit(blank: Detector, text: str) -> None:
-    assume(not TRIGGER.search(text))
-    assert hits(blank, text, ALWAYS) == []
+@pytest.fixture(scope="module")
+def engine() -> PatternEngine:
+    return PatternEngine(PatternSettings(), "en")
 
 
-def scores(detector: Detector, text: str, label: str) -> list[float]:
-    (reading,) = detector.read([text])
-    return [s.score for s in reading.spans if s.label == label]
+@pytest.fixture(scope="module")
+def analyzed(engine: PatternEngine) -> Callable[[str], Found]:
+    return analyzer_of(engine)
 
 
-def test_context_words_raise_a_score(blank: Detector, detector: Detector) -> None:
-    for loaded in (blank, detector):
-        (plain,) = scores(loaded, "it says 536-22-8726 there", "US_SSN")
-        (told,) = scores(loaded, "My social security number: 536-22-8726", "US_SSN")
-        assert told >= plain + 0.3
+def test_the_hits_are_those_of_presidios_analyzer(
+    engine: PatternEngine, analyzed: Callable[[str], Found]
+) -> None:
+    texts = [*TEXTS, *NASTY, *AWKWARD, *WRITTEN]
+    texts += [text.upper() for text in WRITTEN[::3]] + [text.swapcase() for text in WRITTEN[1::3]]
+    for text in texts:
+        assert found_by(engine, text) == analyzed(text)
+    assert sum(bool(found_by(engine, text)) for text in texts) > 200
 
 
-def test_without_lemmas_context_would_say_nothing(blank: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+LEXICON_WORDS = sorted(
+    {word for family in FAMILIES for need in family.within().values() for word in need.words}
+)
+PIECE = (
+    st.sampled_from([*WRITTEN, *AWKWARD])
+    | st.sampled_from(LEXICON_WORDS)
+    | st.text("0123456789 -./:()+@#xXABab", max_size=16)
+    | st.sampled_from([" ", "\n", "ſ", "K", "İ", "²", "½", "é", "\u00a0", "’", ":", "the", "number"])
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(PIECE, max_size=5),
+    st.sampled_from(["", " ", ":", ", ", "\n"]),
+    st.randoms(use_true_random=False),
+)
+@example(["born", "in:1980"], "", random.Random(0))
+def test_the_hits_are_those_of_presidios_analyzer_on_any_text(
+    engine: PatternEngine, analyzed: Callable[[str], Found], pieces: list[str], seam: str, rnd: random.Random
+) -> None:
+    text = seam.join(pieces)
+    for _ in range(rnd.randint(0, 3)):
+        at = rnd.randint(0, len(text))
+        text = text[:at] + rnd.choice(["", "1", "A", "-", " "]) + text[at + rnd.randint(0, 2) :]
+    assert found_by(engine, text) == analyzed(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "text"),
+    [
+        ("EmailRecognizer", Trigger(1, shapes=("@",)), "write to me@example.com"),
+        ("IpRecognizer", Trigger(1), "connect to fe::ab please"),
+        ("DateRecognizer", Trigger(1, shapes=("9-9",)), "it is 05/99"),
+        ("UsLicenseRecognizer", Trigger(1, words=frozenset({"licence"})), "it is H12345678"),
+    ],
+)
+def test_a_trigger_that_loses_hits_is_found(
+    monkeypatch: pytest.MonkeyPatch, analyzed: Callable[[str], Found], name: str, wrong: Trigger, text: str
+) -> None:
+    monkeypatch.setitem(PREDEFINED, name, wrong)
+    assert found_by(PatternEngine(PatternSettings(), "en"), text) != analyzed(text)
+
+
+def test_triggers_spare_work(engine: PatternEngine) -> None:
+    traits = [engine._lexicon.traits(text) for text in WRITTEN]
+    ran = sum(
+        any(group == 0 or group & t.groups for group, *_ in step.matches.forms[t.many])
+        for t in traits
+        for step in engine.steps
+        if step.gate.digits <= t.many and hasattr(step.matches, "forms")
+    )
+    assert ran < 0.6 * len(WRITTEN) * len(engine.steps)
+
+
+@pytest.mark.parametrize("pattern", ["strasse", "passport", "öre", "σας", "kilo"])
+def test_words_are_equal_where_expressions_hold_letters_equal(pattern: str) -> None:
+    letters = {
+        letter: [chr(c) for c in range(0x2FFFF) if not 0xD800 <= c < 0xE000 and one.fullmatch(chr(c))]
+        for letter in set(pattern)
+        for one in [regex.compile(f"(?i:{letter})")]
+    }
+    for position, letter in enumerate(pattern):
+        for other in letters[letter]:
+            text = f"x, {pattern[:position]}{other}{pattern[position + 1 :]}. y"
+            assert words_of(pattern) <= words_of(text)
+
+
+def test_endings_open_a_gate() -> None:
+    lexicon = Lexicon()
+    gate = lexicon.gate(Trigger(1, endings=("straße".casefold(), "gatan")))
+    opened = [
+        bool(lexicon.traits(text).groups & gate.group)
+        for text in ("Hauptstraße 1", "Kungsgatan 2", "Gasse 3")
+    ]
+    assert opened == [True, True, False]
+
+
+NUMBERS = (
+    st.text("0123456789 -.()/+x#", min_size=3, max_size=22)
+    | st.integers(0, 10**15).map(str)
+    | st.from_regex(r"(\+?1[ .-])?\(?[2-9]\d{2}\)?[ .-]?\d{3}[ .-]?\d{4}( ?x\d{1,4})?", fullmatch=True)
+    | st.from_regex(r"(\+49|0049|0)[ /-]?[1-9]\d{1,4}[ /-]?\d{3,8}", fullmatch=True)
+    | st.from_regex(r"(\+44|0)[1-9]\d{2,3} \d{3} \d{3,4}", fullmatch=True)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(NUMBERS, min_size=1, max_size=3).map(" ".join) | st.lists(NUMBERS, max_size=2).map(", ext ".join)
+)
+@example("16.4.1.1 or 1640")
+@example("1 int 3456789")
+@example("460-89-9847")
+def test_phone_numbers_are_those_of_presidio(text: str) -> None:
+    from presidio_analyzer import EntityRecognizer, RecognizerResult
+    from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+
+    true = PhoneRecognizer()
+    mine = [
+        RecognizerResult("PHONE_NUMBER", start, end, true.SCORE)
+        for start, end in phone_places(text, true.supported_regions, true.leniency)
+    ]
+    kept = {(r.start, r.end) for r in EntityRecognizer.remove_duplicates(mine)}
+    assert kept == {(r.start, r.end) for r in true.analyze(text, ["PHONE_NUMBER"])}
+
+
+def test_no_number_of_three_digits_is_valid_anywhere() -> None:
+    import phonenumbers
+
+    for number in range(0, 1000, 3):
+        for written in (f"{number}", f"{number:03}"):
+            for region in ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR"):
+                assert not list(phonenumbers.PhoneNumberMatcher(written, region))
+
+
+def score_of(engine: PatternEngine, text: str, label: str) -> float:
+    (score,) = (score for _, _, found, score in found_by(engine, text) if found == label)
+    return score
+
+
+def test_context_words_raise_a_score_without_a_lemmatizer(engine: PatternEngine) -> None:
+    assert score_of(engine, "it says 536-22-8726 there", "US_SSN") == 0.5
+    assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.85
+
+
+def test_without_words_context_would_say_nothing(
+    engine: PatternEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sabotage: lemmas as a pipeline without a lemmatizer leaves them."""
-    true_artifacts = PresidioPatterns._artifacts
+    monkeypatch.setattr(Surroundings, "around", lambda *_: "")
+    assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.5
 
-    def bare(self: PresidioPatterns, doc: Any) -> Any:
-        artifacts = true_artifacts(self, doc)
-        artifacts.lemmas, artifacts.keywords = ["" for _ in doc], []
-        return artifacts
 
-    monkeypatch.setattr(PresidioPatterns, "_artifacts", bare)
-    (told,) = scores(blank, "My social security number: 536-22-8726", "US_SSN")
-    assert told == 0.5
+@pytest.mark.parametrize("language", ["de", "xx", "ja", "qq"])
+def test_a_language_without_a_tokenizer_here_takes_the_general_one(language: str) -> None:
+    (reading,) = PatternEngine(PatternSettings(), language).read(["social security 536-22-8726"])
+    assert Span(16, 27, "US_SSN", 0.85, "presidio") in reading.spans
+
+
+def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ContextWords("en")
+    monkeypatch.setattr("redactory.detectors.context.MOST_STRINGS", len(words._nlp.vocab.strings) + 500)
+    most = 0
+    for number in range(2_000):
+        words.of(f"word{number}").around(0)
+        most = max(most, len(words._nlp.vocab.strings))
+    assert most < len(ContextWords("en")._nlp.vocab.strings) + 600
 
 
 def own(**fields: Any) -> CustomRecognizer:
@@ -106,7 +223,9 @@ def own(**fields: Any) -> CustomRecognizer:
 
 
 def detector_of(*custom: CustomRecognizer, **fields: Any) -> Detector:
-    return Detector(DetectSettings(model="blank:en", custom=custom, **fields))
+    return Detector(
+        DetectSettings(tagger=None, spacy=None, patterns=PatternSettings(custom=custom, **fields))
+    )
 
 
 def test_own_recognizers_see_every_text() -> None:
@@ -120,8 +239,87 @@ def test_own_recognizers_see_every_text() -> None:
 
 
 def test_a_recognizer_beyond_the_defaults_sees_every_text() -> None:
-    loaded = detector_of(recognizers=("SgFinRecognizer",))
-    assert [r.name for r in loaded._patterns._always.registry.recognizers] == ["SgFinRecognizer"]
+    engine = PatternEngine(PatternSettings(recognizers=("SgFinRecognizer",)), "en")
+    assert found_by(engine, "S1234567D") == analyzer_of(engine)("S1234567D")
+    assert "SG_NRIC_FIN" in {label for _, _, label, _ in found_by(engine, "S1234567D")}
+
+
+FILE = """
+recognizers:
+  - name: Badges
+    supported_entity: BADGE
+    supported_languages: [{language: en, context: [badge]}, {language: de}]
+    patterns: [{name: birds, regex: 'blue [a-z]+', score: 0.05}]
+  - name: Words
+    supported_language: en
+    supported_entity: CODENAME
+    deny_list: [Zorg, Glarb]
+  - name: Poorly scored
+    supported_entity: FISH
+    score_thresholds: {default: 0.5}
+    patterns:
+      - {name: fish, regex: '\\btrout\\b', score: 0.4}
+      - {name: more, regex: '\\bred trout\\b', score: 0.6}
+  - name: Off
+    enabled: false
+    supported_entity: NEVER
+    deny_list: [never]
+  - name: UsNpiRecognizer
+    type: predefined
+    supported_languages: [en]
+  - InPanRecognizer
+"""
+
+
+@pytest.fixture
+def yaml_file(tmp_path: Path) -> Callable[[str], str]:
+    def write(content: str) -> str:
+        path = tmp_path / "own.yaml"
+        path.write_text(content, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_a_file_in_presidios_form_is_taken_as_it_is(yaml_file: Callable[[str], str]) -> None:
+    settings = PatternSettings(recognizers=(), files=(yaml_file(FILE),))
+    engine = PatternEngine(settings, "en")
+    analyzed = analyzer_of(engine)
+    texts = [
+        "my badge: blue heron",
+        "BLUE heron",
+        "Zorg, glarb, never",
+        "a trout and a red trout",
+        "ABCPD1234E",
+    ]
+    for text in texts:
+        assert found_by(engine, text) == analyzed(text)
+    labels = [
+        {label for _, _, label, _ in found_by(engine, text)} & {"BADGE", "CODENAME", "FISH", "IN_PAN"}
+        for text in texts
+    ]
+    assert labels == [{"BADGE"}, {"BADGE"}, {"CODENAME"}, {"FISH"}, {"IN_PAN"}]
+    assert (2, 7, "FISH") not in {(start, end, label) for start, end, label, _ in found_by(engine, texts[3])}
+    assert own_labels(settings, "en") == ("BADGE", "CODENAME", "FISH", "IN_PAN", "US_NPI")
+    assert own_labels(settings, "de") == ("BADGE", "FISH", "IN_PAN")
+    (german,) = PatternEngine(settings, "de").read(["blue heron, Zorg"])
+    assert [span.label for span in german.spans] == ["BADGE"]
+
+
+def test_hits_of_files_and_of_custom_recognizers_are_masked_whatever_their_score(
+    yaml_file: Callable[[str], str],
+) -> None:
+    loaded = detector_of(own(patterns={"quail": 0.01}, label="BIRD"), files=(yaml_file(FILE),))
+    (detection,) = loaded.detect(["a quail or a blue heron"])
+    assert {span.label for span in detection.strict} == {"BIRD", "BADGE"}
+
+
+def test_the_identity_tells_of_a_files_content(yaml_file: Callable[[str], str]) -> None:
+    settings = PatternSettings(files=(yaml_file(FILE),))
+    before = PatternEngine.identity(settings, "en")
+    yaml_file(FILE.replace("0.05", "0.06"))
+    assert before == {**PatternEngine.identity(settings, "en"), "files": before["files"]}
+    assert before["files"] != PatternEngine.identity(settings, "en")["files"]
 
 
 SLOW, BAIT = "(x+x+)+y", "x" * 5000
@@ -155,32 +353,25 @@ def _logging(request: pytest.FixtureRequest) -> Iterator[None]:
     logger.removeFilter(nothing)
 
 
-@pytest.mark.usefixtures("_short_patience", "_logging")
+@pytest.mark.usefixtures("_short_patience")
 def test_a_pattern_that_does_not_end_is_a_failure_of_its_text() -> None:
-    loaded = detector_of(own(patterns={SLOW: 0.5}))
-    badge = Span(0, 3, "BADGE", 0.5, "presidio")
-    assert list(loaded.detect(["xxy", BAIT, "hello", BAIT + "1"])) == [
-        Detection((badge,), (badge,)),
-        Detection(failure=TIMEOUT),
-        Detection(),
-        Detection(failure=TIMEOUT),
-    ]
+    loaded = detector_of(own(patterns={SLOW: 0.5}), recognizers=())
+    found = list(loaded.detect(["xxy", BAIT, "hello", BAIT]))
+    assert found[1] == found[3] == Detection(failure=TIMEOUT)
+    assert [d.failure for d in found] == [None, TIMEOUT, None, TIMEOUT]
+    assert found[0].strict == (Span(0, 3, "BADGE", 0.5, "presidio"),)
 
 
-@pytest.mark.usefixtures("_short_patience")
-def test_a_time_out_is_seen_by_an_older_detector_too() -> None:
-    older = detector_of(own(patterns={SLOW: 0.5}))
-    newer = detector_of(own(patterns={SLOW: 0.5}))
-    assert [d.failure for loaded in (older, newer) for d in loaded.detect([BAIT])] == [TIMEOUT, TIMEOUT]
-
-
-@pytest.mark.usefixtures("_short_patience")
-def test_a_time_out_of_a_shipped_pattern_is_seen(blank: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_logging")
+def test_a_time_out_inside_presidio_is_seen_by_an_older_engine_too(
+    engine: PatternEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = PatternEngine(PatternSettings(recognizers=("IbanRecognizer",)), "en")
     monkeypatch.setattr(
         "presidio_analyzer.predefined_recognizers.generic.iban_recognizer.REGEX_TIMEOUT_SECONDS", 0
     )
-    with pytest.raises(PatternTimeout):
-        blank._patterns.read(blank._nlp.make_doc("DE89370400440532013000"))
+    texts = ["DE89370400440532013000", "Yes."]
+    assert engine.read(texts) == newer.read(texts) == [Reading(failure=TIMEOUT), Reading()]
 
 
 SECRET = "hunter-secret"
@@ -193,6 +384,7 @@ SECRET = "hunter-secret"
         ({"recognizers": ("__name__",)}, "no '__name__'"),
         ({"recognizers": ("EntityRecognizer2",)}, "no 'EntityRecognizer2'"),
         ({"recognizers": ("AzureAILanguageRecognizer",)}, "AzureAILanguageRecognizer"),
+        ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be made here (it is no pattern"),
         ({"custom": (own(),)}, "'Own' has neither"),
         ({"custom": (own(patterns={f"({SECRET}": 0.5}),)}, "'Own', pattern 1 is no regular expression"),
         ({"custom": (own(patterns={"fine": 0.5, f"*{SECRET}": 0.5}),)}, "'Own', pattern 2"),
@@ -200,17 +392,44 @@ SECRET = "hunter-secret"
     ],
 )
 def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: str) -> None:
+    for mistaken in (check_patterns, PatternEngine):
+        with pytest.raises(ConfigurationError, match=re.escape(told)) as caught:
+            mistaken(PatternSettings(**fields), "en")
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("recognizers: [", "own.yaml is no YAML file"),
+        ("- name: x", "own.yaml is no YAML file"),
+        ("other: 1", "own.yaml is no YAML file"),
+        ("recognizers: 3", "own.yaml has no list 'recognizers'"),
+        ("recognizers: []", "own.yaml has no recognizer that is enabled for 'en'"),
+        (FILE.replace("'blue [a-z]+'", f"'({SECRET}'"), "own.yaml, recognizer 1 ('Badges')"),
+        (FILE.replace("0.6", "6"), "own.yaml, recognizer 3 ('Poorly scored')"),
+        (FILE.replace("InPanRecognizer", "NoSuchRecognizer"), "own.yaml, recognizer 6 ('NoSuchRecognizer')"),
+        (FILE.replace("InPanRecognizer", "SpacyRecognizer"), "('SpacyRecognizer'): it is no pattern"),
+        (FILE.replace("supported_entity: CODENAME", "fish: 1"), "own.yaml, recognizer 2 ('Words')"),
+    ],
+)
+def test_a_files_mistake_names_the_file_and_the_recognizer(
+    yaml_file: Callable[[str], str], content: str, told: str
+) -> None:
+    file = yaml_file(content)
     with pytest.raises(ConfigurationError, match=re.escape(told)) as caught:
-        detector_of(**fields) if "custom" not in fields else detector_of(*fields["custom"])
+        check_patterns(PatternSettings(files=(file,)), "en")
+    assert file in str(caught.value)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("model", ["no_such_model_at_all", "/no/such/folder", "json", "..", ""])
-def test_a_model_that_is_not_here(model: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"detect\.model"):
-        Detector(DetectSettings(model=model))
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigurationError, match=r"/no/such/file\.yaml is no file"):
+        check_patterns(PatternSettings(files=("/no/such/file.yaml",)), "en")
 
 
 def test_presidios_own_dialect_is_taken() -> None:

@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.detectors.rules import RULES
+from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
+from redactory.foundation.errors import ConfigurationError
 
 
 def words(rule: str, text: str) -> list[str]:
-    return [text[start:end] for start, end in RULES[rule](text)]  # type: ignore[index]
+    return [text[start:end] for start, end in RULES[rule](text, "en")]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
         ("I have 2 cats and a B12 pill.", ["2", "B12"]),
-        ("call 555-0100, please", ["555-0100,"]),
+        ("call 555-0100, please", ["555-0100"]),
         ("no number here", []),
         ("٣ and 四 and ½ and ２", ["٣", "２"]),
         ("a1", ["a1"]),
@@ -98,10 +99,32 @@ def test_name(text: str, found: list[str]) -> None:
     assert words("name", text) == found
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The weather is fine; isn't it?", []),
+        ("We met zxqor and Vlkdan.", ["zxqor", "Vlkdan"]),
+        ("", []),
+    ],
+)
+def test_word(text: str, found: list[str]) -> None:
+    assert words("word", text) == found
+
+
+def test_a_language_without_a_word_list_is_refused_where_the_rule_is_used() -> None:
+    assert rules_identity(("digit", "capital"), "xx") is None
+    with pytest.raises(ConfigurationError, match="'xx'"):
+        rules_identity(("word",), "xx")
+
+
+def test_what_is_certain_is_never_forgiven() -> None:
+    assert set(RULES) - SOFT_RULES == {"digit", "symbol"}
+
+
 @given(st.text(max_size=30) | st.text("aA1@. '’-_\n\"Ann", max_size=30))
 def test_rules_point_at_places_of_the_text(text: str) -> None:
     for rule in RULES:
-        places = list(RULES[rule](text))
+        places = list(RULES[rule](text, "en"))
         assert all(0 <= start < end <= len(text) for start, end in places)
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
 
@@ -109,7 +132,7 @@ def test_rules_point_at_places_of_the_text(text: str) -> None:
 @given(st.text(max_size=20), st.characters(categories=["Nd"]), st.text(max_size=20))
 def test_no_digit_escapes(before: str, number: str, after: str) -> None:
     text = before + number + after
-    assert any(start <= len(before) < end for start, end in RULES["digit"](text))
+    assert any(start <= len(before) < end for start, end in RULES["digit"](text, "en"))
 
 
 @given(
@@ -119,4 +142,4 @@ def test_no_capital_escapes_inside_a_sentence(before: str, letter: str, after: s
     text = f"{before}x {letter}{after}"
     place = len(before) + 2
     expected = letter != "I" or (after[:1].isalpha())
-    assert any(start <= place < end for start, end in RULES["capital"](text)) == expected
+    assert any(start <= place < end for start, end in RULES["capital"](text, "en")) == expected

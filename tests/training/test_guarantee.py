@@ -251,3 +251,20 @@ def test_recall_settings_are_checked(tmp_path: Path) -> None:
     path.write_text("[]", encoding="utf-8")
     with pytest.raises(InputError):
         TrainSettings(recall_file=path).resolved()
+
+
+def test_a_fitted_policy_is_named_as_a_side_channel(unseeded: RunFolder, tmp_path: Path) -> None:
+    hashes = {"strict": "1", "conservative": "2"}
+    fitted = {"date": "2030-01-02", "secrets": 2995, "rows": 3100, "policies": hashes}
+    policies: dict[str, Any] = {name: {"hash": value} for name, value in hashes.items()}
+    policies["conservative"]["fitted"] = fitted
+    run = write_run(tmp_path / "RUN", policies=policies)
+    train_model(run, small())
+    card = guarantee_card(run, "crt")
+    told = card["side_channels"][1]
+    assert told["channel"] == "policies tuned on private text"
+    assert "fitted on 2030-01-02, to labels of 2,995 secrets" in told["ensured_by"]
+    assert told["ensured_by"] in card["assumptions"]
+    assert told["ensured_by"] in guarantee_page(card)
+    plain = guarantee_card(unseeded, "crt")
+    assert plain["side_channels"][1]["ensured_by"].startswith("assumed: policies are frozen")

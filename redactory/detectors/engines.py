@@ -1,0 +1,49 @@
+"""The engines that a configuration switches on, in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from redactory.detectors.engine import Engine
+from redactory.detectors.settings import DetectSettings
+
+_ENGINES: dict[str, tuple[str, str]] = {
+    # section of the settings: module and class, imported only when the section is on
+    "tagger": ("redactory.detectors.tagger", "TaggerEngine"),
+    "spacy": ("redactory.detectors.spacy_ner", "SpacyEngine"),
+    "patterns": ("redactory.detectors.presidio_patterns", "PatternEngine"),
+    "stanza": ("redactory.detectors.stanza.engine", "StanzaEngine"),
+    "transformers": ("redactory.detectors.classifier.engine", "TransformersEngine"),
+    "lists": ("redactory.detectors.listing.engine", "ListEngine"),
+}
+_WHOLE = frozenset({"lists"})
+"""Engines that read a long text whole: their cost is bounded, and a term may be longer than an overlap."""
+
+
+def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
+    """The engines that are switched on, loaded: those that read windows, those that read whole texts.
+
+    ``ConfigurationError`` where one cannot be had here.
+    """
+    windowed: list[Engine] = []
+    whole: list[Engine] = []
+    for name, make, section in _switched_on(settings):
+        (whole if name in _WHOLE else windowed).append(make(section, settings.language))
+    return windowed, whole
+
+
+def identities_of(settings: DetectSettings) -> dict[str, Any]:
+    """What each engine stands on besides its settings: content hashes and versions; nothing is loaded."""
+    return {
+        name: make.identity(section, settings.language)  # type: ignore[attr-defined]
+        for name, make, section in _switched_on(settings)
+    }
+
+
+def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, Callable[..., Engine], Any]]:
+    for name, (module, kind) in _ENGINES.items():
+        section = getattr(settings, name)
+        if section is not None:
+            yield name, getattr(import_module(module), kind), section

@@ -1,0 +1,1 @@
+"""Lists: terms that are always sensitive, terms that are public, whatever the details of their spelling."""

@@ -1,0 +1,206 @@
+"""Presidio's search for telephone numbers, without the parsing that cannot come to anything.
+
+``phonenumbers`` parses every run of digits, and every part of it, once for each region.  Runs in which
+no number of the region's plan can hide are spared that; the matches are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Container
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+_DIGIT = re.compile(r"\d")
+# a plus sign may make it any region's number, and three letters may be read as digits ("1 int 345")
+_OPEN = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
+_EXTENSION = re.compile(r"[#＃~～;]|[^\W\d_]")
+FEWEST = 4
+"""Digits of the shortest number that is valid anywhere."""
+_KINDS = (
+    "fixed_line",
+    "mobile",
+    "toll_free",
+    "premium_rate",
+    "shared_cost",
+    "personal_number",
+    "voip",
+    "pager",
+    "uan",
+    "voicemail",
+)
+
+
+def phone_places(text: str, regions: tuple[str, ...], leniency: int) -> set[tuple[int, int]]:
+    """Where a number stands that is valid in one of ``regions`` or, in international form, anywhere.
+
+    Places within another one may be left out.
+    """
+    classes = _classes()
+    # without a match on its way, a search comes upon these candidates and no others
+    candidates = classes.Candidates(text).all()
+    found: set[tuple[int, int]] = set()
+    for region in regions:
+        plan = _plan(region) if leniency >= classes.valid else _ANY
+        candidates = [one for one in candidates if not one.lies_in(found)]
+        if not all(plan.cannot_be_in(one.digits) for one in candidates):
+            search = classes.Search(text, region, leniency, plan)
+            found.update((match.start, match.end) for match in search)
+    return found
+
+
+class _Candidate(NamedTuple):
+    """A run of digits and what may stand between them; ``digits`` is None where more decides than they."""
+
+    start: int
+    text: str
+    digits: str | None
+
+    def lies_in(self, places: Container[tuple[int, int]]) -> bool:
+        """Whether it is found as a whole, so that another region can only find parts of it."""
+        # more blocks than a search takes at once, or an extension, could run on into what follows
+        whole = self.digits is not None and len(self.digits) <= 15 and not _EXTENSION.search(self.text)
+        return whole and (self.start, self.start + len(self.text)) in places
+
+
+def _digits(candidate: str) -> str | None:
+    if _OPEN.search(candidate):
+        return None
+    digits = "".join(_DIGIT.findall(candidate))
+    return digits if digits.isascii() else None
+
+
+@functools.cache
+def _classes() -> Any:
+    from phonenumbers import Leniency, PhoneNumberMatcher
+
+    class Candidates(PhoneNumberMatcher):
+        """Every run of digits that a search without a match looks at."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__(text, None)
+            self._found: list[_Candidate] = []
+
+        def all(self) -> list[_Candidate]:
+            for _ in self:
+                pass
+            return self._found
+
+        def _extract_match(self, candidate: str, offset: int) -> None:
+            self._found.append(_Candidate(offset, candidate, _digits(candidate)))
+
+    class Search(PhoneNumberMatcher):
+        """Drops hopeless candidates before they are parsed."""
+
+        def __init__(self, text: str, region: str, leniency: int, plan: _Plan) -> None:
+            super().__init__(text, region, leniency=leniency)
+            self._plan = plan
+
+        def _extract_match(self, candidate: str, offset: int) -> Any:
+            if self._plan.cannot_be_in(_digits(candidate)):
+                return None
+            return super()._extract_match(candidate, offset)
+
+        def _parse_and_verify(self, candidate: str, offset: int) -> Any:
+            return None if self._plan.cannot_be(candidate) else super()._parse_and_verify(candidate, offset)
+
+    return SimpleNamespace(Candidates=Candidates, Search=Search, valid=Leniency.VALID)
+
+
+class _Plan(NamedTuple):
+    """What numbers of a region look like.
+
+    ``form`` matches every valid national number, ``whole`` one with all that may stand before it, both in
+    digits alone; ``abroad`` is the prefix after which another country's number follows, ``started`` what may
+    stand before a number of the plan.  ``formats`` tells of numbers, the first that matches, whether they
+    must be written with the national prefix.
+    """
+
+    form: re.Pattern[str]
+    whole: re.Pattern[str]
+    abroad: re.Pattern[str]
+    started: re.Pattern[str] = re.compile("")
+    formats: tuple[tuple[re.Pattern[str], re.Pattern[str], bool], ...] = ()
+
+    def cannot_be(self, candidate: str) -> bool:
+        """Whether ``candidate``, less an extension maybe, is no valid number."""
+        digits = _digits(candidate)
+        if digits is None:
+            return False
+        if len(digits) < FEWEST:
+            return True
+        if self.abroad.match(digits):
+            return False
+        signs = _EXTENSION.findall(candidate)
+        if not signs:
+            if not self.whole.fullmatch(digits):
+                return True
+            return not self.started.match(digits) and self._lacks_prefix(digits)
+        if len(signs) == 1 and signs[0] in "xX":
+            # what follows is an extension, or else all of it is one number
+            before = "".join(_DIGIT.findall(candidate.partition(signs[0])[0]))
+            return not (self.whole.fullmatch(before) or self.whole.fullmatch(digits))
+        return not self.form.search(digits)
+
+    def _lacks_prefix(self, number: str) -> bool:
+        for lead, whole, with_prefix in self.formats:
+            if lead.match(number) and whole.fullmatch(number):
+                return with_prefix
+        return False
+
+    def cannot_be_in(self, digits: str | None) -> bool:
+        """Whether neither a candidate with these digits nor any part of it is a valid number."""
+        if digits is None:
+            return False
+        return len(digits) < FEWEST or not (self.abroad.search(digits) or self.form.search(digits))
+
+
+_ANY = _Plan(re.compile(""), re.compile(r"\d*"), re.compile(""))
+
+
+@functools.cache
+def _plan(region: str) -> _Plan:
+    from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
+
+    metadata: Any = PhoneMetadata.metadata_for_region(region, None)
+    if metadata is None or re.search(r"(?<!\\)\d", metadata.national_prefix_transform_rule or ""):
+        # an unknown region, or one whose numbers are lengthened before they are checked
+        return _ANY
+    kin = [
+        PhoneMetadata.metadata_for_region(code, None)
+        for code in COUNTRY_CODE_TO_REGION_CODE[metadata.country_code]
+    ]
+    kinds = [kind for other in kin for name in _KINDS if (kind := getattr(other, name)) is not None]
+    form = "|".join(
+        sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern})
+    )
+    prefix = metadata.national_prefix_for_parsing or "(?!)"
+    main: Any = PhoneMetadata.metadata_for_region(COUNTRY_CODE_TO_REGION_CODE[metadata.country_code][0], None)
+    return _Plan(
+        re.compile(form),
+        re.compile(rf"(?:{_before(metadata)})(?:{form})"),
+        re.compile(metadata.international_prefix or "(?!)"),
+        re.compile(rf"{metadata.country_code}|{prefix}"),
+        tuple(map(_format, main.number_format)),
+    )
+
+
+def _format(described: Any) -> tuple[re.Pattern[str], re.Pattern[str], bool]:
+    lead = (described.leading_digits_pattern or [""])[-1]
+    rule = described.national_prefix_formatting_rule
+    with_prefix = bool(
+        rule
+        and not described.national_prefix_optional_when_formatting
+        and not re.fullmatch(r"\(?\\1\)?", rule)
+    )
+    return re.compile(lead), re.compile(described.pattern), with_prefix
+
+
+def _before(metadata: Any) -> str:
+    """What is taken off before a number is checked: the country code, then the national prefix, "
+    "maybe twice."""
+    prefix = metadata.national_prefix_for_parsing or ""
+    if metadata.national_prefix_transform_rule:
+        return r"\d*"
+    return rf"(?:{metadata.country_code}(?:{prefix})?)?(?:{prefix})?"

@@ -1,0 +1,1 @@
+"""Stanza's entity recognizer, with the marginals of its CRF for every token.  Needs torch."""

@@ -1,0 +1,162 @@
+"""Reading texts with a tagger: spans with hysteresis, and the confidence that a plain token is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.detectors.engine import Plain, Reading
+from redactory.detectors.model import versions
+from redactory.detectors.settings import TaggerSettings
+from redactory.detectors.span import Span
+from redactory.detectors.tagger.fitting import PLAIN
+from redactory.foundation.canonical import folder_sha256
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
+NAME = "tagger"
+ADDRESS = "STREET_ADDRESS"
+PLACES = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
+"""Labels of the parts of an address: the punctuation between two of them belongs to it."""
+DEFAULT = "default"
+WEAK = 0.25
+"""A token joins a neighbour's span from this probability of being sensitive on; alone it needs a policy's."""
+
+
+class TaggerEngine:
+    """Every configured tagger; each reads every text."""
+
+    def __init__(self, settings: TaggerSettings, language: str) -> None:
+        self._taggers = [_Tagger(folder) for folder in _folders(settings, language)]
+
+    @classmethod
+    def identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
+        """The sha256 over each tagger's files, and the versions that compute with them."""
+        folders = [folder_sha256(folder) for folder in _folders(settings, language)]
+        return {"sha256": folders, "versions": versions("spacy", "thinc", "blis", "numpy")}
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """One reading a text; its scores do not depend on the other texts."""
+        columns = [tagger.read(texts) for tagger in self._taggers]
+        return [
+            Reading(tuple(s for r in row for s in r.spans), tuple(p for r in row for p in r.plain))
+            for row in zip(*columns, strict=True)
+        ]
+
+
+class _Tagger:
+    def __init__(self, folder: Path) -> None:
+        import spacy
+
+        try:
+            self._nlp = spacy.load(folder)
+        except Exception as error:
+            problem = type(error).__name__
+            raise ConfigurationError(
+                f"detect.tagger.models: {folder.name} cannot be loaded ({problem}); fit it again"
+            ) from None
+        pipe: Any = self._nlp.get_pipe("tagger") if "tagger" in self._nlp.pipe_names else None
+        if pipe is None or PLAIN not in pipe.labels:
+            raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit")
+        self._model, self._labels = pipe.model, pipe.labels
+        self._plain = self._labels.index(PLAIN)
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        # the zone gives back what the string store learns from these texts: memory stays flat
+        with self._nlp.memory_zone():
+            docs = [self._nlp.make_doc(text) for text in texts]
+            full = [doc for doc in docs if len(doc)]
+            scores = iter(self._model.predict(full) if full else ())
+            return [self._reading(doc, next(scores)) if len(doc) else Reading() for doc in docs]
+
+    def _reading(self, doc: Doc, scores: NDArray[np.float32]) -> Reading:
+        if not np.isfinite(scores).all():
+            raise ValueError("the tagger gave scores that are not finite")
+        plain = scores[:, self._plain]
+        others = scores.copy()
+        others[:, self._plain] = -1.0
+        labels = others.argmax(axis=1).tolist()
+        outside = plain.astype(float).tolist()
+        places = [(t.idx, t.idx + len(t), t.is_space) for t in doc]
+        tokens = tuple(
+            Plain(start, end, value, NAME)
+            for (start, end, space), value in zip(places, outside, strict=True)
+            if not space
+        )
+        return Reading(tuple(self._spans(places, self._bridged(doc, outside, labels), labels)), tokens)
+
+    def _bridged(self, doc: Doc, outside: list[float], labels: list[int]) -> list[float]:
+        """``outside`` with the punctuation inside a place as sensitive as what stands around it."""
+        bridged = list(outside)
+        gap: list[int] = []
+        before: int | None = None
+        for token in doc:
+            if token.is_space:
+                continue
+            if 1.0 - outside[token.i] >= WEAK:
+                if before is not None and self._one_place(labels[before], labels[token.i]):
+                    for number in gap:
+                        bridged[number] = max(outside[before], outside[token.i])
+                        labels[number] = labels[before]
+                before, gap = token.i, []
+            elif token.is_punct:
+                gap.append(token.i)
+            else:
+                before, gap = None, []
+        return bridged
+
+    def _one_place(self, left: int, right: int) -> bool:
+        """Whether two neighbours are parts of one address; what is named inside a street is too."""
+        both = {self._labels[left], self._labels[right]}
+        return ADDRESS in both or both <= PLACES
+
+    def _spans(
+        self, places: list[tuple[int, int, bool]], outside: list[float], labels: list[int]
+    ) -> Iterator[Span]:
+        """Runs of tokens that are at least weakly sensitive, cut where the label changes.
+
+        Each piece carries the highest score of its whole run: a strong token vouches for the weak ones
+        beside it, as in "Rose Chase", where only the second is surely a name.
+        """
+        solid = (number for number, (_, _, space) in enumerate(places) if not space)
+        for sensitive, run in groupby(solid, lambda number: 1.0 - outside[number] >= WEAK):
+            if not sensitive:
+                continue
+            tokens = list(run)
+            score = round(max(1.0 - outside[number] for number in tokens), 6)
+            for label, of_label in groupby(tokens, labels.__getitem__):
+                piece = list(of_label)
+                yield Span(places[piece[0]][0], places[piece[-1]][1], self._labels[label], score, NAME)
+
+
+def tagger_labels(settings: TaggerSettings) -> set[str]:
+    """Labels of the configuration's own taggers, which it would not name if it did not want them masked."""
+    own = (tagger_folder(model) for model in settings.models if model != DEFAULT)
+    return {label for folder in own for label in read_json(folder / "tagger" / "cfg")["labels"]} - {PLAIN}
+
+
+def _folders(settings: TaggerSettings, language: str) -> list[Path]:
+    if DEFAULT in settings.models and language != "en":
+        raise ConfigurationError(
+            f"detect.tagger: the tagger that is shipped is English and detect.language is '{language}'; "
+            "set detect.tagger to null, or name a tagger of that language under models"
+        )
+    return [tagger_folder(model) for model in settings.models]
+
+
+def tagger_folder(model: str) -> Path:
+    """The folder of a tagger: that of ``redactory fit``, or the one that is shipped as ``default``."""
+    folder = Path(__file__).parent / "default" if model == DEFAULT else Path(model)
+    if not (folder / "config.cfg").is_file():
+        raise ConfigurationError(
+            f"detect.tagger.models: '{model}' is no folder that redactory fit wrote; give its path or default"
+        )
+    return folder

@@ -1,0 +1,171 @@
+"""Training a tagger: a convolutional token classifier on labelled texts.
+
+CRT, appendix A.4, takes an NER model, makes its last layer anew and puts a threshold on its scores; this
+is the same with a small model that is trained whole, and whose scores are calibrated afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redactory.detectors.settings import FitSettings
+from redactory.foundation.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+PLAIN = "O"
+
+
+class LabelledText(NamedTuple):
+    """A text and its true spans (start, end, label), in code points, end exclusive."""
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...]
+
+
+def train_tagger(
+    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = silent
+) -> Language:
+    """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O"."""
+    from thinc.api import fix_random_seed
+
+    fix_random_seed(settings.seed)
+    draw = random.Random(settings.seed)
+    labels = [PLAIN, *sorted({label for row in rows for _, _, label in row.spans})]
+    nlp = _untrained(settings, labels)
+    model: Any = nlp.get_pipe("tagger").model  # type: ignore[attr-defined]
+    optimizer = _optimizer(settings)
+    order = list(range(len(rows)))
+    steps = settings.epochs * max(1, sum(len(row.text) for row in rows) // (5 * settings.batch_words))
+    step = 0
+    for epoch in range(settings.epochs):
+        draw.shuffle(order)
+        recased = (recase(rows[i], settings, draw) for i in order)
+        with nlp.memory_zone():
+            for batch in _batches(nlp, recased, settings.batch_words):
+                optimizer.learn_rate = settings.learning_rate * slant(step / steps)
+                _step(model, optimizer, batch, labels, settings.dropout)
+                step += 1
+        progress("fit", epoch + 1, settings.epochs, "epochs")
+    if optimizer.averages:
+        with model.use_params(optimizer.averages):
+            # out of the context again the last parameters would be back: copy through bytes
+            kept = model.to_bytes()
+        model.from_bytes(kept)
+    return nlp
+
+
+def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
+    import spacy
+
+    nlp = spacy.blank(settings.language)
+    embed = {
+        "@architectures": "spacy.MultiHashEmbed.v2",
+        "width": settings.width,
+        "attrs": ["NORM", "PREFIX", "SUFFIX", "SHAPE"],
+        "rows": list(settings.table_rows),
+        "include_static_vectors": False,
+    }
+    encode = {
+        "@architectures": "spacy.MaxoutWindowEncoder.v2",
+        "width": settings.width,
+        "depth": settings.depth,
+        "window_size": 1,
+        "maxout_pieces": 3,
+    }
+    tok2vec = {"@architectures": "spacy.Tok2Vec.v2", "embed": embed, "encode": encode}
+    model = {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec, "normalize": True}
+    pipe: Any = nlp.add_pipe("tagger", config={"model": model})
+    for label in labels:
+        pipe.add_label(label)
+    nlp.initialize(lambda: [_example(nlp, labels)])
+    _fast_products(pipe.model)
+    return nlp
+
+
+def _example(nlp: Language, labels: Sequence[str]) -> Any:
+    from spacy.tokens import Doc as SpacyDoc
+    from spacy.training import Example
+
+    words = [f"word{number}" for number in range(len(labels))]
+    return Example(SpacyDoc(nlp.vocab, words), SpacyDoc(nlp.vocab, words, tags=list(labels)))
+
+
+def _fast_products(model: Any) -> None:
+    """Training may use a faster matrix product than reading, where a row must not feel its batch."""
+    from thinc.api import NumpyOps
+
+    for node in model.walk():
+        if isinstance(node.ops, NumpyOps):
+            node.ops = NumpyOps(use_blis=False)
+
+
+def _optimizer(settings: FitSettings) -> Any:
+    from thinc.api import Adam
+
+    return Adam(settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True)
+
+
+def slant(share: float) -> float:
+    """Warm-up over the first twentieth, then down to zero in a line."""
+    return min(1.0, share * 20) * max(0.0, 1.0 - share) + 1e-3
+
+
+def recase(row: LabelledText, settings: FitSettings, draw: random.Random) -> LabelledText:
+    """``row`` in small letters, in capitals or as it is, by chance; its spans keep their places."""
+    chance = draw.random()
+    if chance < settings.lower:
+        text = row.text.lower()
+    elif chance < settings.lower + settings.upper:
+        text = row.text.upper()
+    else:
+        return row
+    return LabelledText(text, row.spans) if len(text) == len(row.text) else row
+
+
+def _batches(
+    nlp: Language, rows: Iterator[LabelledText], words: int
+) -> Iterator[list[tuple[Doc, list[str]]]]:
+    batch: list[tuple[Doc, list[str]]] = []
+    size = 0
+    for row in rows:
+        doc = nlp.make_doc(row.text)
+        if not len(doc):
+            continue
+        batch.append((doc, tags_of(doc, row.spans)))
+        size += len(doc)
+        if size >= words:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def tags_of(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
+    """One tag a token: the label of a span that it shares a character with, or "O"."""
+    tags = [PLAIN] * len(doc)
+    for start, end, label in spans:
+        for token in doc:
+            if token.idx < end and token.idx + len(token) > start and not token.is_space:
+                tags[token.i] = label
+    return tags
+
+
+def _step(
+    model: Any, optimizer: Any, batch: list[tuple[Doc, list[str]]], labels: Sequence[str], dropout: float
+) -> None:
+    from thinc.api import set_dropout_rate
+
+    set_dropout_rate(model, dropout)
+    number = {label: i for i, label in enumerate(labels)}
+    truth = [number[tag] for _, tags in batch for tag in tags]
+    scores, backprop = model.begin_update([doc for doc, _ in batch])
+    # the gradient of the mean cross-entropy by the logits: the probabilities less one at the truth
+    gradient = model.ops.flatten(scores)
+    gradient[model.ops.xp.arange(len(truth)), model.ops.asarray(truth, dtype="int64")] -= 1.0
+    backprop(model.ops.unflatten(gradient / len(truth), [len(doc) for doc, _ in batch]))
+    model.finish_update(optimizer)

@@ -1,0 +1,246 @@
+"""Upper bounds of γ and δ₂ from labelled points of a run, sampled by stratum.
+
+**What is bounded.**  A secret is drawn in two steps: a point, uniformly among the points of the run that hold
+a secret (copies of a text count as often as they occur), then one of its secrets, uniformly.  γ is the
+probability that this secret has F(s) ≠ F(s with it masked), δ₂ that the two have different sides.  That is
+a law μ as in ``docs/guarantees.md``, "Amplification by redaction".  The rate over all secrets alike would
+need a bound on how many secrets an unseen point may hold, and nobody knows one.
+
+**The sample.**  Stratum h has N_h points, a known number; φ_h is the share of them that hold a secret, and
+ρ_h the mean over these of the share of their secrets that is missed.  A stratum with few distinct texts is
+labelled *whole*: then φ_h and ρ_h are known.  From any other, n_h points are *drawn*, independently and
+uniformly, with replacement, and each gives one secret, if it holds one.  Then k_h, the draws with a secret,
+is Bin(n_h, φ_h), and given k_h the misses are Bin(k_h, ρ_h): Clopper and Pearson's bounds are exact for both.
+Q more points cannot be labelled (quarantined ones, rows that a policy was fitted on).  Were they labelled
+too, then, over the strata and Q,
+
+    γ = Σ N_h φ_h ρ_h / Σ N_h φ_h,        δ₂ the same with its own ρ_h.
+
+**What is known of ρ_h beforehand.**  s with a secret masked holds ``<MASK>``, so it is private, or
+quarantined, which counts as private.  Hence
+
+- *public* points: the sides differ; every secret is missed by both, ρ = 1 for γ and for δ₂;
+- *suspected* points (private, π masked nothing): ρ <= 1 for γ is all that is used; ρ = 0 for δ₂;
+- *masked* points (private, π masked something): ρ for γ is measured; ρ = 0 for δ₂;
+- Q: ρ <= 1 and φ <= 1 for γ; for δ₂ this holds of its public part, and ρ = 0 of its private one.
+
+**The bounds.**  γ and δ₂ are means of the ρ_h with weights N_h φ_h: such a mean grows with the weight of
+a stratum whose ρ is 1, and falls with the other weights.  So it is at most what it is at φ's upper bound in
+the former strata, at φ's lower bound in the latter, and at ρ's upper bound.  With C = N_pub φ⁺_pub +
+N_sus φ⁺_sus + Q,
+
+    γ⁺ = (C + N_mask φ⁻_mask ρ⁺_mask) / (C + N_mask φ⁻_mask),
+    δ₂⁺ = (N_pub φ⁺_pub + Q_pub) / (N_pub φ⁺_pub + Q_pub + N_mask φ⁻_mask + N_sus φ⁻_sus).
+
+Each holds with probability at least 1 - α where the errors of the bounds that it uses sum to α at most
+(union bound).  Nine tenths of α are divided evenly among the upper bounds, which carry the figure, a tenth
+among the lower ones; what is known without drawing takes no part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from redactory.evaluation.learn_then_test import secrets_needed
+from redactory.foundation.intervals import lower_bound, upper_bound
+
+PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"
+STRATA = (PUBLIC, MASKED, SUSPECTED)
+UPPER_SHARE = 0.9
+_DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A stratum that was drawn from: ``points`` N_h, ``draws`` n_h, ``secrets`` k_h, ``missed`` of these."""
+
+    points: int
+    draws: int
+    secrets: int
+    missed: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.missed <= self.secrets <= self.draws and self.points > 0 < self.draws):
+            raise ValueError("needs 0 <= missed <= secrets <= draws, a draw, and points to draw from")
+
+    @property
+    def holding(self) -> float:
+        """N_h k_h / n_h: about how many points hold a secret."""
+        return self.points * self.secrets / self.draws
+
+    @property
+    def missing(self) -> float:
+        """About how many points hold a secret, each counted by the share of its secrets that π misses."""
+        return self.points * self.missed / self.draws
+
+    def most(self, error: float) -> float:
+        """N_h φ⁺_h, which is too small with probability ``error`` at most."""
+        return self.points * upper_bound(self.secrets, self.draws, 1 - error)
+
+    def least(self, error: float) -> float:
+        """N_h φ⁻_h, which is too large with probability ``error`` at most."""
+        return self.points * lower_bound(self.secrets, self.draws, 1 - error)
+
+    def missed_of(self, holding: float, error: float) -> float:
+        """``holding`` · ρ⁺_h, too small with probability ``error`` at most."""
+        return holding * upper_bound(self.missed, self.secrets, 1 - error)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A stratum that was labelled whole, or is empty: nothing of it is left to chance."""
+
+    points: int
+    holding: float
+    missing: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.missing <= self.holding * (1 + 1e-9) <= self.points * (1 + 2e-9):
+            raise ValueError("needs 0 <= missing <= holding <= points")
+
+    def most(self, error: float) -> float:
+        """N_h φ_h."""
+        return self.holding
+
+    def least(self, error: float) -> float:
+        """N_h φ_h."""
+        return self.holding
+
+    def missed_of(self, holding: float, error: float) -> float:
+        """N_h φ_h ρ_h."""
+        return self.missing
+
+
+Stratum = Drawn | Whole
+EMPTY = Whole(0, 0.0, 0.0)
+
+
+class Unmeasured(NamedTuple):
+    """Q: points that cannot be labelled, by side."""
+
+    public: int = 0
+    private: int = 0
+
+
+NOTHING = Unmeasured()
+
+
+class Rates(NamedTuple):
+    """γ and δ₂: bounds, or estimates."""
+
+    gamma: float
+    delta_2: float
+
+
+def upper_bounds(strata: Mapping[str, Stratum], confidence: float, unmeasured: Unmeasured = NOTHING) -> Rates:
+    """γ⁺ and δ₂⁺ as at the head of this module, each at ``confidence``, both at once at 2·confidence - 1.
+
+    ``strata`` holds each of :data:`STRATA`.  A bound is 1 where nothing is known.
+    """
+    public, masked, suspected = (strata[name] for name in STRATA)
+    upper, lower = _errors(confidence)
+    share = upper / max(1, sum(isinstance(stratum, Drawn) for stratum in strata.values()))
+    certain = public.most(share) + suspected.most(share) + sum(unmeasured)
+    caught = masked.least(lower)
+    gamma = (certain + masked.missed_of(caught, share)) / (certain + caught) if certain + caught else 1.0
+    open_, private = public.most(upper) + unmeasured.public, _private(strata, lower)
+    delta_2 = open_ / (open_ + private) if open_ else 0.0
+    # γ is at least δ₂; raising a bound loses no confidence, lowering the other one would
+    return Rates(max(gamma, delta_2), delta_2)
+
+
+def estimates(strata: Mapping[str, Stratum]) -> Rates | None:
+    """The weighted shares of the sample itself, without what could not be measured; None without a secret."""
+    holding = sum(stratum.holding for stratum in strata.values())
+    if not holding:
+        return None
+    missing = sum(stratum.missing for stratum in strata.values())
+    return Rates(missing / holding, strata[PUBLIC].holding / holding)
+
+
+def public_draws_needed(
+    strata: Mapping[str, Stratum], delta_2: float, confidence: float, unmeasured: Unmeasured = NOTHING
+) -> int | None:
+    """Public draws without any secret that would show δ₂⁺ <= ``delta_2``, the private strata as they are.
+
+    0 where the public stratum is known and shows it; None where no number of draws would: too little is
+    known of the private strata, too much is unmeasured, or the public one is known and shows the contrary.
+    """
+    upper, lower = _errors(confidence)
+    room = delta_2 / (1 - delta_2) * _private(strata, lower) - unmeasured.public
+    public = strata[PUBLIC]
+    if isinstance(public, Whole):
+        return 0 if public.holding + unmeasured.public == 0 or public.holding <= room else None
+    if room <= 0:
+        return None
+    return 0 if room >= public.points else secrets_needed(room / public.points, 1 - upper)
+
+
+class Plan(NamedTuple):
+    """Which strata are labelled whole, and how many points are drawn from each of the others."""
+
+    whole: frozenset[str]
+    draws: dict[str, int]
+
+
+def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, public_share: float) -> Plan:
+    """At most ``n`` texts to label, ``public_share`` of them public, the private strata by √N_h.
+
+    ``texts`` are the distinct texts of each stratum (any number above ``n`` will do where there are more).
+    A stratum that has no more of them than it would get draws is labelled whole, and what it saves goes to
+    the others.  Σ N_h c/n_h is least with n_h proportional to √N_h.  ``ValueError`` where the share is not
+    inside (0, 1) or there is no draw for each stratum.
+    """
+    whole = {name for name in STRATA if not points[name]}
+    weights = dict.fromkeys(STRATA, public_share)
+    roots = {name: math.sqrt(points[name]) for name in (MASKED, SUSPECTED)}
+    for name, root in roots.items():
+        weights[name] = (1 - public_share) * root / max(sum(roots.values()), 1.0)
+    if not 0 < public_share < 1 or n < len(STRATA) - len(whole):
+        raise ValueError("needs a share between 0 and 1, and a draw for each stratum")
+    while True:
+        left = n - sum(texts[name] for name in whole)
+        draws = _shared_out(left, {name: weights[name] for name in STRATA if name not in whole})
+        done = {name for name in draws if texts[name] <= draws[name]}
+        if not done:
+            return Plan(frozenset(whole), draws)
+        whole |= done
+
+
+def _shared_out(n: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """``n`` by largest remainder, at least 1 each."""
+    exact = {name: n * weight / sum(weights.values()) for name, weight in weights.items()}
+    given = {name: math.floor(share) for name, share in exact.items()}
+    for name in sorted(exact, key=lambda name: given[name] - exact[name])[: n - sum(given.values())]:
+        given[name] += 1
+    for name in given:
+        if not given[name]:
+            given[max(given, key=given.__getitem__)] -= 1
+            given[name] = 1
+    return given
+
+
+def rounded_up(bound: float) -> float:
+    """``bound`` to three significant digits, never less: it then tells less of the counts behind it."""
+    if bound <= 0 or bound >= 1:
+        return min(max(bound, 0.0), 1.0)
+    unit = 10.0 ** (math.floor(math.log10(bound)) + 1 - _DIGITS)
+    steps = math.floor(bound / unit)
+    while (rounded := float(f"{steps * unit:.{_DIGITS}g}")) < bound:
+        steps += 1
+    return min(1.0, rounded)
+
+
+def _private(strata: Mapping[str, Stratum], error: float) -> float:
+    """Private points that hold a secret, at least, but for a probability ``error``."""
+    private = [strata[name] for name in (MASKED, SUSPECTED)]
+    drawn = sum(isinstance(stratum, Drawn) for stratum in private)
+    return sum(stratum.least(error / max(1, drawn)) for stratum in private)
+
+
+def _errors(confidence: float) -> tuple[float, float]:
+    """How often the upper and how often the lower bounds may err, together 1 - ``confidence``."""
+    return UPPER_SHARE * (1 - confidence), (1 - UPPER_SHARE) * (1 - confidence)

@@ -1,0 +1,89 @@
+"""What ``redactory audit`` prints for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redactory.flows.output import out, table
+
+_TO_DO = (
+    "Mark EVERY secret in every text, also those that are masked already: they are filled in. Delete or mend "
+    "what is filled in wrongly. A text without a secret keeps an empty list. Nothing but 'spans' may change, "
+    "and no row may be left out."
+)
+_FROM_NOW_ON = (
+    "Models that are trained on this run from now on get their guarantee with these bounds; a finished model "
+    "keeps those that it was trained with. These figures are computed from private text: they are a release "
+    "of their own."
+)
+
+
+def sampled(result: dict[str, Any]) -> None:
+    """``redactory audit sample``."""
+    rows = [
+        (name, f"{own['points']:,}", "all" if own["whole"] else f"{own['draws']:,}", f"{own['texts']:,}")
+        for name, own in result["strata"].items()
+    ]
+    headers = ("stratum", "points", "drawn", "texts to label")
+    table(f"Sample '{result['name']}', seed {result['seed']}", rows, headers)
+    fitted, files = sum(result["fitted_on"].values()), result["files"]
+    if result["quarantined"]:
+        out.print(f"Not drawn, and counted as missed by π: {result['quarantined']:,} quarantined points")
+    if fitted:
+        out.print(f"Not drawn, and counted as missed: {fitted:,} points that the policy was fitted on")
+    out.print(_TO_DO, soft_wrap=True)
+    out.print(f"  JSON lines       {files['rows']}", soft_wrap=True)
+    out.print(f"  Label Studio     {files['tasks']}", soft_wrap=True)
+    out.print(f"  its interface    {files['interface']}", soft_wrap=True)
+    out.print(f"  a table to read  {files['table']}", soft_wrap=True)
+    out.print("They hold original text: keep them, and what you make of them, where the run is.")
+    named = "" if result["name"] == "sample" else f" --name {result['name']}"
+    out.print(f"Then: redactory audit score {result['run']} LABELLED{named}", soft_wrap=True)
+
+
+def scored(result: dict[str, Any]) -> None:
+    """``redactory audit score``."""
+    sample = result["sample"]
+    out.print(
+        f"Sample '{sample['name']}' of {result['drawn']['date']}, scored on {sample['date']}: "
+        f"{result['texts']:,} texts with {result['secrets']:,} secrets. In {result['changed']:,} texts the "
+        "labels differ from what was filled in.",
+        soft_wrap=True,
+    )
+    rows = [(name, *_stratum(own)) for name, own in result["strata"].items()]
+    headers = ("stratum", "points", "drawn", "with a secret", "missed by π", "by both")
+    table("Points, each counted by one of its secrets", rows, headers)
+    misses = result["misses"]
+    shares = {**misses["labels"], "all": misses}
+    figures = [
+        (name, f"{own['n']:,}", *_share(own["gamma"]), *_share(own["delta_2"]))
+        for name, own in shares.items()
+    ]
+    headers = ("label", "secrets", "γ seen", "γ at most", "δ₂ seen", "δ₂ at most")
+    table(f"Share of secrets missed, each bound at confidence {misses['confidence']:g}", figures, headers)
+    out.print(f"A share is {result['estimand']}.", soft_wrap=True)
+    for goal in result["needed"]:
+        out.print(
+            f"To show δ₂ ≤ {goal['delta_2']:g} without a miss: {goal['secrets']:,} secrets drawn "
+            f"independently, or {_draws(goal['public_draws'])}.",
+            soft_wrap=True,
+        )
+    out.print(_FROM_NOW_ON, soft_wrap=True)
+
+
+def _stratum(own: dict[str, Any]) -> tuple[str, ...]:
+    keys = ("secrets", "missed_by_strict", "missed_by_both")
+    drawn = "all" if own["whole"] else f"{own['draws']:,}"
+    return f"{own['points']:,}", drawn, *(f"{own[key]:,.6g}" for key in keys)
+
+
+def _share(share: dict[str, Any]) -> tuple[str, str]:
+    return "none" if share["rate"] is None else f"{share['rate']:.3g}", f"{share['upper']:.3g}"
+
+
+def _draws(public: int | None) -> str:
+    if public is None:
+        return "a sample that says more of the private points"
+    if public == 0:
+        return "this sample, which shows it"
+    return f"{public:,} public draws of a sample like this one"

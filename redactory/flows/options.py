@@ -1,0 +1,48 @@
+"""Arguments and options that commands share, and how a result is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from redactory.flows import output
+
+ConfigArgument = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="The run folder; the configuration's by default.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes for curation.")]
+PrefectOption = Annotated[bool, typer.Option("--prefect", help="Run as a Prefect flow.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="A trained model; the configured one by default.")
+]
+
+Page = Callable[[dict[str, Any]], None]
+
+
+def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
+    """Print one JSON object, or the page for people."""
+    if as_json:
+        output.print_json(result)
+    else:
+        page(result)
+
+
+def carry_out(
+    plain: Callable[..., dict[str, Any]] | None, flow: str, config: str, out: Path | None, **settings: Any
+) -> dict[str, Any]:
+    """Call the plain function, or where there is none, run the flow around it."""
+    with output.shown_progress() as progress:
+        if plain is not None:
+            return plain(config, output=out, progress=progress, **settings)
+        from redactory.flows.with_prefect import start_flow
+
+        return start_flow(flow, config, out, progress, **settings)

@@ -1,0 +1,42 @@
+"""``redactory simulate``: make a corpus whose every secret is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import redactory
+from redactory.flows import output, pages
+from redactory.flows.options import JsonOption, show
+
+simulations = typer.Typer(no_args_is_help=True, help="Make a corpus whose every secret is known.")
+
+
+@simulations.command("customersim")
+def simulate_customersim(
+    out: Annotated[Path, typer.Option("--out", help="The JSONL file to write.")],
+    rows: Annotated[int, typer.Option(min=1, help="Dialogues.")] = 1_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same corpus.")] = 0,
+    canaries: Annotated[int, typer.Option(min=0, help="Planted numbers 'My ID is: 123456'.")] = 0,
+    copies: Annotated[int, typer.Option(min=1, help="How often each canary is planted.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Support dialogues of invented people, with every secret's place."""
+    with output.shown_progress() as progress:
+        result = redactory.simulate(out, rows, seed, canaries, copies, progress)
+    show(result, as_json, pages.simulated)
+
+
+@simulations.command("varied")
+def simulate_varied(
+    out: Annotated[Path, typer.Option("--out", help="The JSONL file to write.")],
+    rows: Annotated[int, typer.Option(min=1, help="Texts.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Short texts of many sorts, with every sensitive thing's place: to train a tagger on."""
+    with output.shown_progress() as progress:
+        result = redactory.simulate_varied(out, rows, seed, progress)
+    show(result, as_json, pages.simulated_varied)

@@ -1,0 +1,45 @@
+"""What differs between the policies of two configurations, or of a configuration and a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import policies_of, policy_record
+from redactory.pipelines.loading import Given, load_config
+from redactory.redaction import RunFolder, is_finished, read_manifest
+
+
+def policy_diff(old: Given, new: Given) -> dict[str, list[dict[str, Any]]]:
+    """For each policy the keys whose values differ: [{key, old, new}]; empty where the hashes are equal.
+
+    ``old`` and ``new`` are configurations or finished run folders.  A key that only one of them has is null
+    in the other.
+    """
+    before, after = _records(old), _records(new)
+    differences = {}
+    for name in before:
+        left, right = dict(_flat(before[name])), dict(_flat(after[name]))
+        differences[name] = [
+            {"key": key, "old": left.get(key), "new": right.get(key)}
+            for key in sorted(left.keys() | right.keys())
+            if left.get(key) != right.get(key)
+        ]
+    return differences
+
+
+def _records(given: Given) -> dict[str, Any]:
+    if isinstance(given, str | Path) and Path(given).is_dir() and is_finished(RunFolder(Path(given))):
+        policies: dict[str, Any] = read_manifest(RunFolder(Path(given)))["policies"]
+        return policies
+    detect = load_config(given).detect
+    return {policy.name: policy_record(detect, policy) for policy in policies_of(detect)}
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value

@@ -1,0 +1,140 @@
+"""The hash of a policy changes with everything that can change what it marks, and with nothing else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redactory.detectors import (
+    DetectSettings,
+    policies_of,
+    words,
+)
+from redactory.detectors.policy import VERSIONED, policy_record
+
+BLANK: dict[str, Any] = {"tagger": None, "spacy": {"model": "blank:en"}, "patterns": None}
+RULES_ON = {"rules": ["digit", "symbol", "capital", "name"]}
+CUSTOM = {"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4}}
+
+
+def hashes(**changes: Any) -> tuple[str, str]:
+    conservative = {**RULES_ON, **changes.get("conservative", {})}
+    settings = DetectSettings.model_validate({**BLANK, **changes, "conservative": conservative})
+    strict, conservative = (policy_record(settings, policy)["hash"] for policy in policies_of(settings))
+    return strict, conservative
+
+
+BOTH, STRICT, CONSERVATIVE, NEITHER = (True, True), (True, False), (False, True), (False, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "moved"),
+    [
+        ({"strict": {"labels": {"PERSON": 0.3}}}, STRICT),
+        ({"strict": {"more_labels": {"MORE": 0.3}}}, STRICT),
+        ({"conservative": {"plain_confidence": 0.91}}, CONSERVATIVE),
+        ({"conservative": {"sure": 0.98}}, CONSERVATIVE),
+        ({"conservative": {"rules": ["digit", "symbol", "capital"]}}, CONSERVATIVE),
+        ({"conservative": {"flags_everything": True}}, CONSERVATIVE),
+        # a title-cased reading is what π masks by, too
+        ({"conservative": {"case_variants": True}}, BOTH),
+        ({"patterns": {}}, BOTH),
+        ({"spacy": {"model": "blank:de"}}, BOTH),
+        ({"spacy": None}, BOTH),
+        ({"lists": {"deny": [{"words": ["Acme"]}]}}, BOTH),
+        ({"language": "de"}, BOTH),
+        ({"windows": {"chars": 3_999}}, BOTH),
+        ({"windows": {"overlap": 257}}, BOTH),
+        ({"max_chars": 19_999}, BOTH),
+        ({"batch_size": 1}, NEITHER),
+        ({}, NEITHER),
+    ],
+)
+def test_the_hash_changes_with_what_matters(changes: dict[str, Any], moved: tuple[bool, bool]) -> None:
+    before, after = hashes(), hashes(**changes)
+    assert (before[0] != after[0], before[1] != after[1]) == moved
+
+
+def test_small_changes_count() -> None:
+    base = {"strict": {"labels": {"PERSON": 0.3, "DATE": 0.3}}}
+    turned = {"strict": {"labels": {"DATE": 0.3, "PERSON": 0.3}}}
+    higher = {"strict": {"labels": {"PERSON": 0.3, "DATE": 0.30001}}}
+    assert hashes(**base) == hashes(**turned) != hashes(**higher)
+    customs = [
+        CUSTOM,
+        {**CUSTOM, "patterns": {"blue": 0.41}},
+        {**CUSTOM, "patterns": {"blu": 0.4}},
+        {**CUSTOM, "label": "OTHER"},
+        {**CUSTOM, "context": ["badge"]},
+        {**CUSTOM, "deny_list": ["red"]},
+    ]
+    patterns: list[dict[str, Any]] = [
+        {},
+        {"recognizers": ["EmailRecognizer"]},
+        *({"custom": [c]} for c in customs),
+    ]
+    assert len({hashes(patterns=section) for section in patterns}) == len(patterns)
+
+
+def test_the_two_policies_never_share_a_hash() -> None:
+    strict, conservative = hashes()
+    assert strict != conservative
+
+
+@pytest.mark.parametrize("package", VERSIONED)
+def test_the_hash_changes_with_a_version(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    before = hashes(spacy=None)
+    version = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: version(name) + ".new" * (name == package)
+    )
+    after = hashes(spacy=None)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_the_hash_follows_the_content_of_models_and_not_their_place(
+    tagger_folder: Path, tmp_path: Path
+) -> None:
+    import spacy
+
+    pipeline = tmp_path / "pipeline"
+    spacy.blank("en").to_disk(pipeline)
+    for section, key, source, file in (
+        ("tagger", "models", tagger_folder, "tagger/model"),
+        ("spacy", "model", pipeline, "tokenizer"),
+    ):
+        folders = [
+            shutil.copytree(source, tmp_path / section / name) for name in ("first", "second", "other")
+        ]
+        changed = folders[2] / file
+        changed.write_bytes(changed.read_bytes() + b"\0")
+        first, second, other = (
+            hashes(**{section: {key: [str(f)] if key == "models" else str(f)}}) for f in folders
+        )
+        assert first == second
+        assert first[0] != other[0]
+        assert first[1] != other[1]
+
+
+def test_the_hash_follows_the_terms_of_lists_and_not_their_place(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("first.txt", "second.txt", "other.txt")]
+    for file, terms in zip(files, ("Acme\nOslo\n", "Acme\nOslo\n", "Acme\nParis\n"), strict=True):
+        file.write_text(terms, encoding="utf-8")
+    first, second, other = (hashes(lists={"deny": [{"file": str(f)}]}) for f in files)
+    assert first == second
+    assert first[0] != other[0]
+    assert first[1] != other[1]
+
+
+def test_the_hash_changes_with_the_word_list_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_words, without = {"conservative": {"rules": ["word"]}}, {"conservative": {"rules": ["digit"]}}
+    before, unused = hashes(**with_words), hashes(**without)
+    monkeypatch.setattr(words, "words_of", lambda language: frozenset({"only", "these"}))
+    after = hashes(**with_words)
+    assert (before[0] == after[0], before[1] == after[1]) == (True, False)
+    assert hashes(**without) == unused

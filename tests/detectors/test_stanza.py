@@ -1,0 +1,294 @@
+"""The Stanza engine, on a tagger that was trained for a second."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spacy.tokens import Doc
+
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Reading
+from redactory.detectors.settings import StanzaSettings
+from redactory.detectors.stanza import engine as stanza_ner
+from redactory.detectors.stanza.engine import StanzaEngine, Word, aligned, entities
+from redactory.foundation.errors import ConfigurationError
+from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
+from tests.detectors.tiny_models import stanza_folder
+
+TEXTS = (
+    "Anna lives in Paris.",
+    "I don't know Robert",
+    "hello Maria, how is Oslo today?",
+    "it is a good dog.",
+    "the order for Leatrice is late\nwe sent it to Berlin, thank you",
+    *NASTY,
+    *EMPTY,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stanza_folder(tmp_path_factory.mktemp("stanza"))
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> StanzaEngine:
+    return StanzaEngine(StanzaSettings(folder=str(folder)), "en")
+
+
+@pytest.fixture(scope="module")
+def stanza_itself(folder: Path) -> Any:
+    """Stanza's own processor around the same model, untouched."""
+    import stanza
+
+    options = {"package": None, "processors": {"ner": "tiny"}, "ner_check_requirements": False}
+    pipeline = stanza.Pipeline(
+        "en", dir=str(folder), download_method=None, use_gpu=False, logging_level="CRITICAL", **options
+    )
+    return pipeline.processors["ner"]
+
+
+def places(reading: Reading, text: str) -> list[tuple[str, str]]:
+    assert reading.failure is None
+    return [(text[span.start : span.end], span.label) for span in reading.spans]
+
+
+def test_names_and_places_are_found_with_their_scores(engine: StanzaEngine) -> None:
+    text = "Anna lives in Paris."
+    reading = alone(engine.read([text]))
+    assert places(reading, text) == [("Anna", "PER"), ("Paris", "LOC")]
+    plain = {text[p.start : p.end]: p.probability for p in reading.plain}
+    assert plain["lives"] > 0.9 > 0.5 > plain["Anna"]
+    for span in reading.spans:
+        assert span.detector == "stanza"
+        assert span.score == pytest.approx(1 - plain[text[span.start : span.end]], abs=1e-6)
+
+
+def test_plain_is_the_share_of_all_tag_sequences_that_leave_a_token_out(
+    engine: StanzaEngine, stanza_itself: Any
+) -> None:
+    words = ["hello", "Robert", "Oslo"]
+    trainer = stanza_itself.trainers[0]
+    logits: list[torch.Tensor] = []
+    hook = trainer.model.register_forward_hook(lambda model, inputs, output: logits.append(output[1][0]))
+    stanza_itself.process(_document([words]))
+    hook.remove()
+    crf, tags = trainer.model.crits[0], trainer.vocab["tag"].items(0)
+    expected = np.zeros(len(words))
+    mask = torch.zeros(1, len(words), dtype=torch.bool)
+    with torch.no_grad():
+        for sequence in itertools.product(range(len(tags)), repeat=len(words)):
+            probability = np.exp(-crf(logits[0], mask, torch.tensor([sequence]))[0].item())
+            expected += probability * (np.array(sequence) == tags.index("O"))
+    found = [p.probability for p in alone(engine.read([" ".join(words)])).plain]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_spans_are_those_that_stanza_decodes(engine: StanzaEngine, stanza_itself: Any) -> None:
+    texts = [
+        "Anna lives in Paris .",
+        "my friend Omar does n't like Lima",
+        "Zebulon is late",
+        "John Oslo Anna",
+    ]
+    document = stanza_itself.process(_document([text.split() for text in texts]))
+    for text, sentence in zip(texts, document.sentences, strict=True):
+        expected = [(entity.text, entity.type) for entity in sentence.build_ents()]
+        assert places(alone(engine.read([text])), text) == expected
+
+
+def _document(sentences: list[list[str]]) -> Any:
+    from stanza.models.common.doc import Document
+
+    return Document([[{"id": i + 1, "text": w} for i, w in enumerate(words)] for words in sentences])
+
+
+@given(st.permutations(range(len(TEXTS))))
+@settings(max_examples=5, deadline=None)
+def test_a_text_is_read_alike_alone_and_in_any_batch(engine: StanzaEngine, order: list[int]) -> None:
+    together = engine.read(TEXTS)
+    shuffled = engine.read([TEXTS[i] for i in order])
+    assert shuffled == [together[i] for i in order]
+    some = random.Random(str(order)).sample(range(len(TEXTS)), 4)
+    assert [alone(engine.read([TEXTS[i]])) for i in some] == [together[i] for i in some]
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_every_character_is_read_whatever_it_is(engine: StanzaEngine, text: str) -> None:
+    reading = alone(engine.read([text]))
+    assert reading.failure is None
+    assert covered_by(reading, text)
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_white_space_reads_as_nothing(engine: StanzaEngine, text: str) -> None:
+    assert alone(engine.read([text])) == Reading()
+
+
+def test_contractions_cost_no_name(engine: StanzaEngine) -> None:
+    """Presidio with Stanza loses every entity of a text with one multi-word token; here there are none."""
+    text = "my friend Robert doesn't like Paris, I don't know Anna"
+    found = [("Robert", "PER"), ("Paris", "LOC"), ("Anna", "PER")]
+    assert places(alone(engine.read([text])), text) == found
+
+
+class Expanding:
+    """A tokenizer that, like a multi-word token's expansion, gives words that do not stand in the text."""
+
+    def __init__(self, vocab: Any, tokenizer: Any) -> None:
+        self.vocab, self.tokenizer = vocab, tokenizer
+
+    def __call__(self, text: str) -> Doc:
+        return Doc(self.vocab, words=["do", "not"]) if text == "don't" else self.tokenizer(text)
+
+
+def test_a_word_that_does_not_stand_in_the_text_fails_that_text_alone(
+    engine: StanzaEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = engine.read(["Anna lives in Paris."])
+    nlp = engine._nlp
+    monkeypatch.setattr(nlp, "tokenizer", Expanding(nlp.vocab, nlp.tokenizer))
+    readings = engine.read(["I don't know Anna", "Anna lives in Paris."])
+    assert readings == [Reading(failure=MISALIGNED), *before]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [Word(0, 2, "ab")],
+        [Word(0, 2, "ab"), Word(3, 4, "x")],
+        [Word(3, 5, "cd"), Word(0, 2, "ab")],
+        [Word(0, 2, "ab"), Word(1, 5, "b cd")],
+        [Word(0, 2, "ab"), Word(3, 3, ""), Word(3, 4, "c")],
+    ],
+)
+def test_words_out_of_place_are_not_aligned(words: list[Word]) -> None:
+    assert aligned("ab cd", [Word(0, 2, "ab"), Word(3, 5, "cd")])
+    assert not aligned("ab cd", words)
+
+
+def test_lines_are_read_apart(engine: StanzaEngine) -> None:
+    first, second = "Anna lives in", "Paris, thank you"
+    text = f"{first}\r\n{second}"
+    one, two = engine.read([first, second])
+    moved = two.shifted(len(first) + 2)
+    assert alone(engine.read([text])) == Reading(one.spans + moved.spans, one.plain + moved.plain)
+
+
+def test_an_endless_word_is_read_in_pieces(engine: StanzaEngine) -> None:
+    reading = alone(engine.read(["x" * 5_000 + " Anna"]))
+    assert [p.end - p.start for p in reading.plain] == [stanza_ner.RUN] * 50 + [4]
+
+
+def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
+    engine: StanzaEngine, monkeypatch: pytest.MonkeyPatch, capfd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = engine._tagger._trainer
+    predict = trainer.predict
+
+    def chatty(batch: Any) -> Any:
+        if "Robert" in batch[0][0]:
+            logging.getLogger("stanza").critical("cannot read %s", batch[0])
+            raise RuntimeError(f"cannot read {batch[0]}")
+        return predict(batch)
+
+    before = engine.read(["Anna is late"])
+    monkeypatch.setattr(trainer, "predict", chatty)
+    assert engine.read(["Robert is late", "Anna is late"]) == [Reading(failure=ENGINE_ERROR), *before]
+    assert not caplog.records
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_scores_that_are_not_finite_are_a_failure(folder: Path) -> None:
+    spoilt = StanzaEngine(StanzaSettings(folder=str(folder)), "en")
+    with torch.no_grad():
+        spoilt._tagger._trainer.model.tag_clfs[0].bias[0] = float("nan")
+    assert spoilt.read(["Anna is late", ""]) == [Reading(failure=ENGINE_ERROR), Reading()]
+
+
+def test_threads_and_log_levels_are_as_before(engine: StanzaEngine) -> None:
+    before = torch.get_num_threads(), logging.getLogger("stanza").level
+    torch.set_num_threads(before[0] + 1)
+    engine.read(["Anna"])
+    after = torch.get_num_threads(), logging.getLogger("stanza").level
+    torch.set_num_threads(before[0])
+    assert after == (before[0] + 1, before[1])
+
+
+def _resources(folder: Path, change: Any) -> None:
+    path = folder / "resources.json"
+    resources = json.loads(path.read_text())
+    change(resources)
+    path.write_text(json.dumps(resources))
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def test_a_package_must_be_named_where_there_are_several(copy: Path) -> None:
+    shutil.copy(copy / "en/ner/tiny.pt", copy / "en/ner/other.pt")
+    _resources(copy, lambda r: r["en"]["ner"].update(other={"dependencies": []}))
+    with pytest.raises(ConfigurationError, match=r"detect\.stanza\.package.*other, tiny"):
+        StanzaEngine(StanzaSettings(folder=str(copy)), "en")
+    named = StanzaEngine(StanzaSettings(folder=str(copy), package="other"), "en")
+    assert places(alone(named.read(["Anna"])), "Anna") == [("Anna", "PER")]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "key"),
+    [
+        (shutil.rmtree, r"detect\.stanza\.folder.*resources\.json"),
+        (lambda f: (f / "resources.json").write_text("{"), r"detect\.stanza\.folder.*resources\.json"),
+        (lambda f: (f / "en/ner/tiny.pt").unlink(), r"detect\.stanza\.folder.*tiny"),
+        (lambda f: (f / "en/ner/tiny.pt").write_bytes(b"no model"), r"detect\.stanza\.folder.*tiny"),
+        (lambda f: _resources(f, lambda r: r.update(de=r.pop("en"))), r"detect\.stanza\.package.*none"),
+    ],
+)
+def test_a_folder_without_the_model_is_a_configuration_error(copy: Path, spoil: Any, key: str) -> None:
+    spoil(copy)
+    with pytest.raises(ConfigurationError, match=key):
+        StanzaEngine(StanzaSettings(folder=str(copy)), "en")
+
+
+def test_a_language_without_a_tokenizer_is_a_configuration_error(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"detect\.language"):
+        StanzaEngine(StanzaSettings(folder=str(folder)), "nolanguage")
+
+
+def test_the_identity_follows_the_content_of_the_folder(copy: Path) -> None:
+    chosen = StanzaSettings(folder=str(copy))
+    before = StanzaEngine.identity(chosen, "en")
+    assert StanzaEngine.identity(chosen, "en") == json.loads(json.dumps(before))
+    with (copy / "en/ner/tiny.pt").open("ab") as file:
+        file.write(b"x")
+    assert StanzaEngine.identity(chosen, "en")["folder"] != before["folder"]
+
+
+@given(st.lists(st.sampled_from(["O", "PER", "I-PER", "B-PER", "E-PER", "S-PER", "I-LOC", "S-LOC", "B-"])))
+def test_every_tagged_token_lies_in_one_entity(tags: list[str]) -> None:
+    inside = [index for first, end, _ in entities(tags) for index in range(first, end)]
+    assert inside == [index for index, tag in enumerate(tags) if tag != "O"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["O", "PER", "LOC"]), st.integers(1, 4)), max_size=6))
+def test_well_formed_tags_decode_as_in_stanza(runs: list[tuple[str, int]]) -> None:
+    from stanza.models.ner.utils import decode_from_bioes
+
+    tags: list[str] = []
+    for kind, length in runs:
+        marks = ["S"] if length == 1 else ["B", *"I" * (length - 2), "E"]
+        tags += ["O"] * length if kind == "O" else [f"{mark}-{kind}" for mark in marks]
+    expected = [(run["start"], run["end"] + 1, run["type"]) for run in decode_from_bioes(tags)]
+    assert entities(tags) == expected

@@ -1,0 +1,268 @@
+"""Our own tagger: it learns, it repeats, it reads each text alone, and its folder holds no text."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.detectors import Detector, DetectSettings, Reading, Span
+from redactory.detectors.engine import ENGINE_ERROR
+from redactory.detectors.settings import TaggerSettings
+from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
+from redactory.detectors.tagger import engine as module
+from redactory.detectors.tagger.engine import WEAK, _Tagger
+from redactory.detectors.tagger.fitting import tags_of
+from redactory.foundation.errors import ConfigurationError
+from tests.detectors.detector_texts import SMALL_FIT, TEXTS, labelled_texts
+
+UNSEEN = [row for row in labelled_texts(400, seed=2) if row not in labelled_texts(300, seed=1)][:80]
+
+
+@pytest.fixture(scope="module")
+def tagger(tagger_folder: Path) -> TaggerEngine:
+    return TaggerEngine(TaggerSettings(models=(str(tagger_folder),)), "en")
+
+
+def recall(tagger: TaggerEngine, rows: list[LabelledText]) -> float:
+    """The share of the labelled spans that are found as they are, label and all."""
+    found = [{(s.start, s.end, s.label) for s in r.spans} for r in tagger.read([row.text for row in rows])]
+    right = sum(span in own for row, own in zip(rows, found, strict=True) for span in row.spans)
+    return right / sum(len(row.spans) for row in rows)
+
+
+def test_it_learns_what_it_is_shown(tagger: TaggerEngine) -> None:
+    assert recall(tagger, UNSEEN) > 0.9
+    plain = [row.text for row in UNSEEN if not row.spans]
+    assert len(plain) > 10
+    assert sum(bool(reading.spans) for reading in tagger.read(plain)) <= len(plain) // 10
+    # the same rows with their labels a word further to the left are not what it learnt
+    wrong = [LabelledText(r.text, tuple((s - 3, e - 3, label) for s, e, label in r.spans)) for r in UNSEEN]
+    assert recall(tagger, wrong) == 0
+
+
+def test_the_same_seed_rows_and_settings_give_the_same_tagger() -> None:
+    rows = labelled_texts(40, seed=3)
+    short = SMALL_FIT.model_copy(update={"epochs": 1})
+    state = random.getstate(), np.random.get_state()
+    made = []
+    for settings in (short, short, short.model_copy(update={"seed": 1})):
+        random.seed(len(made))
+        made.append(train_tagger(rows, settings).to_bytes(exclude=["meta"]))
+    random.setstate(state[0])
+    np.random.set_state(state[1])
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize(("seed", "size"), [(1, 7), (2, 64)])
+def test_a_text_is_read_the_same_alone_and_in_any_batch(tagger: TaggerEngine, seed: int, size: int) -> None:
+    texts = [*TEXTS, *(row.text for row in UNSEEN)]
+    random.Random(seed).shuffle(texts)
+    alone = [tagger.read([text])[0] for text in texts]
+    assert [r for i in range(0, len(texts), size) for r in tagger.read(texts[i : i + size])] == alone
+    assert sum(bool(reading.spans) for reading in alone) > 40
+
+
+def test_every_token_but_white_space_is_scored(tagger: TaggerEngine) -> None:
+    for text, reading in zip(TEXTS, tagger.read(TEXTS), strict=True):
+        covered = {place for token in reading.plain for place in range(token.start, token.end)}
+        assert covered == {i for i, letter in enumerate(text) if not letter.isspace()} or "\u200b" in text
+        assert {token.detector for token in reading.plain} <= {"tagger"}
+        assert all(0 <= token.probability <= 1 for token in reading.plain)
+        assert all(0 <= s.start < s.end <= len(text) and WEAK <= s.score <= 1 for s in reading.spans)
+
+
+LABELS = ("O", "A", "B", "C")
+SCORES = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.2, 0.7499, 0.75, 0.7501, 0.9, 1.0]), st.permutations([1, 2, 3])),
+    max_size=12,
+)
+
+
+def tagger_of(labels: tuple[str, ...]) -> _Tagger:
+    """A tagger without a model, to decide on scores that are given."""
+    made = object.__new__(_Tagger)
+    made._labels, made._plain = labels, labels.index("O")
+    return made
+
+
+def spans_by_force(
+    places: list[tuple[int, int, bool]], outside: list[float], labels: list[int]
+) -> list[tuple[int, int, str, float]]:
+    """For every stretch of tokens: whether it is one label's whole share of one whole run."""
+    solid = [i for i, (_, _, space) in enumerate(places) if not space]
+    weak = [1.0 - outside[i] >= WEAK for i in solid]
+    spans = []
+    for first, last in itertools.combinations_with_replacement(range(len(solid)), 2):
+        left, right = first, last
+        if not all(weak[first : last + 1]):
+            continue
+        while left and weak[left - 1]:
+            left -= 1
+        while right + 1 < len(solid) and weak[right + 1]:
+            right += 1
+        own = {labels[solid[i]] for i in range(first, last + 1)}
+        neighbours = [labels[solid[i]] for i in (first - 1, last + 1) if left <= i <= right]
+        if len(own) == 1 and not own & set(neighbours):
+            score = max(1.0 - outside[solid[i]] for i in range(left, right + 1))
+            spans.append(
+                (places[solid[first]][0], places[solid[last]][1], LABELS[own.pop()], round(score, 6))
+            )
+    return spans
+
+
+@given(SCORES, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_spans_are_whole_runs_cut_where_the_label_changes(
+    scores: list[tuple[float, list[int]]], spaces: list[bool]
+) -> None:
+    places = [(3 * i, 3 * i + 2, space) for i, (_, space) in enumerate(zip(scores, spaces, strict=False))]
+    outside = [plain for plain, _ in scores]
+    labels = [order[0] for _, order in scores]
+    found = list(tagger_of(LABELS)._spans(places, outside, labels))
+    assert [s[:4] for s in found] == spans_by_force(places, outside, labels)
+    assert {s.detector for s in found} <= {"tagger"}
+
+
+def test_a_strong_token_vouches_for_the_weak_ones_beside_it() -> None:
+    places = [(0, 2, False), (3, 4, True), (5, 7, False), (8, 10, False), (11, 13, False)]
+    spans = list(tagger_of(LABELS)._spans(places, [0.7, 1.0, 0.1, 0.6, 0.9], [1, 1, 1, 2, 1]))
+    assert spans == [Span(0, 7, "A", 0.9, "tagger"), Span(8, 10, "B", 0.9, "tagger")]
+    assert list(tagger_of(LABELS)._spans(places, [0.76] * 5, [1] * 5)) == []
+
+
+def test_a_doubtful_token_has_the_likeliest_label_that_is_not_plain() -> None:
+    import spacy
+
+    doc = spacy.blank("en")("so it  was")
+    scores = np.array(
+        [[0.9, 0.05, 0.03, 0.02], [0.6, 0.1, 0.2, 0.1], [0.1, 0.9, 0, 0], [0.7, 0.1, 0.1, 0.1]], np.float32
+    )
+    reading = tagger_of(LABELS)._reading(doc, scores)
+    (first, second) = reading.spans
+    assert (first.start, first.end, first.label) == (3, 5, "B")
+    assert (second.start, second.end, second.label) == (7, 10, "A")
+    assert first.score == second.score == pytest.approx(0.4)
+    assert [(t.start, t.end) for t in reading.plain] == [(0, 2), (3, 5), (7, 10)]
+    assert [t.probability for t in reading.plain] == pytest.approx([0.9, 0.6, 0.7])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_a_failure(
+    tagger_folder: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    off: dict[str, Any] = {"spacy": None, "patterns": None}
+    detector = Detector(DetectSettings.model_validate({**off, "tagger": {"models": [str(tagger_folder)]}}))
+    (engine,) = detector._windowed
+    assert isinstance(engine, TaggerEngine)
+    true_reading = engine._taggers[0]._reading
+
+    def broken(doc: Any, scores: Any) -> Reading:
+        if "bad" in doc.text:
+            scores = scores.copy()
+            scores[-1, 0] = value
+        return true_reading(doc, scores)
+
+    monkeypatch.setattr(engine._taggers[0], "_reading", broken)
+    found = list(detector.detect(["all good", "a bad one", "My name is Anna Smith."]))
+    assert [d.failure for d in found] == [None, ENGINE_ERROR, None]
+    with pytest.raises(ValueError, match="not finite"):
+        engine.read(["a bad one"])
+
+
+def test_all_configured_taggers_read_every_text(tagger: TaggerEngine, tagger_folder: Path) -> None:
+    twice = TaggerEngine(TaggerSettings(models=(str(tagger_folder), str(tagger_folder))), "en")
+    (one,), (two,) = tagger.read([UNSEEN[0].text]), twice.read([UNSEEN[0].text])
+    assert two == Reading(one.spans * 2, one.plain * 2)
+
+
+def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
+    import spacy
+
+    bare, foreign = spacy.blank("en"), spacy.blank("en")
+    pipe: Any = foreign.add_pipe("tagger")
+    pipe.add_label("NOUN")
+    foreign.initialize()
+    for name, nlp in (("bare", bare), ("foreign", foreign)):
+        nlp.to_disk(tmp_path / name)
+        with pytest.raises(ConfigurationError, match=f"{name} was not written by redactory fit"):
+            TaggerEngine(TaggerSettings(models=(str(tmp_path / name),)), "en")
+
+
+def test_the_folder_may_be_moved(tagger: TaggerEngine, tagger_folder: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(tagger_folder, tmp_path / "moved")
+    settings = TaggerSettings(models=(str(moved),))
+    texts = [row.text for row in UNSEEN]
+    assert TaggerEngine(settings, "en").read(texts) == tagger.read(texts)
+    assert TaggerEngine.identity(settings, "en") == TaggerEngine.identity(
+        TaggerSettings(models=(str(tagger_folder),)), "en"
+    )
+
+
+def test_tags_are_the_labels_of_the_spans_that_touch_a_token() -> None:
+    import spacy
+
+    text = "My name is Anna-Lena  Smith, 12a"
+    doc = spacy.blank("en")(text)
+    spans = ((11, 15, "PERSON"), (20, 24, "PERSON"), (30, 31, "AGE"))
+    tags = dict(zip((token.text for token in doc), tags_of(doc, spans), strict=True))
+    assert tags["Anna"] == tags["Smith"] == "PERSON"
+    assert tags[" "] == tags["My"] == tags[","] == "O"
+    assert tags["12a"] == "AGE"
+
+
+RARE = ("Zanzibarqux", "vlkprst77", "Hjxq")
+
+
+def words_written(folder: Path, texts: list[str]) -> set[str]:
+    """The rare words that some file of a tagger trained and calibrated on ``texts`` holds."""
+    rows = [LabelledText(text, ((text.index(RARE[0]), len(text), "PERSON"),)) for text in texts]
+    training = [*labelled_texts(20, seed=4), *rows]
+    nlp = train_tagger(training, SMALL_FIT.model_copy(update={"epochs": 1, "lower": 0.5}))
+    calibrate(nlp, [*rows, *labelled_texts(20, seed=5)])
+    nlp.to_disk(folder)
+    written = b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).lower()
+    assert b'"strings.json"' not in written
+    assert (folder / "vocab" / "strings.json").is_file()
+    return {word for word in RARE if word.lower().encode() in written}
+
+
+def test_no_word_of_the_rows_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import spacy
+
+    texts = [f"{RARE[1]} it was {RARE[2]} {RARE[0]}"]
+    assert words_written(tmp_path / "kept", texts) == set()
+    # sabotage: words that the string store keeps are found, in training as in calibration
+    monkeypatch.setattr(spacy.Language, "memory_zone", lambda self: contextlib.nullcontext())
+    assert words_written(tmp_path / "leaked", texts) == set(RARE)
+
+
+def test_the_shipped_tagger_holds_no_word_of_its_rows() -> None:
+    import spacy
+
+    folder = module.tagger_folder("default")
+    bare = spacy.blank("en")
+    pipe: Any = bare.add_pipe("tagger")
+    (shipped,) = TaggerEngine(TaggerSettings(), "en")._taggers
+    for label in shipped._labels:
+        pipe.add_label(label)
+    bare.initialize()
+    held = set(json.loads((folder / "vocab" / "strings.json").read_text(encoding="utf-8")))
+    strange = {word for word in held if word not in bare.vocab.strings}
+    # words that stand for the labels while a tagger is set up, and what a tokenizer cuts of them
+    assert {word for word in strange if not re.fullmatch(r"word\d+|r?d\d+|x+d+", word)} == set()
+
+
+def test_the_shipped_tagger_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", "/nowhere/engine.py")
+    with pytest.raises(ConfigurationError, match="'default'"):
+        module.tagger_folder("default")

@@ -1,0 +1,303 @@
+"""The Hugging Face engine, on a BERT with random weights."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.detectors.classifier.engine import TransformersEngine, covered, words_of
+from redactory.detectors.classifier.model import Piece
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Reading
+from redactory.detectors.settings import TransformersSettings
+from redactory.foundation.errors import ConfigurationError
+from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
+from tests.detectors.tiny_models import LABELS, bert_folder
+
+STRIDE = 8
+LONG = "Anna lives in Paris and I don't know Robert. " * 12
+TEXTS = ("Anna lives in Paris.", "I don't know Robert", "it is a good dog", LONG, *NASTY, *EMPTY)
+
+
+def engine_of(path: Path, **changes: Any) -> TransformersEngine:
+    chosen: dict[str, Any] = {"folder": str(path), "stride": STRIDE} | changes
+    return TransformersEngine(TransformersSettings(**chosen), "en")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bert_folder(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> TransformersEngine:
+    return engine_of(folder)
+
+
+@pytest.fixture(scope="module")
+def bytes_engine(tmp_path_factory: pytest.TempPathFactory) -> TransformersEngine:
+    """One whose tokenizer sees every byte of a text."""
+    return engine_of(bert_folder(tmp_path_factory.mktemp("bytes"), bytes_=True))
+
+
+class Plainly:
+    """The same folder read with transformers alone: each token's place and label probabilities."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModelForTokenClassification.from_pretrained(folder).eval()
+
+    def tokens(self, text: str, window: int, stride: int) -> list[list[tuple[int, int, list[float]]]]:
+        """Windows of the text's tokens, cut by hand."""
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+        inner, windows, first = window - 2, [], 0
+        while True:
+            piece = slice(first, first + inner)
+            with torch.no_grad():
+                logits = self.model(torch.tensor([[2, *ids[piece], 3]])).logits[0, 1:-1]
+            scores = logits.double().softmax(-1).tolist()
+            windows.append([(*place, row) for place, row in zip(offsets[piece], scores, strict=True)])
+            if first + inner >= len(ids):
+                return windows
+            first += inner - stride
+
+
+@pytest.fixture(scope="module")
+def plainly(folder: Path) -> Plainly:
+    return Plainly(folder)
+
+
+@pytest.mark.parametrize("text", ["Anna lives in Paris.", "Zebulon doesn't know leatrice", LONG])
+def test_every_word_takes_its_most_suspicious_piece_of_all_windows(
+    engine: TransformersEngine, plainly: Plainly, text: str
+) -> None:
+    windows = plainly.tokens(text, engine._model.window, STRIDE)
+    assert (len(windows) > 3) == (text is LONG)
+    tokens = [token for window in windows for token in window]
+    reading = alone(engine.read([text]))
+    assert reading.failure is None
+    for start, end, probability, _ in reading.plain:
+        inside = [row[0] for first, last, row in tokens if start <= first and last <= end]
+        assert probability == pytest.approx(min(inside), rel=1e-3)
+    # whatever the best label alone would tag lies in a span
+    for first, last, row in tokens:
+        if max(row) > row[0]:
+            assert any(s.start <= first and last <= s.end for s in reading.spans)
+
+
+def test_spans_are_runs_of_suspicious_words(engine: TransformersEngine) -> None:
+    reading = alone(engine.read([LONG]))
+    assert {span.label for span in reading.spans} == {"PER", "LOC"}
+    assert all(span.detector == "transformers" for span in reading.spans)
+    for span in reading.spans:
+        inside = [p.probability for p in reading.plain if span.start <= p.start and p.end <= span.end]
+        assert max(inside) < 0.5
+        assert span.score == pytest.approx(1 - sum(inside) / len(inside), abs=1e-6)
+    outside = [
+        p for p in reading.plain if not any(s.start <= p.start and p.end <= s.end for s in reading.spans)
+    ]
+    assert all(p.probability >= 0.5 for p in outside)
+
+
+@pytest.mark.parametrize("name", ["engine", "bytes_engine"])
+@given(st.permutations(range(len(TEXTS))))
+@settings(max_examples=3, deadline=None)
+def test_a_text_is_read_alike_alone_and_in_any_batch(request: Any, name: str, order: list[int]) -> None:
+    engine = request.getfixturevalue(name)
+    together = engine.read(TEXTS)
+    assert engine.read([TEXTS[i] for i in order]) == [together[i] for i in order]
+    some = random.Random(str(order)).sample(range(len(TEXTS)), 5)
+    assert [alone(engine.read([TEXTS[i]])) for i in some] == [together[i] for i in some]
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_every_character_is_read_or_the_text_has_failed(
+    engine: TransformersEngine, bytes_engine: TransformersEngine, text: str
+) -> None:
+    assert covered_by(alone(bytes_engine.read([text])), text)
+    reading = alone(engine.read([text]))
+    assert reading == Reading(failure=MISALIGNED) or covered_by(reading, text)
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_white_space_reads_as_nothing(engine: TransformersEngine, text: str) -> None:
+    assert alone(engine.read([text])) == Reading()
+
+
+@pytest.mark.parametrize("dropped", ["\x00", "\u200b", "\ufffd"])
+def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(
+    engine: TransformersEngine, dropped: str
+) -> None:
+    texts = [f"Anna {dropped} lives", "Anna lives"]
+    assert engine.read(texts) == [Reading(failure=MISALIGNED), alone(engine.read(texts[1:]))]
+
+
+def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
+    folder: Path, capfd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = engine_of(folder)
+    before = engine.read(["Anna is late"])
+    model, tokenizer = engine._model._model, engine._model._tokenizer
+    name = tokenizer("Robert", add_special_tokens=False)["input_ids"]
+
+    def chatty(_: Any, args: Any, inputs: dict[str, Any]) -> None:
+        if name[0] in inputs["input_ids"]:
+            text = tokenizer.decode(inputs["input_ids"][0])
+            logging.getLogger("transformers.models.bert").critical("cannot read %s", text)
+            raise RuntimeError(f"cannot read {text}")
+
+    capfd.readouterr()
+    model.register_forward_pre_hook(chatty, with_kwargs=True)
+    texts = ["Robert is late", "Anna is late", "\ud800 Robert"]
+    assert engine.read(texts) == [Reading(failure=ENGINE_ERROR), *before, Reading(failure=ENGINE_ERROR)]
+    assert not caplog.records
+    assert "".join(capfd.readouterr()) == ""
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_scores_that_are_not_finite_are_a_failure(folder: Path, wrong: float) -> None:
+    engine = engine_of(folder)
+    with torch.no_grad():
+        engine._model._model.classifier.bias[0] = wrong
+    assert engine.read(["Anna is late", ""]) == [Reading(failure=ENGINE_ERROR), Reading()]
+
+
+def test_loading_and_reading_leave_no_trace(folder: Path, capfd: Any) -> None:
+    before = torch.get_num_threads(), logging.getLogger("transformers").level
+    torch.set_num_threads(before[0] + 1)
+    engine_of(folder).read([LONG])
+    after = torch.get_num_threads(), logging.getLogger("transformers").level
+    torch.set_num_threads(before[0])
+    assert after == (before[0] + 1, before[1])
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_another_plain_label_and_labels_without_prefix(tmp_path: Path) -> None:
+    names = ("B-TOWN", "NAME", "none", "S-NAME", "L-TOWN")
+    folder = bert_folder(
+        tmp_path, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)}
+    )
+    reading = alone(engine_of(folder, plain_label="none").read([LONG]))
+    assert {span.label for span in reading.spans} == {"NAME", "TOWN"}
+    with pytest.raises(ConfigurationError, match=r"plain_label.*'O'.*B-TOWN, L-TOWN, NAME, S-NAME, none"):
+        engine_of(folder)
+
+
+def _headless(folder: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    BertModel(BertConfig.from_pretrained(folder)).save_pretrained(folder)
+
+
+def _slow(folder: Path) -> None:
+    from transformers import ByT5Tokenizer
+
+    (folder / "tokenizer.json").unlink()
+    ByT5Tokenizer().save_pretrained(folder)
+
+
+def _one_label(folder: Path) -> None:
+    bert_folder(folder, id2label={0: "O"}, label2id={"O": 0})
+
+
+def _not_finite(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.bias"][0] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def _foreign_code(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "model_type": "own",
+        "auto_map": {"AutoConfig": "own.C", "AutoModelForTokenClassification": "own.M"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text("raise SystemExit('code of the folder ran')")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "key"),
+    [
+        (lambda f: (f / "config.json").unlink(), r"folder.*config\.json"),
+        (lambda f: (f / "model.safetensors").unlink(), r"folder.*no token classifier"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"none"), r"folder.*no token classifier"),
+        (lambda f: (f / "tokenizer.json").unlink(), r"folder"),
+        (_headless, r"folder.*classifier\.bias, classifier\.weight"),
+        (_slow, r"folder.*slow"),
+        (_one_label, r"folder.*plain label alone"),
+        (_not_finite, r"folder.*cannot read"),
+        (_foreign_code, r"folder.*no token classifier"),
+    ],
+)
+def test_a_folder_that_cannot_serve_is_a_configuration_error(tmp_path: Path, spoil: Any, key: str) -> None:
+    spoil(bert_folder(tmp_path))
+    with pytest.raises(ConfigurationError, match=rf"detect\.transformers\.{key}"):
+        engine_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"folder": "bert-base-cased"}, r"folder.*no folder"),
+        ({"plain_label": "PLAIN"}, rf"plain_label.*{LABELS[1]}"),
+        ({"stride": 30}, r"stride.*at most 18"),
+        ({"device": "nowhere"}, r"device.*'nowhere'"),
+        # where there is no data, nothing can be read: the setting is honoured
+        ({"device": "meta"}, r"folder.*cannot read"),
+    ],
+)
+def test_wrong_settings_are_configuration_errors(folder: Path, changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"detect\.transformers\.{key}"):
+        engine_of(folder, **changes)
+
+
+def test_the_identity_follows_the_content_of_the_folder(tmp_path: Path) -> None:
+    chosen = TransformersSettings(folder=str(bert_folder(tmp_path)))
+    before = TransformersEngine.identity(chosen, "en")
+    assert TransformersEngine.identity(chosen, "en") == json.loads(json.dumps(before))
+    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text() + " ")
+    assert TransformersEngine.identity(chosen, "en")["folder"] != before["folder"]
+
+
+def test_pieces_join_inside_words_only() -> None:
+    text = "McDonald's Zoë e\u0301a 😀!"
+    cuts = [
+        (0, 2),
+        (2, 8),
+        (8, 9),
+        (9, 10),
+        (11, 13),
+        (13, 14),
+        (15, 16),
+        (16, 17),
+        (17, 18),
+        (19, 20),
+        (19, 20),
+    ]
+    pieces = [Piece(*cut, 0.9 - 0.01 * i, f"K{i}") for i, cut in enumerate(cuts)] + [Piece(20, 21, 0.99, "K")]
+    words = list(words_of(text, pieces))
+    assert [text[w.start : w.end] for w in words] == ["McDonald", "'", "s", "Zoë", "e\u0301a", "😀", "!"]
+    assert (words[0].plain, words[0].kind) == (pieces[1].plain, "K1")
+    assert (words[5].plain, words[5].kind) == (pieces[10].plain, "K10")
+
+
+@given(st.text(max_size=12), st.data())
+def test_covered_means_every_character_but_white_space(text: str, data: st.DataObject) -> None:
+    places = st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))
+    cuts = data.draw(st.lists(places, max_size=5))
+    pieces = sorted(Piece(a, b, 1.0, "") for a, b in cuts if a < b)
+    inside = {at for piece in pieces for at in range(piece.start, piece.end)}
+    assert covered(text, pieces) == all(c.isspace() or at in inside for at, c in enumerate(text))

@@ -1,0 +1,313 @@
+"""Detection's figures against brute force, their intervals, and detectors that are known to miss."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta
+
+from redactory.detectors import Detection, Span
+from redactory.evaluation.bootstrap import Bootstrap, resampled_sums
+from redactory.evaluation.detection import LabelledPoint, measure_detection
+from redactory.evaluation.detection_scores import ALL, count_matches, figures, proportion, share
+from redactory.evaluation.strata import casing
+from redactory.redaction import route
+
+_TEXTS = st.text(alphabet="ab \n", min_size=1, max_size=14)
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[str, list[tuple[int, int, str]], list[tuple[int, int]]]:
+    text = draw(_TEXTS)
+    bounds = st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))
+    intervals = st.lists(bounds.filter(lambda b: b[0] < b[1]), max_size=4)
+    labelled = [(start, end, draw(st.sampled_from("XY"))) for start, end in draw(intervals)]
+    return text, labelled, draw(intervals)
+
+
+def _solid(text: str, start: int, end: int) -> frozenset[int]:
+    return frozenset(i for i in range(start, end) if not text[i].isspace())
+
+
+def _together(text: str, marks: list[tuple[int, int]]) -> list[frozenset[int]]:
+    """Marks whose stretch from first to last solid character overlaps, joined until nothing changes."""
+    stretches = [set(range(min(s), max(s) + 1)) for m in marks if (s := _solid(text, *m))]
+    while True:
+        for one in stretches:
+            other = next((o for o in stretches if o is not one and o & one), None)
+            if other is not None:
+                stretches = [s for s in stretches if s is not one and s is not other] + [one | other]
+                break
+        else:
+            return [frozenset(i for i in s if not text[i].isspace()) for s in stretches]
+
+
+@settings(max_examples=400, deadline=None)
+@given(_cases())
+def test_counts_are_those_of_sets_of_characters(
+    case: tuple[str, list[tuple[int, int, str]], list[tuple[int, int]]],
+) -> None:
+    text, labelled, marks = case
+    counts = count_matches(text, labelled, marks)
+    wanted = [(s, label) for start, end, label in labelled if (s := _solid(text, start, end))]
+    found = _together(text, marks)
+    masked: frozenset[int] = frozenset().union(*found)
+    true: frozenset[int] = frozenset().union(*(s for s, _ in wanted))
+    edges = {(min(s), max(s)) for s in found} & {(min(s), max(s)) for s, _ in wanted}
+    assert (counts[ALL, "labelled"], counts[ALL, "marked"]) == (len(wanted), len(found))
+    assert counts[ALL, "chars_labelled"] == len(true)
+    assert counts[ALL, "chars_marked"] == len(masked)
+    assert counts[ALL, "chars_both"] == len(true & masked)
+    for side, own, others in (("labelled", [s for s, _ in wanted], masked), ("marked", found, true)):
+        assert counts[ALL, f"exact_{side}"] == sum((min(s), max(s)) in edges for s in own)
+        assert counts[ALL, f"cover_{side}"] == sum(s <= others for s in own)
+        assert counts[ALL, f"overlap_{side}"] == sum(bool(s & others) for s in own)
+    for label in "XY":
+        mine = [s for s, given_label in wanted if given_label == label]
+        assert counts[label, "labelled"] == len(mine)
+        assert counts[label, "cover_labelled"] == sum(s <= masked for s in mine)
+        assert counts[label, "chars_labelled"] == sum(len(s) for s in mine)
+        assert counts[label, "chars_both"] == sum(len(s & masked) for s in mine)
+
+
+def test_figures_of_a_worked_example() -> None:
+    # "Ann Lee" whole by two marks, half of "Bob Ray", and a mark over plain "ok so"
+    text = "Ann Lee met Bob Ray ok so"
+    labelled = [(0, 7, "PERSON"), (12, 19, "PERSON")]
+    result = figures([count_matches(text, labelled, [(0, 3), (3, 7), (12, 15), (20, 25)])] * 3)
+    assert result["cover_recall"]["value"] == pytest.approx(1 / 2)
+    assert result["char_recall"] == pytest.approx({"value": 9 / 12, "low": 9 / 12, "high": 9 / 12})
+    assert result["char_precision"]["value"] == pytest.approx(9 / 13)
+    assert result["f1"]["value"] == pytest.approx(2 * 9 / (12 + 13))
+    assert result["f2"]["value"] == pytest.approx(5 * 9 / (4 * 12 + 13))
+    assert result["exact"]["recall"]["value"] == result["exact"]["f1"]["value"] == 0
+    assert result["overlap"]["recall"]["value"] == 1
+    assert result["overlap"]["precision"]["value"] == result["cover"]["precision"]["value"] == 3 / 4
+    assert (result["spans"], result["marks"]) == (6, 12)
+    assert result["by_label"]["PERSON"]["n"] == 6
+
+
+def test_a_figure_over_nothing_is_null_and_f_of_no_marks_is_0() -> None:
+    nothing = figures([])
+    assert nothing["char_precision"] == nothing["f1"] == {"value": None, "low": None, "high": None}
+    assert nothing["cover_recall"] == {"value": None, "low": 0.0, "high": 1.0}
+    blind = figures([count_matches("a", [(0, 1, "X")], [])])
+    assert (blind["char_precision"]["value"], blind["char_recall"]["value"], blind["f2"]["value"]) == (
+        None,
+        0,
+        0,
+    )
+
+
+def test_every_resample_draws_as_many_rows_as_there_are_each_alike_often() -> None:
+    sums = resampled_sums(np.eye(7), resamples=4000)
+    assert (sums.sum(axis=1) == 7).all()
+    assert sums.mean(axis=0) == pytest.approx(np.ones(7), abs=0.05)
+    assert sums.var(axis=0) == pytest.approx(np.full(7, 6 / 7), abs=0.08)
+    assert (sums == resampled_sums(np.eye(7), resamples=4000)).all()
+    assert (sums[:9] != resampled_sums(np.eye(7), resamples=4000, seed=1)[:9]).any()
+
+
+def test_blocks_of_resamples_are_not_copies_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redactory.evaluation.bootstrap._BLOCK_DRAWS", 70)
+    sums = resampled_sums(np.eye(7), resamples=95)
+    assert (sums.sum(axis=1) == 7).all()
+    assert (sums[:10] != sums[10:20]).any()
+
+
+def test_the_bootstrap_interval_covers_a_known_share_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(5)
+    covered, naive, trials = 0, 0, 200
+    for _ in range(trials):
+        # rows agree within themselves: what a row holds is no independent evidence
+        sizes = rng.integers(1, 9, 80)
+        rows = [
+            (int(size) if hit else 0, int(size))
+            for hit, size in zip(rng.random(80) < 0.3, sizes, strict=True)
+        ]
+        interval = share(rows)
+        covered += interval["low"] <= 0.3 <= interval["high"]
+        as_if_independent = proportion(sum(h for h, _ in rows), sum(n for _, n in rows))
+        naive += as_if_independent["low"] <= 0.3 <= as_if_independent["high"]
+    assert 0.88 < covered / trials < 0.99
+    assert naive / trials < 0.75
+
+
+def test_the_interval_widens_with_confidence() -> None:
+    rows = np.array([[i % 3 == 0, 1] for i in range(60)], dtype=np.float64)
+    narrow, wide = (Bootstrap(rows, c).figure(lambda s: s[:, 0] / s[:, 1]) for c in (0.5, 0.99))
+    assert wide["low"] < narrow["low"] < narrow["value"] < narrow["high"] < wide["high"]
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 30), (30, 30), (7, 40), (999, 1000)])
+def test_proportions_have_two_sided_clopper_pearson_intervals(hits: int, n: int) -> None:
+    low = 0.0 if hits == 0 else beta.ppf(0.025, hits, n - hits + 1)
+    high = 1.0 if hits == n else beta.ppf(0.975, hits + 1, n - hits)
+    expected = {"value": hits / n, "low": low, "high": high}
+    assert proportion(hits, n) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("secret", "expected"),
+    [
+        ("ann lee", "lower"),
+        ("ANN LEE", "upper"),
+        ("Ann Lee", "title"),
+        ("Ann O'Brien-McDonald", "title"),
+        ("John F. Kay", "title"),
+        ("Vincent van Gogh", "mixed"),
+        ("iPhone", "mixed"),
+        ("John SMITH", "mixed"),
+        ("12 Elm St", "digits"),
+        ("東京", "uncased"),
+        ("@#", "uncased"),
+    ],
+)
+def test_casing(secret: str, expected: str) -> None:
+    assert casing(secret) == expected
+
+
+class Blindfolded:
+    """π masks words in capitals; π_c points at numbers and "dr".  Neither sees a word that is ``blind``."""
+
+    def __init__(self, blind: str = r"(?!)") -> None:
+        self._blind = re.compile(blind)
+        self.seen: list[str] = []
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        for text in texts:
+            self.seen.append(text)
+            if "\0" in text:
+                yield Detection(failure="engine_error")
+                continue
+            yield Detection(
+                tuple(Span(*m.span(), "WORD", 1.0, "toy") for m in self._words(r"\b[A-Z]+\b(?!>)", text)),
+                tuple(Span(*m.span(), "HINT", 1.0, "toy") for m in self._words(r"\d+|\bdr\b", text)),
+            )
+
+    def _words(self, pattern: str, text: str) -> Iterator[re.Match[str]]:
+        return (m for m in re.finditer(pattern, text) if not self._blind.search(m.group()))
+
+
+def _point(row: int, text: str, *secrets: str, template: int = 0) -> LabelledPoint:
+    spans = [
+        {"start": text.index(s), "end": text.index(s) + len(s), "label": "NAME", "template_id": template}
+        for s in secrets
+    ]
+    return LabelledPoint(row, text, spans)
+
+
+POINTS = [
+    _point(0, "it is ANN here", "ANN"),  # found by π
+    _point(0, "so is bob", "bob", template=1),  # missed by both
+    _point(1, "ask dr lee", "lee", template=1),  # missed by π, the point is private all the same
+    _point(1, "all is well"),  # clean and public
+    _point(2, "take 5"),  # clean and private
+    _point(2, "all is well"),
+    _point(3, "\0 joe", "joe", template=2),  # quarantined
+]
+
+
+def test_what_is_measured_of_a_detector_whose_every_answer_is_known() -> None:
+    detector = Blindfolded()
+    result = measure_detection(detector, POINTS)
+    assert (
+        result["strict"]["cover_recall"]["value"] == result["conservative"]["cover_recall"]["value"] == 1 / 4
+    )
+    assert result["strict"]["char_precision"]["value"] == 1
+    assert result["conservative"]["char_precision"]["value"] == pytest.approx(3 / 6)
+    assert (result["miss_rate"]["misses"], result["miss_rate"]["n"]) == (1, 4)
+    # the quarantined text has the same (empty) text with its secret and without it
+    assert (result["gamma"]["misses"], result["gamma"]["n"]) == (2, 4)
+    assert (result["points"], result["distinct_points"], result["quarantined"]) == (7, 6, 1)
+    public = result["public_share"]
+    assert (public["public"], public["points"]) == (3, 7)
+    assert (public["of_clean"]["public"], public["of_clean"]["points"]) == (2, 3)
+    assert result["texts_per_second"] > 0
+    named = result["interval"]["clopper_pearson"]["figures"] + result["interval"]["bootstrap"]["figures"]
+    assert {"cover_recall", "gamma", "miss_rate", "public_share", "f2"} <= set(named)
+
+
+@pytest.mark.parametrize("blind", [r"(?!)", "A", r"\d|dr"])
+def test_both_miss_exactly_the_secrets_of_the_points_that_go_public(blind: str) -> None:
+    # for a point that holds <MASK> is private: whoever sweeps policies need not read masked texts
+    result = measure_detection(Blindfolded(blind), POINTS)
+    detections = Blindfolded(blind).detect(point.text for point in POINTS)
+    sides = [route(point.text, d).side for point, d in zip(POINTS, detections, strict=True)]
+    exposed = sum(len(point.spans) for point, side in zip(POINTS, sides, strict=True) if side == "public")
+    assert result["miss_rate"]["misses"] == exposed
+
+
+def test_the_kind_of_secret_that_is_always_missed_shows() -> None:
+    result = measure_detection(Blindfolded(), POINTS)
+    gammas = {name: (own["gamma"]["misses"], own["n"]) for name, own in result["strata"]["casing"].items()}
+    assert gammas == {"upper": (0, 1), "lower": (2, 3)}
+    templates = {name: own["gamma"]["misses"] for name, own in result["strata"]["template"].items()}
+    assert templates == {"0": 0, "1": 2, "2": 0}
+    worst = result["highest_gamma"]
+    assert (worst["stratification"], worst["stratum"], worst["upper"]) == ("template", "1", 1.0)
+
+
+def test_a_detector_that_is_made_to_miss_is_measured_to_miss_that_much() -> None:
+    names = [f"{a}{b}" for a in "ABCDEFGHIJKLMNOPQRST" for b in "ABCDEFGHIJKLMNOPQRST"]
+    points = [_point(i, f"it is {name} here", name) for i, name in enumerate(names)]
+    whole, sabotaged = (measure_detection(Blindfolded(blind), points) for blind in (r"(?!)", "^A|K"))
+    assert (whole["miss_rate"]["misses"], whole["gamma"]["misses"]) == (0, 0)
+    assert whole["strict"]["cover_recall"]["value"] == 1
+    assert whole["public_share"]["value"] == 0
+    missed = sum(name[0] == "A" or "K" in name for name in names)
+    assert sabotaged["miss_rate"]["misses"] == sabotaged["gamma"]["misses"] == missed == 58
+    assert sabotaged["miss_rate"]["low"] < 0.145 < sabotaged["miss_rate"]["high"]
+    assert sabotaged["strict"]["cover_recall"]["value"] == pytest.approx(0.855)
+    assert sabotaged["strict"]["char_recall"]["value"] == pytest.approx(0.855)
+    assert sabotaged["public_share"]["value"] == pytest.approx(0.145)
+
+
+def test_a_mask_wider_than_the_secret_is_a_gamma_miss_that_covers() -> None:
+    class Wide(Blindfolded):
+        def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+            for text in texts:
+                match = re.search(r"is \w+", text)
+                marks = (Span(*match.span(), "WIDE", 1.0, "toy"),) if match else ()
+                yield Detection(marks, marks)
+
+    result = measure_detection(Wide(), [_point(0, "it is ann", "ann")])
+    assert result["strict"]["cover_recall"]["value"] == 1
+    assert (result["gamma"]["misses"], result["miss_rate"]["misses"]) == (1, 0)
+
+
+def test_each_distinct_text_is_read_once_after_the_warm_up() -> None:
+    detector = Blindfolded()
+    measure_detection(detector, POINTS)
+    counts = Counter(detector.seen)
+    assert set(counts.values()) == {1, 2}
+    # twice: what warmed the engines up; once: the texts with a secret masked
+    assert {text for text, n in counts.items() if n == 2} == {point.text for point in POINTS}
+    assert all("<MASK>" in text for text, n in counts.items() if n == 1)
+
+
+@pytest.mark.parametrize(
+    ("policies", "there", "absent"),
+    [
+        (("strict",), {"strict", "gamma", "highest_gamma"}, {"conservative"}),
+        (("conservative",), {"conservative"}, {"strict", "gamma", "highest_gamma"}),
+    ],
+)
+def test_one_policy_alone_and_the_public_share_beside_every_miss_rate(
+    policies: tuple[str, ...], there: set[str], absent: set[str]
+) -> None:
+    result = measure_detection(Blindfolded(), POINTS, policies)
+    assert there | {"miss_rate", "public_share", "strata"} <= result.keys()
+    assert not absent & result.keys()
+
+
+def test_no_text_and_nothing_but_json_is_in_the_result() -> None:
+    dumped = json.dumps(measure_detection(Blindfolded(), POINTS), allow_nan=False)
+    assert not any(word in dumped for word in ("ANN", "bob", "lee", "joe", "well"))

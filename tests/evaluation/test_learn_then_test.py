@@ -1,0 +1,119 @@
+"""Fixed-sequence testing keeps its promise over many data sets; procedures that look like it do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from redactory.evaluation.learn_then_test import binomial_p_value, fixed_sequence, secrets_needed
+from redactory.foundation.intervals import upper_bound
+
+BOUND, CONFIDENCE, SETS = 0.01, 0.95, 2_000
+Procedure = Callable[[list[int], int], int]
+"""Misses of each setting and n to how many settings it keeps, the last of which is used."""
+
+NESTED = np.array([0.0, 0.0005, 0.002, 0.004, 0.007, 0.0101, 0.012, 0.02, 0.05])
+"""True miss rates along a monotone path: the sixth setting is the first above the bound, just."""
+
+
+def _learn_then_test(misses: list[int], n: int) -> int:
+    return fixed_sequence(misses, n, BOUND, CONFIDENCE)
+
+
+def _best_point_estimate(misses: list[int], n: int) -> int:
+    return max((j + 1 for j, missed in enumerate(misses) if missed / n <= BOUND), default=0)
+
+
+def _best_of_all_tests(misses: list[int], n: int) -> int:
+    kept = (j + 1 for j, missed in enumerate(misses) if binomial_p_value(missed, n, BOUND) <= 1 - CONFIDENCE)
+    return max(kept, default=0)
+
+
+def _broken_share(procedure: Procedure, rates: np.ndarray, misses: np.ndarray, n: int) -> float:
+    """In how many of the data sets (rows of ``misses``) the chosen setting's true rate is above the bound."""
+    chosen = [procedure(row.tolist(), n) for row in misses]
+    return float(np.mean([kept > 0 and rates[kept - 1] > BOUND for kept in chosen]))
+
+
+def _nested(n: int) -> np.ndarray:
+    """Misses of SETS data sets: each secret is missed from some setting of the path on."""
+    steps = np.diff(NESTED, prepend=0.0, append=1.0)
+    return np.random.default_rng(1).multinomial(n, steps, size=SETS).cumsum(axis=1)[:, :-1]
+
+
+# three standard deviations of a share of 5 % among SETS data sets
+ALLOWED = 1 - CONFIDENCE + 3 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / SETS)
+
+
+@pytest.mark.parametrize("n", [299, 1_500, 6_000])
+def test_the_chosen_setting_keeps_the_bound_as_often_as_promised(n: int) -> None:
+    misses = _nested(n)
+    assert _broken_share(_learn_then_test, NESTED, misses, n) <= ALLOWED
+    # the same check rejects the choice by the measured rate
+    assert _broken_share(_best_point_estimate, NESTED, misses, n) > 2 * ALLOWED
+
+
+def test_the_level_is_used_up_and_much_of_the_path_is_kept() -> None:
+    n = 6_000
+    misses = _nested(n)
+    assert _broken_share(_learn_then_test, NESTED, misses, n) > 0.01
+    assert np.median([_learn_then_test(row.tolist(), n) for row in misses]) >= 4
+
+
+def test_stopping_at_the_first_failure_is_what_pays_for_many_tests() -> None:
+    """Settings that are not nested, all of them too risky: only the order keeps them out."""
+    n, rates = 1_500, np.full(20, BOUND * 1.0001)
+    misses = np.random.default_rng(2).binomial(n, rates, size=(SETS, len(rates)))
+    assert _broken_share(_learn_then_test, rates, misses, n) <= ALLOWED
+    assert _broken_share(_best_of_all_tests, rates, misses, n) > 0.3
+
+
+def test_an_order_that_was_chosen_by_the_misses_is_caught() -> None:
+    n, rates = 1_500, np.full(20, BOUND * 1.0001)
+    misses = np.random.default_rng(3).binomial(n, rates, size=(SETS, len(rates)))
+    assert _broken_share(lambda row, n: _learn_then_test(sorted(row), n), rates, misses, n) > 0.3
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    n=st.integers(1, 100_000),
+    share=st.floats(0, 0.02),
+    miss_rate=st.floats(1e-5, 0.5),
+    confidence=st.sampled_from([0.5, 0.9, 0.95, 0.999]),
+)
+def test_the_p_value_is_exact_and_agrees_with_the_interval(
+    n: int, share: float, miss_rate: float, confidence: float
+) -> None:
+    misses = round(share * n)
+    p_value = binomial_p_value(misses, n, miss_rate)
+    assert p_value == pytest.approx(binom.cdf(misses, n, miss_rate), rel=1e-6, abs=1e-30)
+    if abs(p_value - (1 - confidence)) > 1e-9:
+        below = upper_bound(misses, n, confidence) <= miss_rate
+        assert below == (p_value <= 1 - confidence)
+
+
+@pytest.mark.parametrize(
+    ("miss_rate", "confidence", "needed"),
+    [(0.001, 0.95, 2_995), (8e-5, 0.95, 37_446), (1e-5, 0.95, 299_572), (0.01, 0.95, 299), (0.5, 0.5, 1)],
+)
+def test_published_sample_sizes(miss_rate: float, confidence: float, needed: int) -> None:
+    assert secrets_needed(miss_rate, confidence) == needed
+    assert fixed_sequence([0], needed, miss_rate, confidence) == 1
+    assert fixed_sequence([0], needed - 1, miss_rate, confidence) == 0
+
+
+def test_nothing_follows_the_first_failure() -> None:
+    assert fixed_sequence([0, 0, 40, 0, 0], 1_000, BOUND, CONFIDENCE) == 2
+    assert fixed_sequence([], 1_000, BOUND, CONFIDENCE) == 0
+    assert fixed_sequence([1_000], 1_000, BOUND, CONFIDENCE) == 0
+    for wrong in ((0.0, 0.95), (1.0, 0.95), (0.01, 1.0)):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            fixed_sequence([0], 10, *wrong)
+    with pytest.raises(ValueError, match="misses"):
+        binomial_p_value(3, 2, BOUND)

@@ -1,0 +1,103 @@
+"""The path of policies: known before any label, every rule in it, and the public side only grows along it."""
+
+from __future__ import annotations
+
+import typing
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.detectors import (
+    ConservativePolicy,
+    ConservativeSettings,
+    Detection,
+    DetectSettings,
+    Reading,
+    Span,
+    policies_of,
+)
+from redactory.detectors.engine import TIMEOUT, Plain
+from redactory.detectors.rules import SOFT_RULES
+from redactory.detectors.settings import RuleName
+from redactory.evaluation.policy_path import DOUBTS, DROPPED, first_public, policies_along, policy_path
+from redactory.redaction import MASK, PUBLIC, route
+
+WORDS = ("ok", "thanks", "Anna", "zorbling", "IBM", "7", "a@b", "paris", MASK)
+
+
+def _detect(*rules: RuleName) -> DetectSettings:
+    return DetectSettings(conservative=ConservativeSettings(rules=rules))
+
+
+@pytest.mark.parametrize("rules", [DROPPED, ("digit",), (), ("capital", "word")])
+def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None:
+    path = policy_path(_detect(*rules))
+    assert set(DROPPED) == set(typing.get_args(RuleName))
+    assert (path[0].plain_confidence, path[0].sure, set(path[0].rules)) == (1.0, 1.0, set(DROPPED))
+    assert path[-1].rules == ()
+    # what confidence forgives is given up only after it; what the configuration leaves out before it
+    hard = set(DROPPED) - SOFT_RULES
+    assert {rule for rule in hard if rule in path[len(hard - set(rules))].rules} == hard & set(rules)
+    assert all(set(step.rules) >= SOFT_RULES for step in path if step.sure > 1 - DOUBTS[-1] + 1e-9)
+    for safer, riskier in pairwise(path):
+        assert safer != riskier
+        assert safer.plain_confidence >= riskier.plain_confidence
+        assert safer.sure >= riskier.sure
+        assert set(safer.rules) >= set(riskier.rules)
+    assert not any(step.flags_everything for step in path)
+    assert len(path) == len(DOUBTS) + len(DROPPED)
+
+
+def test_the_configuration_decides_what_engines_read() -> None:
+    detect = DetectSettings(conservative=ConservativeSettings(case_variants=True, flags_everything=True))
+    assert all(step.case_variants for step in policy_path(detect))
+
+
+def test_a_language_without_a_word_list_goes_without_its_rule() -> None:
+    unnamed = ConservativeSettings(rules=("digit", "symbol"))
+    for step in policy_path(DetectSettings(language="de", conservative=unnamed)):
+        assert "word" not in step.rules
+    named = DetectSettings(language="de", conservative=ConservativeSettings(rules=("word",)))
+    assert "word" in policy_path(named)[0].rules
+
+
+@st.composite
+def _readings(draw: st.DrawFn) -> tuple[str, Reading]:
+    words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4))
+    text, places = "", []
+    for word in words:
+        text += " " * bool(text)
+        places.append((len(text), len(text) + len(word)))
+        text += word
+    if draw(st.integers(0, 9)) == 0:
+        return text, Reading(failure=TIMEOUT)
+    doubt = st.sampled_from([0.0, 1e-6, 1e-4, 0.004, 0.03, 0.3, 0.9])
+    scored = draw(st.booleans())
+    plain = [Plain(*place, 1 - draw(doubt), "x") for place in places if scored and draw(st.integers(0, 4))]
+    tagged = [Span(*p, draw(st.sampled_from(["PERSON", "ODD"])), draw(doubt), "x") for p in places[:1]]
+    spans = tagged if draw(st.integers(0, 3)) == 0 else []
+    allowed = [place for place in places if draw(st.integers(0, 5)) == 0]
+    return text, Reading(tuple(spans), tuple(plain), tuple(allowed))
+
+
+@settings(max_examples=150, deadline=None)
+@given(read=_readings(), rules=st.sets(st.sampled_from(DROPPED)))
+def test_the_public_side_only_grows_and_bisection_finds_where(
+    read: tuple[str, Reading], rules: set[RuleName]
+) -> None:
+    text, reading = read
+    detect = _detect(*sorted(rules))
+    policies = policies_along(detect, policy_path(detect))
+    sides = [_side(text, reading, detect, policy) for policy in policies]
+    level = first_public(text, reading, policies_of(detect)[0], policies)
+    assert sides == ["private"] * level + [PUBLIC] * (len(policies) - level)
+
+
+def _side(text: str, reading: Reading, detect: DetectSettings, policy: ConservativePolicy) -> str:
+    """As detection and routing come to it."""
+    if reading.failure:
+        return route(text, Detection(failure=reading.failure)).side
+    strict = tuple(sorted(set(policies_of(detect)[0].marks(text, reading))))
+    return route(text, Detection(strict, tuple(sorted(set(policy.marks(text, reading)))))).side

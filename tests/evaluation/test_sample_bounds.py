@@ -1,0 +1,323 @@
+"""The bounds of a stratified sample: their coverage counted out exactly, and that simpler ones would fail."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from redactory.evaluation import sample_bounds
+from redactory.evaluation.labelled_sample import Marked
+from redactory.evaluation.sample_bounds import (
+    EMPTY,
+    MASKED,
+    PUBLIC,
+    STRATA,
+    SUSPECTED,
+    Drawn,
+    Plan,
+    Rates,
+    Stratum,
+    Unmeasured,
+    Whole,
+    estimates,
+    plan_sample,
+    public_draws_needed,
+    rounded_up,
+    upper_bounds,
+)
+from redactory.evaluation.sample_labels import DrawnText, LabelledText, secrets_drawn
+from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.stream import RandomStream
+
+CONFIDENCE = 0.9
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _remembered_bounds() -> Iterator[None]:
+    """Enumerations ask for the same few bounds many thousand times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample_bounds, "upper_bound", _bound)
+        patch.setattr(sample_bounds, "lower_bound", functools.cache(lower_bound))
+        yield
+
+
+Population = dict[str, tuple[int, int, float, float]]
+"""By stratum: points; draws, none if it is labelled whole; φ, of points with a secret; ρ, of these missed."""
+
+
+def population(
+    public: tuple[int, int, float],
+    masked: tuple[int, int, float, float],
+    suspected: tuple[int, int, float],
+) -> Population:
+    return {PUBLIC: (*public, 1.0), MASKED: masked, SUSPECTED: (*suspected, 1.0)}
+
+
+def truth(of: Population) -> Rates:
+    holding = {name: points * phi for name, (points, _, phi, _) in of.items()}
+    missed = sum(holding[name] * of[name][3] for name in STRATA)
+    return Rates(missed / sum(holding.values()), holding[PUBLIC] / sum(holding.values()))
+
+
+def samples(of: Population) -> Iterator[tuple[float, dict[str, Stratum]]]:
+    """Every sample that can come out, with its probability."""
+    outcomes: list[list[tuple[float, Stratum]]] = []
+    for points, draws, phi, rho in of.values():
+        own: list[tuple[float, Stratum]] = []
+        if not draws:
+            own.append((1.0, Whole(points, points * phi, points * phi * rho)))
+        for secrets in range(draws + 1) if draws else ():
+            chance = float(binom.pmf(secrets, draws, phi))
+            for missed in [secrets] if rho == 1 else range(secrets + 1):
+                share = float(binom.pmf(missed, secrets, rho))
+                own.append((chance * share, Drawn(points, draws, secrets, missed)))
+        outcomes.append([outcome for outcome in own if outcome[0] > 1e-7])
+    for three in product(*outcomes):
+        probability = three[0][0] * three[1][0] * three[2][0]
+        yield probability, dict(zip(of, (stratum for _, stratum in three), strict=True))
+
+
+def coverage(of: Population, bound: Callable[[dict[str, Stratum]], Rates]) -> Rates:
+    """With what probability each bound is at least the truth: exact up to what is left out as rare."""
+    real, gamma, delta_2 = truth(of), 0.0, 0.0
+    for probability, strata in samples(of):
+        found = bound(strata)
+        gamma += probability * (found.gamma >= real.gamma)
+        delta_2 += probability * (found.delta_2 >= real.delta_2)
+    return Rates(gamma, delta_2)
+
+
+def joined(strata: dict[str, Stratum]) -> Rates:
+    return upper_bounds(strata, CONFIDENCE)
+
+
+def pooled(strata: dict[str, Stratum]) -> Rates:
+    """What is wrong: all secrets of the sample as if drawn alike."""
+    drawn = {name: s for name, s in strata.items() if isinstance(s, Drawn)}
+    secrets = sum(s.secrets for s in drawn.values())
+    missed = sum(s.missed for s in drawn.values())
+    return Rates(*(_bound(misses, secrets, CONFIDENCE) for misses in (missed, drawn[PUBLIC].secrets)))
+
+
+_bound = functools.cache(upper_bound)
+
+
+RARE_PUBLIC = population((60_000, 20, 0.08), (9_000, 6, 0.999, 0.01), (500, 4, 0.6))
+MANY_SUSPECTED = population((500, 20, 0.02), (3_000, 6, 0.95, 0.02), (9_000, 6, 0.7))
+FEW_CAUGHT = population((2_000, 12, 0.3), (4_000, 12, 0.9, 0.3), (2_000, 8, 0.4))
+TIGHT = population((5_000, 30, 0.078), (5_000, 0, 0.998, 0.0), (0, 0, 0.0))
+WHOLE_PUBLIC = population((100, 0, 0.01), (4_000, 30, 0.9, 0.08), (10, 0, 0.5))
+WHOLE_MASKED = population((4_000, 20, 0.12), (100, 0, 0.9, 0.3), (500, 8, 0.4))
+HALF_CAUGHT = population((0, 0, 0.0), (1_000, 60, 0.5, 0.0), (500, 0, 1.0))
+POPULATIONS = [RARE_PUBLIC, MANY_SUSPECTED, FEW_CAUGHT, TIGHT, WHOLE_PUBLIC, WHOLE_MASKED, HALF_CAUGHT]
+
+
+@pytest.mark.parametrize("of", POPULATIONS)
+def test_the_bounds_cover_as_often_as_they_say(of: Population) -> None:
+    assert min(coverage(of, joined)) >= CONFIDENCE - 1e-4
+
+
+def test_the_bound_of_delta_2_is_hardly_wider_than_it_must_be() -> None:
+    assert coverage(TIGHT, joined).delta_2 < CONFIDENCE + 0.015
+
+
+def test_secrets_pooled_over_strata_would_not_be_covered() -> None:
+    assert coverage(RARE_PUBLIC, pooled).delta_2 < CONFIDENCE - 0.1
+    assert coverage(MANY_SUSPECTED, pooled).gamma < CONFIDENCE - 0.1
+
+
+def test_too_few_masked_secrets_must_not_pass_for_known_ones() -> None:
+    """Were the share of points with a secret taken as seen, the figure would fail."""
+
+    def plugged_in(strata: dict[str, Stratum]) -> Rates:
+        found = estimates(strata)
+        return Rates(1.0, found.delta_2 if found else 1.0)
+
+    assert coverage(RARE_PUBLIC, plugged_in).delta_2 < CONFIDENCE - 0.1
+
+
+_MISSED = st.integers(0, 40).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k)))
+_COUNTS = st.tuples(st.integers(1, 10**6), st.integers(1, 40), _MISSED)
+_DRAWN = _COUNTS.map(lambda t: Drawn(t[0], max(t[1], t[2][0]), *t[2]))
+_SHARES = st.tuples(st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1))
+_WHOLE = _SHARES.map(lambda t: Whole(t[0], t[0] * t[1], t[0] * t[1] * t[2]))
+_STRATUM = _DRAWN | _WHOLE
+
+
+@settings(max_examples=100, deadline=None)
+@given(_STRATUM, _STRATUM, _STRATUM, st.integers(0, 1000), st.sampled_from([0.5, 0.95, 0.999]))
+def test_bounds_keep_their_order(
+    public: Stratum, masked: Stratum, suspected: Stratum, left_out: int, confidence: float
+) -> None:
+    strata = {PUBLIC: public, MASKED: masked, SUSPECTED: suspected}
+    bound = upper_bounds(strata, confidence)
+    assert 0 <= bound.delta_2 <= bound.gamma <= 1 + 1e-12
+    wider = upper_bounds(strata, confidence, Unmeasured(left_out, left_out))
+    assert wider.gamma >= bound.gamma - 1e-12
+    assert wider.delta_2 >= bound.delta_2 - 1e-12
+    without = {**strata, MASKED: caught_whole(masked)}
+    assert upper_bounds(without, confidence).gamma <= bound.gamma + 1e-12
+    # in truth whatever stands in a public point is missed, and so is what π did not mask
+    seen = estimates({PUBLIC: missed_whole(public), MASKED: masked, SUSPECTED: missed_whole(suspected)})
+    if confidence > 0.9 and seen is not None:
+        assert bound.delta_2 >= seen.delta_2 - 1e-9
+        assert bound.gamma >= seen.gamma - 1e-9
+
+
+def caught_whole(stratum: Stratum) -> Stratum:
+    if isinstance(stratum, Whole):
+        return Whole(stratum.points, stratum.holding, 0.0)
+    return Drawn(stratum.points, stratum.draws, stratum.secrets, 0)
+
+
+def missed_whole(stratum: Stratum) -> Stratum:
+    if isinstance(stratum, Whole):
+        return Whole(stratum.points, stratum.holding, stratum.holding)
+    return Drawn(stratum.points, stratum.draws, stratum.secrets, stratum.secrets)
+
+
+def test_what_is_known_whole_has_no_interval() -> None:
+    of = population((100, 0, 0.02), (400, 0, 0.9, 0.1), (50, 0, 0.4))
+    ((_, strata),) = samples(of)
+    assert upper_bounds(strata, 0.95) == pytest.approx(truth(of))
+    assert estimates(strata) == pytest.approx(truth(of))
+    clean = {**strata, PUBLIC: Whole(100, 0.0, 0.0)}
+    assert upper_bounds(clean, 0.95).delta_2 == 0.0
+    assert upper_bounds(clean, 0.95, Unmeasured(private=9)).delta_2 == 0.0
+    assert upper_bounds(clean, 0.95, Unmeasured(public=9)).delta_2 == pytest.approx(9 / (9 + 360 + 20))
+
+
+def test_what_is_not_there_and_what_is_not_known() -> None:
+    empty = dict.fromkeys(STRATA, EMPTY)
+    assert upper_bounds(empty, 0.95) == (1.0, 0.0)
+    assert estimates(empty) is None
+    unseen = {PUBLIC: Drawn(10, 1, 1, 1), MASKED: Drawn(10, 1, 0, 0), SUSPECTED: Drawn(10, 1, 0, 0)}
+    assert upper_bounds(unseen, 0.95) == (1.0, 1.0)
+    all_private: dict[str, Stratum] = {PUBLIC: EMPTY, MASKED: Drawn(100, 50, 50, 0), SUSPECTED: EMPTY}
+    bound = upper_bounds(all_private, 0.95)
+    assert bound.delta_2 == 0.0
+    assert bound.gamma == pytest.approx(1 - (0.9 * 0.05) ** (1 / 50), rel=1e-6)
+    quarantined = upper_bounds(all_private, 0.95, Unmeasured(private=10))
+    assert quarantined.gamma > bound.gamma
+    assert quarantined.delta_2 == 0.0
+    for wrong in [(0, 1, 0, 0), (5, 0, 0, 0), (5, 1, 2, 0), (5, 3, 1, 2)]:
+        with pytest.raises(ValueError, match="needs"):
+            Drawn(*wrong)
+    for whole in [(5, 6.0, 0.0), (5, 2.0, 3.0), (5, 1.0, -1.0)]:
+        with pytest.raises(ValueError, match="needs"):
+            Whole(*whole)
+
+
+def test_the_draws_that_are_said_to_be_needed_are_just_enough() -> None:
+    private: dict[str, Stratum] = {MASKED: Drawn(9_000, 80, 78, 1), SUSPECTED: Drawn(5_000, 80, 30, 30)}
+    strata = {PUBLIC: Drawn(20_000, 240, 2, 2), **private}
+    for goal in (0.05, 1e-3):
+        n = public_draws_needed(strata, goal, 0.95)
+        assert n is not None
+        assert upper_bounds({PUBLIC: Drawn(20_000, n, 0, 0), **private}, 0.95).delta_2 <= goal
+        assert upper_bounds({PUBLIC: Drawn(20_000, n - 1, 0, 0), **private}, 0.95).delta_2 > goal
+    assert public_draws_needed({**strata, PUBLIC: EMPTY}, 1e-3, 0.95) == 0
+    assert public_draws_needed({**strata, PUBLIC: Whole(9_000, 20.0, 20.0)}, 1e-3, 0.95) is None
+    assert public_draws_needed({**strata, PUBLIC: Whole(9_000, 5.0, 5.0)}, 1e-3, 0.95) == 0
+    unknown = dict.fromkeys(private, Drawn(9, 1, 0, 0))
+    assert public_draws_needed({**strata, **unknown}, 1e-3, 0.95) is None
+    assert public_draws_needed(strata, 1e-3, 0.95, Unmeasured(public=500)) is None
+
+
+_SIZES = st.tuples(st.integers(0, 5_000), st.floats(0, 1)).map(
+    lambda t: (t[0], min(t[0], 1 + int(t[0] * t[1])))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.tuples(_SIZES, _SIZES, _SIZES), st.integers(3, 500), st.floats(0.05, 0.95))
+def test_every_draw_goes_to_a_stratum_that_has_points(
+    sizes: tuple[tuple[int, int], ...], n: int, public_share: float
+) -> None:
+    points = {name: size for name, (size, _) in zip(STRATA, sizes, strict=True)}
+    texts = {name: own for name, (_, own) in zip(STRATA, sizes, strict=True)}
+    plan = plan_sample(points, texts, n, public_share)
+    assert plan.whole | plan.draws.keys() == set(STRATA)
+    assert not plan.whole & plan.draws.keys()
+    assert all(1 <= draws < texts[name] for name, draws in plan.draws.items())
+    labelled = sum(texts[name] for name in plan.whole) + sum(plan.draws.values())
+    assert labelled == n if plan.draws else labelled <= n
+    if len(plan.draws) == 3:
+        assert abs(plan.draws[PUBLIC] - public_share * n) <= 3
+        ratio = (points[MASKED] / points[SUSPECTED]) ** 0.5
+        if min(plan.draws.values()) > 1:
+            assert abs(plan.draws[MASKED] - ratio * plan.draws[SUSPECTED]) <= 1 + ratio
+
+
+def test_what_a_whole_stratum_saves_goes_to_the_others() -> None:
+    points = {PUBLIC: 76_000, MASKED: 9_000, SUSPECTED: 1_000}
+    plan = plan_sample(points, {PUBLIC: 130, MASKED: 4_000, SUSPECTED: 30}, 400, 0.6)
+    assert plan == Plan(frozenset({PUBLIC, SUSPECTED}), {MASKED: 240})
+    plan = plan_sample(points, dict.fromkeys(STRATA, 401), 400, 0.6)
+    assert plan == Plan(frozenset(), {PUBLIC: 240, MASKED: 120, SUSPECTED: 40})
+
+
+def test_draws_that_do_not_go_round_are_refused() -> None:
+    for n, share in [(2, 0.6), (10, 0.0), (10, 1.0)]:
+        with pytest.raises(ValueError, match="share"):
+            plan_sample(dict.fromkeys(STRATA, 9), dict.fromkeys(STRATA, 9), n, share)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(1e-9, 1.0))
+def test_rounding_never_lowers_a_bound(bound: float) -> None:
+    rounded = rounded_up(bound)
+    assert bound <= rounded <= min(1.0, bound * 1.0101)
+    assert float(f"{rounded:.3g}") == rounded
+
+
+def test_rounding_leaves_three_digits_alone() -> None:
+    assert [rounded_up(b) for b in (0.0, 0.0149, 0.01490001, 9.8e-5, 0.9991, 1.0)] == [
+        0.0, 0.0149, 0.015, 9.8e-5, 1.0, 1.0,
+    ]  # fmt: skip
+
+
+def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int) -> tuple[Drawn, Drawn]:
+    """A masked stratum of 200 points, 40 draws: by one secret a draw, and by all secrets of a draw."""
+    noise = np.random.default_rng(seed)
+    drawn = noise.integers(0, 200, 40)
+    # a point has many secrets or few, and is missed as a whole or not at all
+    rows = [
+        LabelledText(
+            DrawnText(int(i), MASKED, int(count), "", (), ()),
+            "",
+            tuple(
+                Marked(n, n + 1, "MISSED" if i < missed_share * 200 else "X") for n in range(secrets_of(i))
+            ),
+        )
+        for i, count in zip(*np.unique(drawn, return_counts=True), strict=True)
+    ]
+    stream = RandomStream.from_seed(seed)
+    taken = [secret.label == "MISSED" for row in rows for secret in secrets_drawn(row, stream)]
+    every = [s.label == "MISSED" for row in rows for s in row.secrets for _ in range(row.drawn.times)]
+    return Drawn(200, 40, len(taken), sum(taken)), Drawn(200, len(every), len(every), sum(every))
+
+
+def test_one_secret_of_each_draw_makes_independent_units_and_all_of_them_do_not() -> None:
+    runs, share = 400, 0.15
+    one, every = zip(*(_simulated(lambda i: 8, share, seed) for seed in range(runs)), strict=True)
+    rest: dict[str, Stratum] = {PUBLIC: EMPTY, SUSPECTED: EMPTY}
+    failed = sum(upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in one)
+    assert failed <= binom.ppf(0.999, runs, 0.05)
+    too_often = sum(upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in every)
+    assert too_often > binom.ppf(0.999, runs, 0.05)
+
+
+def test_a_point_with_many_secrets_counts_as_one_point() -> None:
+    """The estimand is a point's secret: 10 missed secrets in one point of 5 weigh as much as one in each."""
+    share = 0.2
+    found = [_simulated(lambda i: 10 if i < 40 else 1, share, seed)[0] for seed in range(200)]
+    rate = sum(s.missed for s in found) / sum(s.secrets for s in found)
+    assert rate == pytest.approx(share, abs=4 * (share * (1 - share) / (200 * 40)) ** 0.5)

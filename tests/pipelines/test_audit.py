@@ -1,0 +1,502 @@
+"""The human step on finished runs: what is drawn, what its labels give, and where the figures go."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import binom
+
+import redactory
+from redactory.detectors.fitted import FittedPolicy, _read_rows, write_fitted_rows
+from redactory.evaluation.guarantee_words import promises
+from redactory.evaluation.leaks import place_points
+from redactory.evaluation.report import render_report
+from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Drawn, Unmeasured, Whole, upper_bounds
+from redactory.evaluation.sample_labels import DrawnText, LabelledText
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.files import read_json, write_json
+from redactory.foundation.keys import load_digest_key
+from redactory.pipelines.audit import audit_sample
+from redactory.pipelines.audit_score import audit_score as score
+from redactory.pipelines.audit_score import refuse_fitted
+from redactory.pipelines.train import _recall_of
+from redactory.redaction import RunFolder, broken_files, read_batches, route
+from redactory.training import RecallMeasurement, guarantee_card, train_model
+from tests.pipelines.support import DigitDetector, write_rows
+from tests.training.conftest import small, write_run
+
+DAY = datetime.date(2026, 3, 4)
+Spans = list[dict[str, Any]]
+Truth = dict[int, Spans]
+
+
+def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """F of the run below."""
+    routed = [route(text, found) for text, found in zip(texts, DigitDetector().detect(texts), strict=True)]
+    return [("quarantined" if fate.failure else fate.side, fate.text) for fate in routed]
+
+
+NAMES = ("ann", "bob", "Cleo", "dora", "eve", "Finn", "gus", "hal", "Ida", "jo", "kim", "Leo")
+
+
+def _documents() -> Iterator[dict[str, Any]]:
+    """Names (a capital makes π_c wary) and numbers (π masks them); a number beside an x is cut in two."""
+    for i in range(360):
+        name, kind = NAMES[i // 4 % 12], i % 4 if i % 5 else 0
+        text = ["all is well", f"it is {name}", f"call {name} 55{i % 7}", f"code 4x{i % 9}"][kind]
+        if i % 20 == 0:
+            text += " broken"
+        found = [(text.find(name), name, "NAME"), (text.find("55"), f"55{i % 7}", "NUMBER")]
+        found.append((text.find("4x"), f"4x{i % 9}", "CODE"))
+        spans = [{"start": at, "end": at + len(v), "label": label} for at, v, label in found if at >= 0]
+        yield {"id": f"d{i}", "text": text, "spans": spans}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
+    """A run of points with 0 to 2 secrets, and the true spans of each point."""
+    folder = tmp_path_factory.mktemp("audit")
+    rows = list(_documents())
+    write_rows(folder / "corpus.jsonl", rows)
+    redactory.curate(settings_of(folder), output=folder / "run", detector=DigitDetector())
+    return folder / "run", truth_of(folder / "run", rows)
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    return {
+        "input": str(folder / "corpus.jsonl"),
+        "segment": {"mode": "document"},
+        "partition": {"documents": 150},
+        "detect": {"tagger": None, "patterns": None},
+    }
+
+
+def truth_of(run: Path, rows: list[dict[str, Any]]) -> Truth:
+    """The labelled spans of each point in the vault."""
+    labelled, truth = {row["id"]: row for row in rows}, dict[int, Spans]()
+    columns = ("doc_id", "point_id", "prefix", "text", "suffix")
+    points = (
+        row
+        for batch in read_batches(RunFolder(run).vault, list(columns))
+        for row in zip(*(batch[name].to_pylist() for name in columns), strict=True)
+    )
+    for doc_id, own in groupby(points, key=lambda row: row[0]):
+        row = labelled[doc_id]
+        for point in place_points(doc_id, row["text"], (piece[1:] for piece in own)):
+            truth[point.point_id] = [
+                {
+                    "start": max(0, span["start"] - point.start),
+                    "end": min(span["end"], point.end) - point.start,
+                    "label": span["label"],
+                }
+                for span in row["spans"]
+                if span["start"] < point.end and span["end"] > point.start
+            ]
+    return truth
+
+
+@pytest.fixture
+def run(finished: tuple[Path, Truth], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished[0], tmp_path / "run"))
+
+
+@pytest.fixture
+def truth(finished: tuple[Path, Truth]) -> Truth:
+    return finished[1]
+
+
+def rows_in(path: Path | str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def label(sample: dict[str, Any], truth: Truth, out: Path) -> Path:
+    """What a careful person makes of the sample."""
+    rows = [{**row, "spans": truth[row["point_id"]]} for row in rows_in(sample["files"]["rows"])]
+    return write_rows(out, rows)
+
+
+def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path) -> None:
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    result = audit_sample(run, 60, seed=5, date=DAY)
+    folder = RunFolder(run).sample("sample")
+    assert Path(result["folder"]) == folder.root
+    assert folder.root.is_relative_to(run / "state")
+    made = {p for p in run.rglob("*") if p.is_file()} - before.keys()
+    assert {p.parent for p in made} == {folder.root}
+    assert all(p.stat().st_mode & 0o777 == 0o600 for p in made)
+    assert folder.root.stat().st_mode & 0o777 == 0o700
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert not broken_files(folder)
+    manifest = read_json(folder.manifest)
+    assert manifest["parent"] == (run / "_SUCCESS").read_text(encoding="utf-8").strip()
+    assert (manifest["date"], manifest["seed"]) == ("2026-03-04", 5)
+    assert set(manifest["policies"]) == {"strict", "conservative"}
+    texts = {row["text"] for row in rows_in(folder.rows)}
+    assert not [text for text in texts if text in folder.draw.read_text(encoding="utf-8")]
+    assert not [text for text in texts if text in json.dumps(result)]
+
+
+def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth: Truth) -> None:
+    result = audit_sample(run, 60, seed=5)
+    quarantined, strata = 0, Counter[str]()
+    detector, texts = DigitDetector(), texts_in(run)
+    for batch in read_batches(RunFolder(run).points, ["fate"]):
+        quarantined += batch["fate"].to_pylist().count("quarantined")
+    stratum_of = {}
+    for point_id, found in zip(texts, detector.detect(texts.values()), strict=True):
+        stratum_of[point_id] = MASKED if found.strict else "suspected" if found.conservative else PUBLIC
+    strata.update(stratum_of.values())
+    assert quarantined > 0
+    assert result["quarantined"] == quarantined
+    assert {name: s["points"] for name, s in result["strata"].items()} == strata
+    rows = rows_in(result["files"]["rows"])
+    assert len({row["text"] for row in rows}) == len(rows) == result["texts"] <= 60
+    for row in rows:
+        assert texts[row["point_id"]] == row["text"]
+        assert row["stratum"] == stratum_of[row["point_id"]]
+    record = read_json(RunFolder(run).sample("sample").draw)
+    times = Counter[str]()
+    for drawn in record["rows"]:
+        times[drawn["stratum"]] += drawn["times"]
+    for name, own in result["strata"].items():
+        assert times[name] == (own["points"] if own["whole"] else own["draws"])
+    assert {own["whole"] for own in result["strata"].values()} == {True, False}
+    again = audit_sample(run, 60, seed=5, name="again")
+    other = audit_sample(run, 60, seed=6, name="other")
+    assert rows_in(again["files"]["rows"]) == rows
+    assert rows_in(other["files"]["rows"]) != rows
+    assert audit_sample(run, 60, name="a")["seed"] != audit_sample(run, 60, name="b")["seed"]
+
+
+def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
+    """Each text as often as its copies say, over many small samples."""
+    copies, times = Counter[str](), Counter[str]()
+    for batch in read_batches(RunFolder(run).vault, ["text"]):
+        copies.update(batch["text"].to_pylist())
+    draws = points = 0
+    for seed in range(12):
+        result = audit_sample(run, 12, seed=seed, name=f"s{seed}")
+        own = result["strata"]["masked"]
+        assert not own["whole"]
+        draws, points = draws + own["draws"], own["points"]
+        text_of = {row["point_id"]: row["text"] for row in rows_in(result["files"]["rows"])}
+        for row in read_json(RunFolder(run).sample(f"s{seed}").draw)["rows"]:
+            if row["stratum"] == MASKED:
+                times[text_of[row["point_id"]]] += row["times"]
+    assert times.total() == draws
+    for text, count in times.items():
+        low, high = binom.ppf([1e-5, 1 - 1e-5], draws, copies[text] / points)
+        assert low <= count <= high
+
+
+def test_a_name_is_drawn_once(run: Path) -> None:
+    audit_sample(run, 30)
+    with pytest.raises(RunStateError, match="--name"):
+        audit_sample(run, 30)
+    audit_sample(run, 30, name="second")
+    with pytest.raises(ConfigurationError, match="name"):
+        audit_sample(run, 30, name="../up")
+    with pytest.raises(ConfigurationError, match="stratum"):
+        audit_sample(run, 2, name="few")
+    with pytest.raises(RunStateError, match="no finished folder"):
+        audit_sample(run / "public", 30)
+
+
+def texts_in(run: Path) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for batch in read_batches(RunFolder(run).vault, ["point_id", "text"]):
+        texts.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return texts
+
+
+def missed(text: str, span: dict[str, Any]) -> tuple[bool, bool]:
+    """By π, and by both, with F run twice."""
+    whole, without = fates([text, text[: span["start"]] + "<MASK>" + text[span["end"] :]])
+    return whole != without, whole[0] != without[0]
+
+
+def test_labels_give_the_misses_of_the_pipeline(run: Path, truth: Truth, tmp_path: Path) -> None:
+    sample = audit_sample(run, 30, seed=2)
+    labelled = label(sample, truth, tmp_path / "labelled.jsonl")
+    result = score(run, labelled, fates=fates, date=DAY)
+    rows = rows_in(labelled)
+    by_label: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        for s in row["spans"]:
+            by_strict, by_both = missed(row["text"], s)
+            for name in (s["label"], "all"):
+                by_label[name].update({"n": 1, "gamma": by_strict, "delta_2": by_both})
+    misses = result["misses"]
+    for name, own in {**misses["labels"], "all": misses}.items():
+        counts = {"n": own["n"], **{kind: own[kind]["misses"] for kind in ("gamma", "delta_2")}}
+        assert counts == {"n": 0, "gamma": 0, "delta_2": 0} | by_label[name]
+    assert by_label.keys() == {*misses["labels"], "all"}
+    assert misses["delta_2"]["misses"] > 0
+    assert misses["labels"]["CODE"]["gamma"]["misses"] == misses["labels"]["CODE"]["n"]
+    public, masked, suspected = (result["strata"][name] for name in STRATA)
+    assert public["missed_by_strict"] == public["missed_by_both"] == public["secrets"] > 0
+    assert suspected["missed_by_strict"] == suspected["secrets"] > suspected["missed_by_both"] == 0
+    assert 0 < masked["missed_by_strict"] < masked["secrets"] <= masked["draws"]
+    assert result["secrets"] == result["left"]["secrets"] == misses["n"]
+    assert result["left"]["left_public"] == misses["delta_2"]["misses"]
+    assert [goal["secrets"] for goal in result["needed"]] == [2_995, 299_572]
+    assert result["changed"] > 0
+    text = json.dumps(result)
+    assert not [row["text"] for row in rows if row["text"] in text]
+
+
+def test_the_bounds_are_those_of_the_strata(run: Path, truth: Truth, tmp_path: Path) -> None:
+    sample = audit_sample(run, 12, seed=2)
+    assert not any(own["whole"] for own in sample["strata"].values())
+    result = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates)
+    strata = {}
+    for name, s in result["strata"].items():
+        counts = (s["points"], s["draws"], s["secrets"], s["missed_by_strict"])
+        strata[name] = Whole(s["points"], *counts[2:]) if s["whole"] else Drawn(*counts)
+    bounds = upper_bounds(strata, 0.95, Unmeasured(0, sample["quarantined"]))
+    for name in ("gamma", "delta_2"):
+        assert getattr(bounds, name) <= result["misses"][name]["upper"] <= 1.01 * getattr(bounds, name)
+
+
+def rates_of(run: Path, truth: Truth, name: str | None = None) -> tuple[float, float]:
+    """γ and δ₂ of the run as it is, of all secrets or of those with a label, counted out."""
+    texts, asked, gamma, delta_2 = texts_in(run), 0.0, 0.0, 0.0
+    for point_id, spans in truth.items():
+        for s in spans:
+            if name in (None, s["label"]):
+                by_strict, by_both = missed(texts[point_id], s)
+                asked += 1 / len(spans)
+                gamma += by_strict / len(spans)
+                delta_2 += by_both / len(spans)
+    return gamma / asked, delta_2 / asked
+
+
+def test_a_run_that_is_labelled_whole_has_its_very_rates(run: Path, truth: Truth, tmp_path: Path) -> None:
+    sample = audit_sample(run, 400, seed=2)
+    assert all(own["whole"] for own in sample["strata"].values())
+    misses = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates)["misses"]
+    for name, own in {**misses["labels"], None: misses}.items():
+        gamma, delta_2 = rates_of(run, truth, name)
+        assert own["gamma"]["rate"] == pytest.approx(gamma)
+        assert own["delta_2"]["rate"] == pytest.approx(delta_2)
+        assert delta_2 <= own["delta_2"]["upper"] <= 1.01 * delta_2
+        # the quarantined points may hold secrets too
+        assert own["gamma"]["upper"] > gamma or gamma == 1
+
+
+def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) -> None:
+    """Every point is known here, so the rates over the run can be counted and compared."""
+    gamma, delta_2 = rates_of(run, truth)
+    failed = {"gamma": 0, "delta_2": 0}
+    for seed in range(6):
+        sample = audit_sample(run, 20, seed=seed, name=f"s{seed}")
+        labelled = label(sample, truth, tmp_path / f"{seed}.jsonl")
+        misses = score(run, labelled, name=f"s{seed}", fates=fates)["misses"]
+        failed["gamma"] += misses["gamma"]["upper"] < gamma
+        failed["delta_2"] += misses["delta_2"]["upper"] < delta_2
+    assert max(failed.values()) <= 2
+
+
+def test_label_studio_gives_the_same(run: Path, truth: Truth, tmp_path: Path) -> None:
+    sample = audit_sample(run, 60, seed=2)
+    by_rows = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates, date=DAY)
+    tasks = read_json(Path(sample["files"]["tasks"]))
+    for task in tasks:
+        results = [
+            {"type": "labels", "value": {"start": s["start"], "end": s["end"], "labels": [s["label"]]}}
+            for s in truth[task["data"]["point_id"]]
+        ]
+        task["annotations"] = [{"was_cancelled": False, "result": results}]
+    export = tmp_path / "project-1.json"
+    export.write_text(json.dumps(tasks[::-1]), encoding="utf-8")
+    assert score(run, export, fates=fates, date=DAY) == by_rows
+    tasks[0]["annotations"] = []
+    export.write_text(json.dumps(tasks), encoding="utf-8")
+    with pytest.raises(InputError, match="row 1: 0 submitted annotations"):
+        score(run, export, fates=fates)
+
+
+def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) -> None:
+    sample = audit_sample(run, 60, seed=2)
+    with pytest.raises(InputError, match="--unchanged"):
+        score(run, sample["files"]["rows"], fates=fates)
+    assert score(run, sample["files"]["rows"], fates=fates, unchanged=True)["changed"] == 0
+
+
+def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(
+    run: Path, truth: Truth, tmp_path: Path
+) -> None:
+    sample = audit_sample(run, 60, seed=2)
+    in_place = label(sample, truth, Path(sample["files"]["rows"]))
+    assert score(run, in_place, fates=fates)["changed"] > 0
+    draw = RunFolder(run).sample("sample").draw
+    draw.write_text(draw.read_text(encoding="utf-8").replace('"seed": 2', '"seed": 3'), encoding="utf-8")
+    with pytest.raises(CheckFailed, match=r"draw\.json"):
+        score(run, in_place, fates=fates)
+    with pytest.raises(RunStateError, match="holds no sample"):
+        score(run, in_place, name="none", fates=fates)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda texts: [("public", text) for text in texts],
+        lambda texts: [(side, text.replace("l", "<MASK>")) for side, text in fates(texts)],
+        lambda texts: [("quarantined", "") for _ in texts],
+    ],
+)
+def test_another_pipeline_than_the_runs_measures_nothing(
+    other: Callable[[Sequence[str]], list[tuple[str, str]]], run: Path, truth: Truth, tmp_path: Path
+) -> None:
+    sample = audit_sample(run, 60, seed=2)
+    with pytest.raises(CheckFailed, match="fate is not that of the run"):
+        score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=other)
+    assert not RunFolder(run).recall.exists()
+
+
+def test_a_masked_text_that_would_go_public_breaks_what_the_bounds_rest_on(
+    run: Path, truth: Truth, tmp_path: Path
+) -> None:
+    def leaky(texts: Sequence[str]) -> list[tuple[str, str]]:
+        return [("public" if "<MASK>" in t else s, m) for t, (s, m) in zip(texts, fates(texts), strict=True)]
+
+    sample = audit_sample(run, 60, seed=2)
+    with pytest.raises(CheckFailed, match="would be public with a secret masked"):
+        score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=leaky)
+
+
+def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
+    finished: tuple[Path, Truth], run: Path, truth: Truth, tmp_path: Path
+) -> None:
+    texts = Counter(texts_in(run).values())
+    on = {text for text in texts if "55" in text or text == "it is ann"}
+    rows_file, fitted_run = tmp_path / "fitted-rows.json", tmp_path / "fitted"
+    policy = {
+        "file_sha256": "0" * 64,
+        "rows": len(on),
+        "secrets": len(on),
+        "unit": "row",
+        "misses": 0,
+        "miss_rate": 0.1,
+        "confidence": 0.95,
+        "segment": "document",
+        "policies": {},
+        "date": "2026-03-01",
+        "rows_file": str(rows_file),
+        "rows_sha256": write_fitted_rows(rows_file, on, load_digest_key()),
+    }
+    settings = settings_of(finished[0].parent)
+    settings["detect"]["conservative"] = {"fitted": policy}
+    redactory.curate(settings, output=fitted_run, detector=DigitDetector())
+    sample = audit_sample(fitted_run, 60, seed=2)
+    assert not on & {row["text"] for row in rows_in(sample["files"]["rows"])}
+    private = sum(n for text, n in texts.items() if "55" in text)
+    assert sample["fitted_on"] == {"public": texts["it is ann"], "private": private}
+    kept = sum(n for text, n in texts.items() if text not in on)
+    assert sum(own["points"] for own in sample["strata"].values()) == kept
+    labelled = label(sample, truth, tmp_path / "labelled.jsonl")
+    result = score(fitted_run, labelled, fates=fates)
+    plain = audit_sample(run, 60, seed=2)
+    known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), fates=fates)
+    # what is not measured counts as missed
+    assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
+    drawn = DrawnText(1, PUBLIC, 1, "", (), ())
+    rows = [LabelledText(drawn, text, ()) for text in ("all is well", "it is bob")]
+    refuse_fitted(rows, FittedPolicy.model_validate(policy))
+    with pytest.raises(ConfigurationError, match="fitted on"):
+        refuse_fitted([*rows, replace(rows[0], text="it is ann")], FittedPolicy.model_validate(policy))
+    _read_rows.cache_clear()
+    rows_file.unlink()
+    with pytest.raises(ConfigurationError, match="cannot be told"):
+        audit_sample(fitted_run, 60, name="lost")
+    with pytest.raises(ConfigurationError, match="cannot be told"):
+        score(fitted_run, labelled, fates=fates)
+
+
+def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: Truth, tmp_path: Path) -> None:
+    sample = audit_sample(run, 60, seed=2)
+    result = score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=fates, date=DAY, confidence=0.9)
+    folder = RunFolder(run)
+    sealed = folder.sample("sample").score
+    assert not broken_files(sealed)
+    assert read_json(sealed.root / "result.json") == read_json(folder.recall) == result
+    assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
+    assert f"{result['misses']['n']:,} labelled secrets" in render_report(folder)
+    recall = _recall_of(folder, "crt")
+    assert recall is not None
+    assert recall.sample is not None
+    assert (recall.sample.texts, recall.sample.date, recall.confidence) == (sample["texts"], DAY, 0.9)
+    assert recall.sample.gamma_upper == result["misses"]["gamma"]["upper"]
+    assert recall.sample.delta_2_upper == result["misses"]["delta_2"]["upper"]
+
+
+def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> None:
+    sample = audit_sample(run, 60, seed=2)
+    rows = [{**row, "spans": []} for row in rows_in(sample["files"]["rows"])]
+    result = score(run, write_rows(tmp_path / "l.jsonl", rows), fates=fates)
+    assert result["misses"]["gamma"] == {"misses": 0, "rate": None, "upper": 1.0}
+    assert _recall_of(RunFolder(run), "crt") is None
+
+
+MEASURED: dict[str, Any] = {"labels": 180, "missed_by_strict": 9, "missed_by_both": 2, "confidence": 0.9}
+SAMPLE = {"name": "spring", "date": "2026-03-04", "texts": 400, "gamma_upper": 0.2, "delta_2_upper": 1e-6}
+
+
+def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "RUN")
+    recall = RecallMeasurement.model_validate({**MEASURED, "sample": SAMPLE})
+    plain = train_model(folder, small(seed=None))["guarantee"]
+    card = guarantee_card(folder, "crt", recall)
+    assert (card["coverage_failure"], card["miss_rates"]["gamma_upper"]) == (1e-6, 0.2)
+    assert card["epsilon_bayesian"] < card["epsilon_confidentiality"] < card["epsilon_substitution"]
+    said = " ".join(card["assumptions"])
+    for fact in ("'spring'", "400 texts", "180 secrets", "2026-03-04"):
+        assert fact in said
+    assert card["miss_rates"]["measured"]["sample"] == SAMPLE
+    assert "Recall was not measured" in " ".join(plain["assumptions"])
+    assert "no figure holds for every secret" in " ".join(plain["assumptions"])
+    whole = RecallMeasurement.model_validate(
+        {**MEASURED, "missed_by_both": 0, "sample": {**SAMPLE, "delta_2_upper": 0.0}}
+    )
+    known = guarantee_card(folder, "crt", whole)
+    assert known["epsilon_confidentiality"] == known["epsilon_bayesian"] > 0
+    assert "every public text" in promises(known)[-1]
+    counted = guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
+    assert "on 180 secrets drawn i.i.d." in " ".join(counted["assumptions"])
+    assert counted["coverage_failure"] > 0.01
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"delta_2_upper": 0.0}, {"gamma_upper": 1e-7}, {"gamma_upper": 1.1}, {"texts": 0}, {"date": None}],
+)
+def test_bounds_below_what_was_seen_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="sample"):
+        RecallMeasurement.model_validate({**MEASURED, "sample": {**SAMPLE, **wrong}})
+
+
+def test_with_the_real_engines(curated: Path, corpus: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(curated, tmp_path / "run"))
+    truth = truth_of(run, rows_in(corpus))
+    sample = audit_sample(run, 80, seed=1)
+    result = score(run, label(sample, truth, tmp_path / "labelled.jsonl"))
+    assert result["misses"]["n"] > 5
+    assert 0 < result["misses"]["delta_2"]["upper"] <= result["misses"]["gamma"]["upper"] <= 1
+    manifest = run / "manifest.json"
+    body = read_json(manifest)
+    body["policies"]["strict"]["hash"] = "0" * 64
+    write_json(manifest, body)
+    with pytest.raises(CheckFailed, match="another run"):
+        score(run, tmp_path / "labelled.jsonl")
+    audit_sample(run, 80, seed=1, name="later")
+    with pytest.raises(CheckFailed, match="strict policy"):
+        score(run, tmp_path / "labelled.jsonl", name="later")

@@ -1,0 +1,195 @@
+"""``evaluate detect``: spans mapped into points, the public function, the command."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from redactory.detectors import Detection, DetectSettings
+from redactory.detectors.fitted import FittedPolicy, write_fitted_rows
+from redactory.flows.cli import app
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import load_digest_key
+from redactory.pipelines import evaluate_detect as module
+from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.evaluate_detect import evaluate_detect
+from redactory.pipelines.labelled import labelled_points, labelled_rows
+from redactory.pipelines.segment import segmenter
+from tests.pipelines.support import DigitDetector, write_rows
+
+DIALOGUE = "SYS: Your name?\nUSR: Ann Lee, 555-1234.\nBye"
+
+
+def _span(text: str, secret: str, label: str = "NAME") -> dict[str, Any]:
+    start = text.index(secret)
+    return {"start": start, "end": start + len(secret), "label": label}
+
+
+@given(
+    st.text(alphabet="ab \n", min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(0, 29), st.integers(1, 30)), max_size=4),
+    st.sampled_from(["line", "turn", "document"]),
+)
+def test_pieces_of_spans_are_their_characters_that_stand_in_points(
+    text: str, bounds: list[tuple[int, int]], mode: str
+) -> None:
+    spans = [{"start": a, "end": b, "label": str(i)} for i, (a, b) in enumerate(bounds) if a < b <= len(text)]
+    cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
+    pieces: dict[str, str] = {str(i): "" for i in range(len(bounds))}
+    for point, inside in labelled_points({"text": text, "spans": spans}, cut):
+        for span in inside:
+            assert 0 <= span["start"] < span["end"] <= len(point)
+            pieces[span["label"]] += point[span["start"] : span["end"]]
+    for span in spans:
+        # between points stands white space only
+        wanted = text[span["start"] : span["end"]]
+        assert "".join(pieces[span["label"]].split()) == "".join(wanted.split())
+
+
+def test_a_span_across_two_points_counts_in_each_and_one_in_a_speaker_label_in_none(tmp_path: Path) -> None:
+    whole = {"start": DIALOGUE.index("Lee"), "end": len(DIALOGUE), "label": "TAIL"}
+    row = {"text": DIALOGUE, "template_id": 7, "spans": [whole, _span(DIALOGUE, "USR")]}
+    cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
+    points = [
+        (text, [(text[s["start"] : s["end"]], s["template_id"]) for s in inside])
+        for text, inside in labelled_points(row, cut)
+    ]
+    assert points == [
+        ("Your name?", []),
+        ("Ann Lee, 555-1234.", [("Lee, 555-1234.", 7)]),
+        ("Bye", [("Bye", 7)]),
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", [row])
+    given_config = {"input": str(path), "segment": {"mode": "turn"}}
+    result = evaluate_detect(path, given_config, detector=DigitDetector())
+    assert (result["spans"], result["spans_outside_points"], result["secrets"]) == (2, 1, 2)
+    assert list(result["strata"]["template"]) == ["7"]
+
+
+def test_the_public_function(tmp_path: Path) -> None:
+    rows = [
+        {"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee"), _span(DIALOGUE, "555-1234", "PHONE")]}
+    ] * 3
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    result = evaluate_detect(
+        path, {"input": str(path), "segment": {"mode": "turn"}}, detector=DigitDetector()
+    )
+    assert (result["rows"], result["points"], result["distinct_points"], result["segment"]) == (
+        3,
+        9,
+        3,
+        "turn",
+    )
+    covered = {label: own["cover_recall"]["value"] for label, own in result["strict"]["by_label"].items()}
+    assert covered == {"NAME": 0, "PHONE": 1}
+    assert result["miss_rate"]["misses"] == 0
+    assert result["public_share"]["of_clean"]["value"] == 1
+    assert {len(digest) for digest in result["policies"].values()} == {64}
+    by_sentence = evaluate_detect(path, detector=DigitDetector())
+    assert by_sentence["segment"] == "sentence"
+
+
+def test_bad_rows_are_named_without_their_text(tmp_path: Path) -> None:
+    good = {"text": "ann", "spans": []}
+    bad: list[Any] = [
+        {"text": "sesame"},
+        {"text": "sesame", "spans": [{"start": 2, "end": 9, "label": "X"}]},
+        {"text": "sesame", "spans": [{"start": "2", "end": 3, "label": "X"}]},
+        {"text": "sesame", "spans": [{"start": 2, "end": 2, "label": "X"}]},
+        {"text": "sesame", "spans": [{"start": 2, "end": 3}]},
+        {"text": 5, "spans": []},
+        ["sesame"],
+    ]
+    for row in bad:
+        path = write_rows(tmp_path / "rows.jsonl", [good, row])
+        with pytest.raises(InputError, match=r"rows\.jsonl, row 2: ") as caught:
+            evaluate_detect(path, detector=DigitDetector())
+        assert "sesame" not in str(caught.value)
+    (tmp_path / "broken.jsonl").write_text("sesame")
+    for name in ("broken.jsonl", "absent.jsonl"):
+        with pytest.raises(InputError, match=name) as caught:
+            list(labelled_rows(tmp_path / name))
+        assert "sesame" not in str(caught.value)
+
+
+def test_a_wrong_policy_and_a_wrong_config_are_refused(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "ann", "spans": []}])
+    with pytest.raises(ConfigurationError, match="strict, conservative or both"):
+        evaluate_detect(path, policy="loose", detector=DigitDetector())  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"absent\.yaml"):
+        evaluate_detect(path, tmp_path / "absent.yaml", detector=DigitDetector())
+
+
+@pytest.fixture
+def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Labelled rows that the policy, as it is read below, was fitted on."""
+    path = write_rows(tmp_path / "seen.jsonl", [{"text": f"row {i}", "spans": []} for i in range(3)])
+    side = tmp_path / "seen.rows.json"
+    digest = write_fitted_rows(side, [row["text"] for row in labelled_rows(path)], load_digest_key())
+    note = FittedPolicy(
+        file_sha256=file_sha256(path), rows=3, secrets=3, unit="row", misses=0, miss_rate=0.1,
+        confidence=0.95, segment="sentence", policies={}, date=datetime.date(2025, 1, 1),
+        rows_file=str(side), rows_sha256=digest,
+    )  # fmt: skip
+    monkeypatch.setattr(module, "_fitted", lambda detect: note)
+    return path
+
+
+def test_nothing_is_measured_on_the_rows_that_the_policy_was_fitted_on(fitted: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="fitted on this very file"):
+        evaluate_detect(fitted, detector=DigitDetector())
+    partly = write_rows(tmp_path / "partly.jsonl", [{"text": t, "spans": []} for t in ("row 1", "new")])
+    with pytest.raises(ConfigurationError, match="1 of these 2 texts"):
+        evaluate_detect(partly, detector=DigitDetector())
+    unseen = write_rows(tmp_path / "unseen.jsonl", [{"text": "new", "spans": []}])
+    assert evaluate_detect(unseen, detector=DigitDetector())["points"] == 1
+
+
+def test_a_policy_that_was_not_fitted_measures_anywhere() -> None:
+    assert module._fitted(DetectSettings()) is None
+
+
+def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text(
+        "".join(corpus.read_text(encoding="utf-8").splitlines(keepends=True)[:12]), encoding="utf-8"
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text("segment: {mode: turn}\n")
+    command = ["evaluate", "detect", "--labelled", str(few), "--config", str(config)]
+    as_json = CliRunner().invoke(app, [*command, "--json"])
+    assert as_json.exit_code == 0
+    result = json.loads(as_json.stdout)
+    assert result["quarantined"] == 0
+    assert result["secrets"] >= 20
+    assert result["conservative"]["cover_recall"]["value"] >= result["strict"]["cover_recall"]["value"] > 0.8
+    assert result["miss_rate"]["value"] == 0
+    assert 0 < result["public_share"]["value"] < 1
+
+
+def test_the_page_shows_the_public_share_beside_every_miss_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee")]}])
+    monkeypatch.setattr(module, "Detector", lambda settings: _NoDetector())
+    for policy in ("strict", "conservative", "both"):
+        done = CliRunner().invoke(app, ["evaluate", "detect", "--labelled", str(path), "--policy", policy])
+        assert done.exit_code == 0
+        for shown in ("missed by both", "public, of all points", "public, of clean points", "cover recall"):
+            assert shown in done.stdout
+        assert ("missed by π" in done.stdout) == (policy != "conservative")
+        assert "Ann" not in done.stdout
+
+
+class _NoDetector:
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        return (Detection() for _ in texts)

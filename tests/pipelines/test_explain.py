@@ -1,0 +1,136 @@
+"""Explain: who marked what in one text, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from redactory.detectors import Detection, Detector, DetectSettings
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.keys import load_digest_key
+from redactory.pipelines.config import Config
+from redactory.pipelines.curate import curate
+from redactory.pipelines.explain import explain
+from redactory.pipelines.stages.detect import _rows
+from redactory.pipelines.stages.redact import _detections
+from redactory.pipelines.work import FAILURES, Job
+from redactory.redaction import RunFolder, route, write_part
+from redactory.redaction.shards import FOUND
+from tests.pipelines.support import write_rows
+
+LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}], "allow": [{"words": ["Oslo"]}]}
+RULES = {"rules": ["digit", "symbol", "capital", "name"]}
+OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
+CONFIG: dict[str, Any] = {
+    "input": "-",
+    "detect": {**OFF, "lists": LISTS, "max_chars": 60, "conservative": RULES},
+}
+
+
+def test_every_mark_is_shown_with_what_it_does() -> None:
+    text = "we saw Zaphod and Anna in Oslo"
+    told = explain(text, CONFIG)
+    assert told["text"] == text
+    assert (told["side"], told["masked"], told["failure"]) == (
+        "private",
+        "we saw <MASK> and Anna in Oslo",
+        None,
+    )
+    assert told["reasons"] == ["list:CLIENT", "rule:CAPITAL", "rule:NAME"]
+    marks = [(m["value"], m["label"], m["detector"], m["masks"], m["makes_private"]) for m in told["marks"]]
+    assert marks == [
+        ("Zaphod", "CAPITAL", "rule", False, True),
+        ("Zaphod", "CLIENT", "list", True, True),
+        ("Anna", "CAPITAL", "rule", False, True),
+        ("Anna", "NAME", "rule", False, True),
+    ]
+    assert all(text[m["start"] : m["end"]] == m["value"] and 0 <= m["score"] <= 1 for m in told["marks"])
+
+
+def test_a_hit_that_no_policy_heeds_is_shown_too() -> None:
+    lists = {"deny": [{"words": ["Zaphod"]}], "allow": [{"words": ["Oslo", "Zaphod in Oslo"]}]}
+    patterns = {"recognizers": [], "custom": [{"name": "Own", "label": "CITY", "patterns": {"Oslo": 0.6}}]}
+    config = {**CONFIG, "detect": {**CONFIG["detect"], "lists": lists, "patterns": patterns}}
+    told = explain("all of Oslo", config)
+    assert told["side"] == "public"
+    assert [(m["value"], m["label"], m["masks"], m["makes_private"]) for m in told["marks"]] == [
+        ("Oslo", "CITY", False, False)
+    ]
+
+
+def test_a_public_text_has_no_marks() -> None:
+    told = explain("all is well", CONFIG)
+    assert told == {
+        "text": "all is well",
+        "side": "public",
+        "masked": "all is well",
+        "failure": None,
+        "reasons": [],
+        "marks": [],
+    }
+
+
+def test_a_text_that_cannot_be_processed_is_quarantined() -> None:
+    told = explain("Zaphod " * 10, CONFIG)
+    assert (told["side"], told["failure"], told["masked"], told["marks"]) == (
+        "quarantined",
+        "too_long",
+        "",
+        [],
+    )
+
+
+def test_a_run_does_what_explain_says(tmp_path: Path) -> None:
+    turns = ["all is well", "we saw Zaphod in Oslo", "call 555", "Zaphod " * 10]
+    rows = [{"id": "1", "text": "".join(f"A: {turn}\n" for turn in turns)}]
+    config = {
+        **CONFIG,
+        "input": str(write_rows(tmp_path / "rows.jsonl", rows)),
+        "segment": {"mode": "turn"},
+    }
+    curate(config, output=tmp_path / "run")
+    told = [explain(turn, config) for turn in turns]
+    expected = [(t["side"], t["masked"], t["reasons"]) for t in told]
+    assert [side for side, _, _ in expected].count("private") == 2
+    got = [
+        (side, row["text"], row.get("reasons") or [])
+        for side in ("public", "private")
+        for row in pq.read_table(tmp_path / "run" / side).to_pylist()
+    ]
+    quarantine = pq.read_table(tmp_path / "run" / "quarantine").to_pylist()
+    assert [row["reason"] for row in quarantine] == ["too_long"]
+    assert sorted([*got, ("quarantined", "", [])], key=str) == sorted(expected, key=str)
+
+
+def test_the_empty_mark_of_an_empty_text_goes_through_the_tables(tmp_path: Path) -> None:
+    settings = DetectSettings.model_validate({**OFF, "conservative": {"flags_everything": True}})
+    (flagged,) = Detector(settings).detect([""])
+    config = Config.model_validate({"input": "-"})
+    job = Job(RunFolder(tmp_path), config, load_digest_key())
+    write_part(job.part("found", 0), pa.Table.from_pylist(list(_rows(7, flagged)), FOUND))
+    write_part(job.part("failures", 0), FAILURES.empty_table())
+    kept = _detections(job, np.array([7, 8]))
+    assert kept == {7: flagged, 8: Detection()}
+    assert [route("", kept[point]).side for point in (7, 8)] == ["private", "public"]
+
+
+def test_a_configuration_file_is_taken_and_a_wrong_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    detect = "{spacy: null, tagger: null, patterns: null, conservative: {rules: [digit]}}"
+    path.write_text(f"input: absent.jsonl\ndetect: {detect}\n")
+    assert explain("Anna is 5", path)["reasons"] == ["rule:DIGIT"]
+    with pytest.raises(ConfigurationError, match="detect"):
+        explain("Anna", {"input": "-", "detect": {"spaci": None}})
+
+
+def test_without_a_configuration_the_default_detection_explains() -> None:
+    told = explain("Write to Anna at anna.smith@example.org")
+    mails = {(m["value"], m["masks"]) for m in told["marks"] if m["label"] == "EMAIL_ADDRESS"}
+    assert mails == {("anna.smith@example.org", True)}
+    assert told["side"] == "private"
+    assert "smith" not in told["masked"]

@@ -1,0 +1,234 @@
+"""Fit: labelled rows in, a calibrated tagger with its card out, whole or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.settings import FitSettings, TaggerSettings
+from redactory.detectors.tagger import LabelledText, TaggerEngine
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines import fit as module
+from redactory.pipelines.fit import LEAST_ROWS, _parts, _scores, fit
+from tests.detectors.detector_texts import SMALL_FIT, labelled_texts
+from tests.pipelines.support import write_rows
+
+SHORT = {**SMALL_FIT.model_dump(), "epochs": 1}
+
+
+def written(path: Path, texts: list[LabelledText]) -> Path:
+    """``texts`` as JSON lines in the span schema."""
+    keys = ("start", "end", "label")
+    rows = [
+        {"id": str(n), "text": row.text, "spans": [dict(zip(keys, span, strict=True)) for span in row.spans]}
+        for n, row in enumerate(texts)
+    ]
+    return write_rows(path, rows)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], list[Path]]:
+    """A tagger of two files, what ``fit`` said of it, and the files."""
+    folder = tmp_path_factory.mktemp("fit")
+    texts = labelled_texts(300, seed=1)
+    files = [written(folder / "a.jsonl", texts[:200]), written(folder / "b.jsonl", texts[150:])]
+    said: list[tuple[Any, ...]] = []
+    result = fit(files, folder / "new" / "tagger", SMALL_FIT, lambda *step: said.append(step))
+    assert said == [("fit", n, SMALL_FIT.epochs, "epochs") for n in range(1, SMALL_FIT.epochs + 1)]
+    return folder / "new" / "tagger", result, files
+
+
+def test_the_folder_holds_the_tagger_its_card_and_its_figures(
+    fitted: tuple[Path, dict[str, Any], list[Path]],
+) -> None:
+    folder, result, files = fitted
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["tagger"], "nothing half-made is left"
+    assert {**json.loads((folder / "fit.json").read_text()), "tagger": str(folder)} == json.loads(
+        json.dumps(result)
+    )
+    assert (result["rows"], result["held_out_rows"]) == (270, 30)
+    assert result["files"] == [{"name": path.name, "sha256": file_sha256(path)} for path in files]
+    assert result["settings"] == SMALL_FIT.model_dump(mode="json")
+    assert set(result["labels"]) == {"PERSON", "LOCATION", "IDENTIFIER"}
+    held_out = result["held_out"]
+    assert held_out["rows"] == 15
+    assert held_out["cover_recall"] > 0.9
+    assert held_out["char_precision"] > 0.9
+    reliability = result["reliability"]
+    assert sum(count for _, _, count in reliability["bins"]) == reliability["tokens"]
+    card = (folder / "README.md").read_text()
+    assert "Token tagger tagger" in card
+    assert f"| PERSON | {result['labels']['PERSON']} |" in card
+    assert str(held_out["cover_recall"]) in card
+    assert str(reliability["temperature"]) in card
+    assert all(file["sha256"] in card for file in result["files"])
+    assert (folder / "reliability.svg").read_text().startswith("<svg")
+
+
+def test_no_text_is_in_the_folder(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
+    folder, _, _ = fitted
+    held = b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).lower()
+    assert b"person" in held
+    for word in (b"kowalski", b"garcia", b"prague", b"geneva", b"weather"):
+        assert word not in held
+
+
+def test_the_tagger_detects(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
+    folder, _, _ = fitted
+    off = {"spacy": None, "patterns": None}
+    settings = DetectSettings.model_validate({**off, "tagger": {"models": [str(folder)]}})
+    texts = ["My name is Carla Nowak, thank you for your help.", "Thank you for your help, it does not work."]
+    named, plain = Detector(settings).detect(texts)
+    assert {(texts[0][s.start : s.end], s.label) for s in named.strict} == {("Carla Nowak", "PERSON")}
+    assert plain.strict == ()
+
+
+def test_the_order_of_files_and_rows_makes_no_difference(tmp_path: Path) -> None:
+    texts = labelled_texts(60, seed=3)
+    turned = random.Random(1).sample(texts, len(texts))
+    first = [written(tmp_path / "a.jsonl", texts[:30]), written(tmp_path / "b.jsonl", texts[30:])]
+    second = [written(tmp_path / "c.jsonl", turned[:10]), written(tmp_path / "d.jsonl", turned[10:])]
+    made = []
+    for name, files in (("one", first), ("two", second)):
+        result = fit(files, tmp_path / name, SHORT)
+        made.append(((tmp_path / name / "tagger" / "model").read_bytes(), result["held_out"]))
+    assert made[0] == made[1]
+
+
+ROWS = st.lists(st.integers(0, 10_000), min_size=LEAST_ROWS, max_size=60, unique=True)
+
+
+@given(ROWS, st.randoms(use_true_random=False), st.integers(0, 3), st.sampled_from([0.05, 0.1, 0.5]))
+def test_what_is_held_out_is_not_trained_on(
+    numbers: list[int], shuffled: random.Random, seed: int, share: float
+) -> None:
+    rows = [LabelledText(f"text {number}", ((0, 4, "A"),)) for number in numbers]
+    settings = FitSettings(seed=seed, held_out=share)
+    training, calibrated_on, tested_on = _parts(rows, settings)
+    assert sorted([*training, *calibrated_on, *tested_on]) == sorted(rows)
+    for one, other in itertools.combinations((training, calibrated_on, tested_on), 2):
+        assert not set(one) & set(other)
+    assert min(map(len, (training, calibrated_on, tested_on))) >= 1
+    assert abs(len(training) - (1 - share) * len(rows)) <= 2
+    assert _parts(shuffled.sample(rows, len(rows)), settings) == (training, calibrated_on, tested_on)
+
+
+def test_the_seed_draws_what_is_held_out() -> None:
+    rows = labelled_texts(60, seed=3)
+    assert _parts(rows, FitSettings(seed=0))[1:] != _parts(rows, FitSettings(seed=1))[1:]
+
+
+@pytest.mark.parametrize("broken", ["calibrate", "write_text", "_scores"])
+def test_a_crash_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    rows = written(tmp_path / "rows.jsonl", labelled_texts(30, seed=3))
+
+    def crash(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, broken, crash)
+        with pytest.raises(OSError, match="no space"):
+            fit([rows], tmp_path / "tagger", SHORT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
+    # and what a killed process left is no obstacle
+    (tmp_path / f"{module.TEMPORARY_PREFIX}tagger").mkdir()
+    fit([rows], tmp_path / "tagger", SHORT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl", "tagger"]
+
+
+def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "tagger").mkdir()
+    (tmp_path / "tagger" / "mine").write_text("kept")
+    with pytest.raises(ConfigurationError, match="there already"):
+        fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", SHORT)
+    assert [path.name for path in (tmp_path / "tagger").iterdir()] == ["mine"]
+
+
+def plain(count: int) -> list[LabelledText]:
+    return [LabelledText(f"nothing in sentence {number}", ()) for number in range(count)]
+
+
+def test_rows_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> None:
+    some = labelled_texts(LEAST_ROWS - 1, seed=3)
+    for texts, says in (
+        (some, f"at least {LEAST_ROWS} distinct labelled texts, {LEAST_ROWS - 1} are given"),
+        ([*some, some[0], LabelledText(" ", ())], f"{LEAST_ROWS - 1} are given"),
+        (plain(30), "no row that is left for training has a labelled span"),
+        ([], "0 are given"),
+    ):
+        with pytest.raises(InputError, match=says):
+            fit([written(tmp_path / "rows.jsonl", texts)], tmp_path / "tagger", SHORT)
+    assert not (tmp_path / "tagger").exists()
+
+
+def test_spans_that_are_all_held_out_teach_nothing() -> None:
+    """Such a tagger would know no label but plain, and hold every token plain with certainty."""
+    rows, half = plain(30), FitSettings(held_out=0.5)
+    labelled = [LabelledText(row.text, ((0, 7, "A"),)) for row in rows]
+    training = set(_parts(labelled, half)[0])
+    for row in labelled:
+        alone = [row, *(other for other in rows if other.text != row.text)]
+        if row in training:
+            assert row in _parts(alone, half)[0]
+        else:
+            with pytest.raises(InputError, match="no row that is left for training"):
+                _parts(alone, half)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ('{"text": "Jane Roe", "spans": [{"start": 0, "end": 99, "label": "A"}]}', "row 2: span 1"),
+        ('{"text": "Jane Roe", "spans": [{"start": 0, "end": 4}]}', "row 2: span 1 needs a 'label'"),
+        ('{"text": "Jane Roe"}', "row 2: 'text' and 'spans'"),
+        ("Jane Roe", "cannot be read as labelled JSON lines"),
+    ],
+)
+def test_a_bad_row_is_named_and_not_quoted(tmp_path: Path, row: str, says: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "fine", "spans": []}\n' + row + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=says) as caught:
+        fit([path], tmp_path / "tagger", SHORT)
+    assert "Jane" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"epochs: .*greater than or equal to 1.*wide: "):
+        fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})
+
+
+def test_scores_are_those_of_counting_by_hand(
+    fitted: tuple[Path, dict[str, Any], list[Path]],
+) -> None:
+    folder, _, _ = fitted
+    text = "My name is Carla Nowak, thank you for your help."
+    found = (11, 22, "PERSON")
+    half, whole, missed = (11, 16, "PERSON"), found, (24, 29, "POLITE")
+    engine = TaggerEngine(TaggerSettings(models=(str(folder),)), "en")
+    assert _scores(engine, [LabelledText(text, (whole,))]) == {
+        "rows": 1,
+        "spans": 1,
+        "cover_recall": 1.0,
+        "char_precision": 1.0,
+        "by_label": {"PERSON": 1.0},
+    }
+    scores = _scores(engine, [LabelledText(text, (half, missed)), LabelledText(text, ())])
+    assert (scores["spans"], scores["cover_recall"], scores["by_label"]) == (
+        2,
+        0.5,
+        {"PERSON": 1.0, "POLITE": 0.0},
+    )
+    # of twice the ten letters of the name, the five of its first half are labelled
+    assert scores["char_precision"] == 0.25
+    nothing = _scores(engine, [LabelledText("Thank you for your help, it does not work.", ())])
+    assert (nothing["spans"], nothing["cover_recall"]) == (0, None)
