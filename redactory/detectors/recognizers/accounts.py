@@ -47,10 +47,11 @@ ACCOUNTS = Family(
             _CODES.needed(0),
         ),
         "IBAN": Form(
-            r"\b(?i:[A-Z]{2}\d{2}[ -]?[A-Z\d]{4}(?:[ -]?(?=[A-Z\d]{0,3}\d)[A-Z\d]{4}){1,6}"
+            r"\b(?=(?:[A-Za-z -]{0,6}\d){6})"
+            r"(?i:[A-Z]{2}\d{2}[ -]?[A-Z\d]{4}(?:[ -]?(?=[A-Z\d]{0,3}\d)[A-Z\d]{4}){1,6}"
             r"(?:[ -]?\d[A-Z\d]{0,3})?)\b",
             STRONG,
-            trigger(4, "AA99|Aa99|aa99|aA99"),
+            trigger(6, "AA99|Aa99|aa99|aA99"),
         ),
         "card": Form(rf"\b{_CARD}\b{LINK}\K\d(?:[ .-]?\d){{7,18}}(?!\w)", SURE, _CARD.needed(8)),
         "card number in groups": Form(

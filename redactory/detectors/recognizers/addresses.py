@@ -176,7 +176,8 @@ POST_BOXES = Family(
     "PostBox",
     {
         "post box": Form(
-            rf"\b{_BOXES}\s*(?:(?i:no|number|nr)\b\.?\s*)?[#:]?\s*[A-Z]{{0,2}}\d[\d ]{{0,8}}(?<=\d)",
+            rf"\b{_BOXES}(?!\p{{L}})\s*"
+            r"(?:(?i:no|number|nr)\b\.?\s*)?[#:]?\s*[A-Z]{0,2}\d[\d ]{0,8}(?<=\d)",
             STRONG,
             # the term may stand against its number
             Trigger(1, _BOXES.words | {"box"}),

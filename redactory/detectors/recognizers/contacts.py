@@ -95,7 +95,7 @@ ANNOUNCED_PHONES = Family(
             rf"\b{_PHONE}\b\.?(?:\s*(?i:number|no\.?|nr\.?|num|me|us|him|her|them|is|was|at|on|to|"
             rf"under|directly|back|now|"
             r"please|ist|est|es|è|é|my|your|his|the|new)\b){0,6}\s*[:=#-]?\s*"
-            rf"\K[+(]?\d[\d ().\-‐–/]{{2,20}}\d{_EXTENSION}"
+            rf"\K(?=(?:[^\d\n]{{0,3}}\d){{4}})[+(]?\d[\d ().\-‐–/]{{2,20}}\d{_EXTENSION}"
             r"(?!\w|[.,:]\d|\s*(?i:times|minutes|am|pm|people|days|hours|%))",
             SURE,
             _PHONE.needed(4),
