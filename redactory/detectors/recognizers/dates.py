@@ -110,7 +110,7 @@ IN_NUMBERS = Family(
             trigger(6, "9999.9|9999/9"),
         ),
         "of birth": Form(
-            r"(?i:\b(?:d\.?o\.?b\.?|date\s+of\s+birth|birth\s?date|birthday|born(?:\s+(?:on|in))?|"
+            r"(?i:\b(?:dob|d\.o\.b\.?|date\s+of\s+birth|birth\s?date|birthday|born(?:\s+(?:on|in))?|"
             r"geboren(?:\s+am)?|"
             r"née?\s+le|nacid[oa]\s+el|nat[oa]\s+il)(?!\p{L})(?:\s*(?:is|was|on|in|the)\b|\s*[:=-]){0,3}\s*)"
             r"\K\d{1,4}(?:[./ -]\d{1,4}){0,2}\b",
