@@ -9,7 +9,7 @@ EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,flows)
 CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo test check install bench docs clean
+.PHONY: demo test soak check install bench docs clean
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
@@ -17,6 +17,14 @@ demo: $(VENV)/.installed
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(WITHOUT_TORCH),--ignore tests/training --ignore tests/evaluation --ignore tests/docs)
+
+# minutes to an hour: kills, faults and hostile input in numbers; then a minute or two of each fuzzer
+soak: $(VENV)/.dev
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),dev,soak]'
+	$(BIN)/python -m pytest -n 0 -s tests/soak/soak_*.py
+	$(BIN)/python -m tests.soak.fuzz_readers
+	$(BIN)/python -m tests.soak.fuzz_masker
+	$(BIN)/python -m tests.soak.fuzz_policies
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -30,6 +38,8 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/curate.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/detection.py
+	$(BIN)/python benchmarks/dedup.py
+	$(BIN)/python benchmarks/dedup_cost.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -229,6 +229,11 @@ FOLDERS = {
     "vault/": ("VAULT", "The original text of every point that is not quarantined, duplicates included."),
     "audit/points/": ("POINTS", "Every point and what became of it."),
     "audit/spans/": ("SPANS", "Every hit of every policy, without its text."),
+    "audit/across/": (
+        "ACROSS",
+        "Released public points that nearly duplicate a private one; nothing else of either. Only where "
+        "`dedup.across` is on.",
+    ),
     "quarantine/": ("QUARANTINE", "Rows that were rejected and points that could not be processed."),
 }
 
@@ -252,7 +257,8 @@ COLUMNS = {
     ("POINTS", "user"): "Keyed pseudonym of the user.",
     ("POINTS", "side"): "`public` or `private`.",
     ("POINTS", "fate"): "`public`, `private`, `duplicate` or `quarantined`.",
-    ("POINTS", "dup_of"): "Number of the point it repeats, or null.",
+    ("POINTS", "dup_of"): "Number of the point that stands for it; null for others, and in mode `bloom`.",
+    ("POINTS", "earlier_run"): "Entry of the index whose run has its text already, or null.",
     ("POINTS", "reasons"): "Why it is private.",
     ("SPANS", "point_id"): "The point's number.",
     ("SPANS", "start"): "First code point of the hit.",
@@ -263,6 +269,10 @@ COLUMNS = {
     ("SPANS", "policy"): "`strict` or `conservative`.",
     ("SPANS", "value_digest"): "Keyed digest of a masked value; null for the conservative policy.",
     ("SPANS", "tokens"): "Tokens of a masked value; null for the conservative policy.",
+    ("ACROSS", "point_id"): "The public point's number, as in `vault/`.",
+    ("ACROSS", "released_id"): "The id under which it stands in `public/`.",
+    ("ACROSS", "private_point"): "The number of a private point, the nearest of those that were compared.",
+    ("ACROSS", "similarity"): "Jaccard similarity of the two masked texts' word shingles.",
     ("QUARANTINE", "kind"): "`row` or `point`.",
     ("QUARANTINE", "reason"): "[Reason code](reason-codes.md).",
     ("QUARANTINE", "source"): "The row's file, or the point's document.",

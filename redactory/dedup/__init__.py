@@ -1,13 +1,29 @@
-"""Dedup: which texts repeat an earlier one.
+"""Dedup: which texts repeat an earlier one, exactly or nearly.
 
-The room promises exact answers in bounded memory: keyed 128-bit digests are spread over hash ranges
-on disk, and each range names, for every repeated digest, the point that held it first.  As a multiset
-the kept digests are a set: one text more or less in the corpus changes at most one of them (rule S1
-of ``docs/guarantees.md``, deduplication).
+The exact plan promises exact answers in bounded memory: keyed 128-bit digests are spread over hash
+ranges on disk, and each range names, for every repeated digest, the point that stands for it.  As a
+multiset the kept digests are a set: one text more or less in the corpus changes at most one of them
+(rule S1 of ``docs/guarantees.md``, deduplication).  Near-duplicates are found by MinHash, verified by
+their true similarity, and chosen among within a side; mode ``bloom`` is one pass in fixed memory.  What
+each mode proves, or does not, is said in :mod:`redactory.dedup.rules`.
 """
 
 from redactory.dedup.digests import read_range, write_digests
 from redactory.dedup.plan import RANGES, DuplicatePlan, plan_range
-from redactory.dedup.settings import DedupSettings
+from redactory.dedup.rules import RULES, Rule, rule_of
+from redactory.dedup.settings import BloomSettings, DedupSettings, IndexSettings, NearSettings
 
-__all__ = ["RANGES", "DedupSettings", "DuplicatePlan", "plan_range", "read_range", "write_digests"]
+__all__ = [
+    "RANGES",
+    "RULES",
+    "BloomSettings",
+    "DedupSettings",
+    "DuplicatePlan",
+    "IndexSettings",
+    "NearSettings",
+    "Rule",
+    "plan_range",
+    "read_range",
+    "rule_of",
+    "write_digests",
+]

@@ -2,21 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from redactory.foundation.settings import Settings
+
+Mode = Literal["exact", "folded", "bloom", "minhash", "none"]
+
+
+class BloomSettings(Settings):
+    """The filters of mode ``bloom``, one a side."""
+
+    capacity: int | None = Field(
+        None,
+        ge=1,
+        description="Distinct texts that a side's filter is made for; as many as the corpus has points if "
+        "absent. With more texts than this more of them are taken for repeats.",
+    )
+    error_rate: float = Field(
+        1e-4,
+        ge=1e-9,
+        le=0.1,
+        description="Share of new texts that a filter at its capacity takes for repeats, and drops.",
+    )
+
+
+class NearSettings(Settings):
+    """What a near-duplicate is, for mode ``minhash`` and for the report across the split."""
+
+    threshold: float = Field(
+        0.7,
+        ge=0.3,
+        le=1,
+        description="Least Jaccard similarity of two texts' word shingles that makes them near-duplicates.",
+    )
+    shingle: int = Field(
+        2,
+        ge=1,
+        le=10,
+        description="Words in a shingle: 2 for sentences and turns, 3 to 5 for documents.",
+    )
+    permutations: int = Field(
+        128,
+        ge=16,
+        le=1024,
+        description="Most hash values of a signature; bands and rows follow from the threshold.",
+    )
+
+
+class IndexSettings(Settings):
+    """The index of what earlier runs saw."""
+
+    path: str = Field(
+        description="The folder of the index, made by its first run; private. Relative to the configuration "
+        "file."
+    )
+    keep_runs: int | None = Field(
+        None, ge=1, description="Once a run is in the index, only the last so many are kept; all if absent."
+    )
+    keep_days: int | None = Field(
+        None,
+        ge=1,
+        description="Once a run is in the index, older ones than this are removed; none if absent.",
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _found_again_from_any_folder(cls, value: str) -> str:
+        # it stands in the manifest, and the workers of a schedule start elsewhere
+        return str(Path(value).absolute())
 
 
 class DedupSettings(Settings):
     """Which repeated points are dropped from a side."""
 
-    mode: Literal["exact", "none"] = Field(
+    mode: Mode = Field(
         "exact",
-        description="exact: from the second occurrence on, a redacted text is a duplicate; none: every point "
-        "is kept, which trains better, while a secret that π misses in k points is a group of k.",
+        description="exact: from the second occurrence on, a redacted text is a duplicate (rule S1); folded: "
+        "texts that differ only in case, signs, white space or digits are one (rule S2, groups count "
+        "twofold); none: every point is kept. Without a stability proof, so without a finite epsilon: "
+        "minhash: near-duplicates are dropped; bloom: one pass in fixed memory, false positives are lost.",
+    )
+    private_mode: Mode | None = Field(
+        None,
+        description="The mode of the private side, where it shall be another one: with minhash on the public "
+        "side and exact here the guarantee stays whole.",
     )
     scope: Literal["corpus", "user"] = Field(
         "corpus", description="Whether a text repeats across the corpus, or only within one user's points."
     )
+    bloom: BloomSettings = BloomSettings()
+    near: NearSettings = NearSettings()
+    across: bool = Field(
+        True,
+        description="Whether to list the public points that nearly duplicate a private one (audit/across): "
+        "suspected misses of the conservative policy. No point is moved.",
+    )
+    filter: Literal["none", "bloom"] = Field(
+        "none",
+        description="bloom: texts that a Bloom filter proves unique skip the digest tables of the exact "
+        "plans. The shards are the same bytes; the filter takes 10 bits a point, and time.",
+    )
+    index: IndexSettings | None = Field(
+        None, description="Points that repeat what an earlier run of this index saw are duplicates too."
+    )
+
+    @model_validator(mode="after")
+    def _an_index_drops_something(self) -> Self:
+        if self.index is not None and self.modes() == {"none"}:
+            raise ValueError("index has no meaning with mode none, which keeps every point: leave it out")
+        return self
+
+    def mode_of(self, side: str) -> Mode:
+        """The mode of ``public`` or ``private``."""
+        return self.private_mode if side == "private" and self.private_mode else self.mode
+
+    def modes(self) -> set[Mode]:
+        """The modes of both sides."""
+        return {self.mode_of("public"), self.mode_of("private")}

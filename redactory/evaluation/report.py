@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from redactory.dedup.told import told
 from redactory.evaluation import report_facts as facts
 from redactory.evaluation.examples import pick_examples
 from redactory.evaluation.flow_picture import flow_picture
@@ -43,6 +44,7 @@ def render_report(run: RunFolder) -> str:
             most_rows=facts.MOST_ROWS,
             most_histograms=facts.MOST_HISTOGRAMS,
             seconds=facts.total_seconds(manifest["stages"]),
+            dedup=told(manifest["dedup"]),
             missed=read_json(run.recall) if run.recall.is_file() else None,
             models=model_reports(run),
             examples=pick_examples(run),

@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 import redactory
-from redactory.flows import detection_commands, output, pages
+from redactory.flows import detection_commands, output, pages, schedule_commands
 from redactory.flows.audit_commands import audits
 from redactory.flows.evaluate_commands import evaluations
+from redactory.flows.index_commands import indexes
+from redactory.flows.key_commands import keys
 from redactory.flows.options import (
     ConfigArgument,
     JsonOption,
@@ -26,6 +28,7 @@ from redactory.flows.options import (
     show,
 )
 from redactory.flows.simulate_commands import simulations
+from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
 
 app = typer.Typer(
@@ -37,17 +40,25 @@ app = typer.Typer(
 )
 app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
+app.add_typer(indexes, name="index")
+app.add_typer(keys, name="keys")
 app.add_typer(simulations, name="simulate")
 
 
 def main() -> None:
     """The console script: 0 done, 1 a check failed, 2 bad input or configuration."""
+    forbid_core_dumps()
     try:
         app()
     except RedactoryError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         _fail("interrupted; --resume goes on where it stopped", 130)
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            # the interpreter would print it
+            _fail("unexpected SystemExit; please report it", 1)
+        raise
     except Exception as error:
         # the message of an unexpected error may quote the corpus: only its kind and place are told
         frame = error.__traceback__
@@ -156,10 +167,16 @@ def run(
 
 
 @app.command()
-def verify(run: RunArgument, as_json: JsonOption = False) -> None:
+def verify(
+    run: RunArgument,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="PEM file: the run must be signed by this key.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check a finished run again, from its files alone."""
     with output.shown_progress() as progress:
-        result = redactory.verify(run, progress=progress)
+        result = redactory.verify(run, progress=progress, public_key=public_key)
     show(result, as_json, pages.verified)
     if not result["ok"]:
         raise SystemExit(1)
@@ -190,3 +207,5 @@ def demo(
 app.command()(detection_commands.explain)
 app.command()(detection_commands.fit)
 app.command("fit-policy")(detection_commands.fit_policy)
+app.command()(schedule_commands.deploy)
+app.command()(schedule_commands.serve)

@@ -11,7 +11,7 @@ import redactory
 from redactory.flows.with_prefect import start_flow
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.progress import Progress
-from redactory.pipelines.curate import check_output
+from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
 CANARIES, COPIES = 10, 20

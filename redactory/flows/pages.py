@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.markup import escape
+
+from redactory.dedup.told import told
 from redactory.flows.output import out, table
 
 _FIGURES = ("epsilon_confidentiality", "epsilon_bayesian", "coverage_failure", "epsilon_substitution")
@@ -41,6 +44,10 @@ def _differences(differs: dict[str, list[dict[str, Any]]]) -> None:
 def curated(result: dict[str, Any]) -> None:
     """``redactory curate``."""
     _counts(result)
+    out.print("Duplicates", style="bold")
+    for sentence in told(result["dedup"]):
+        out.print(f"  {sentence}", soft_wrap=True)
+    out.print()
     out.print(f"{result['run']}: {result['seconds']:.1f} s. Report: {result['report']}", soft_wrap=True)
     if result["rows"] and not result["documents"]:
         out.print("No row could be used: 'redactory describe' shows the first of them.")
@@ -72,12 +79,14 @@ def ran(result: dict[str, Any]) -> None:
 
 def verified(result: dict[str, Any]) -> None:
     """``redactory verify``."""
-    rows = [
-        ("[green]ok[/]" if c["ok"] else "[red]FAILED[/]", c["name"], c["detail"]) for c in result["checks"]
-    ]
-    for state, name, detail in rows:
-        out.print(f"{state:<18} {name:<24} {detail}", soft_wrap=True)
-    out.print(f"{result['run']}: {'every check holds' if result['ok'] else 'a check FAILED'}")
+    for check in result["checks"]:
+        word, colour = ("ok", "green") if check["made"] else ("open", "yellow")
+        word, colour = (word, colour) if check["ok"] else ("FAILED", "red")
+        state = f"[{colour}]{word:<7}[/]"
+        out.print(f"{state} {check['name']:<24} {escape(check['detail'])}", soft_wrap=True)
+    unmade = ", ".join(check["name"] for check in result["checks"] if check["ok"] and not check["made"])
+    holds = f"every check holds; not made in full: {unmade}" if unmade else "every check holds"
+    out.print(f"{result['run']}: {holds if result['ok'] else 'a check FAILED'}", soft_wrap=True)
 
 
 def guarantee(card: dict[str, Any]) -> None:

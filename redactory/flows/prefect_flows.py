@@ -1,31 +1,37 @@
 """Prefect flows around the plain functions.
 
 Parameters are paths and small settings; every flow and task body is sealed, so that an exception which
-Prefect pickles or logs carries no text; results are returned, never persisted.
+Prefect pickles or logs carries no text; only the curation's summary is persisted, as JSON.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from prefect import task as prefect_task
-from prefect.cache_policies import NO_CACHE
-from prefect.futures import as_completed
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
 
+from redactory.flows.artifacts import publish_promise, publish_run
+from redactory.flows.prefect_tasks import quiet_task, step_as_task, tasks_over
+from redactory.flows.reuse import content_key, content_of, still_there
+from redactory.flows.run_line import say_how_it_ended
+from redactory.flows.run_place import place_of
+from redactory.flows.worker_pool import WorkerPool
+from redactory.foundation.core_dumps import forbid_core_dumps
+from redactory.foundation.errors import CheckFailed, InputError, RedactoryError, SealedError
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.reports import StageReport
 from redactory.pipelines import curate as curation
 from redactory.pipelines import run as whole
 from redactory.pipelines import train as training
+from redactory.pipelines import verify as verification
+from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.maps import StageMap, Task, process_pool, timed
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder
 
@@ -33,111 +39,177 @@ listener: ContextVar[Progress] = ContextVar("listener", default=silent)
 """Who hears of progress in this process; no parameter, since Prefect stores parameters."""
 
 
-_threads: Any = ThreadPoolTaskRunner(max_workers=8)
+@dataclass(frozen=True)
+class Asked:
+    """What a flow was asked for: the parameters that Prefect stores, and what they come to here and now."""
+
+    config: str
+    template: str
+    settings: Config
+    resume: bool
+
+    @property
+    def run(self) -> RunFolder:
+        """The run folder."""
+        return RunFolder(Path(self.settings.output))
+
+    @property
+    def name(self) -> str:
+        """What the histories of this job are kept under in Prefect's interface."""
+        return Path(self.config).stem
 
 
 def _quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
+    ended: list[Any] = [say_how_it_ended]
     return flow(
         name=name,
         persist_result=False,
         log_prints=False,
         validate_parameters=False,
-        task_runner=_threads,
-    )
-
-
-def _quiet_task(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
-    return prefect_task(
-        name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False, log_prints=False
+        on_completion=ended,
+        on_failure=ended,
+        on_crashed=ended,
+        on_cancellation=ended,
     )
 
 
 @_quiet_flow("curate")
 def curate(
-    config: str, output: str | None = None, resume: bool = False, workers: int | None = None
+    config: str,
+    output: str | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    timezone: str = "UTC",
+    verify: bool = False,
 ) -> dict[str, Any]:
-    """``redactory.curate`` with a Prefect task for each partition of each stage."""
-    return sealed(_state(config, output), _curate, config, output, resume, workers)
+    """``redactory.curate`` with a Prefect task for each partition of each stage.
+
+    ``output`` may hold ``{start}`` and ``{date}``, which stand for when the run was due (``timezone``).
+    Where a run of the same content is kept already in such a folder, its summary is the result.
+    """
+    forbid_core_dumps()
+    asked = _asked(config, output, resume, workers, timezone)
+    return sealed(asked.run.state, _curate, asked, verify)
 
 
 @_quiet_flow("train")
 def train(config: str, output: str | None = None, trainer: str | None = None) -> dict[str, Any]:
     """``redactory.train`` as one task."""
-    state = _state(config, output)
-
-    def work() -> dict[str, Any]:
-        changes = {"trainer": trainer} if trainer else {}
-        return training.train(config, output=output, progress=listener.get(), **changes)
-
-    return sealed(state, _step(state), "train", work)
+    forbid_core_dumps()
+    asked = _asked(config, output, True, None, "UTC")
+    return sealed(asked.run.state, _train, asked, trainer)
 
 
 @_quiet_flow("curate-and-train")
 def curate_and_train(
-    config: str, output: str | None = None, resume: bool = False, workers: int | None = None
+    config: str,
+    output: str | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    timezone: str = "UTC",
+    verify: bool = False,
 ) -> dict[str, Any]:
-    """``redactory.run``: the curation's partitions and each later step are tasks."""
-    return sealed(_state(config, output), _run, config, output, resume, workers)
+    """``redactory.run``, with the parameters of ``curate``: its partitions and each later step are tasks."""
+    forbid_core_dumps()
+    asked = _asked(config, output, resume, workers, timezone)
+    return sealed(asked.run.state, _curate_and_train, asked, verify)
 
 
-def _curate(config: str, output: str | None, resume: bool, workers: int | None) -> dict[str, Any]:
-    with process_pool(_workers(config, workers)) as pool:
-        return curation.curate(
-            config,
-            output=output,
-            resume=resume,
-            workers=workers,
-            stage_map=_tasks_over(pool, _state(config, output)),
-            progress=listener.get(),
-        )
+def _asked(config: str, output: str | None, resume: bool, workers: int | None, timezone: str) -> Asked:
+    unexpected = None
+    try:
+        settings = load_config(config, workers=workers)
+        template = output or str(settings.output)
+        place = place_of(template, flow_run.scheduled_start_time, timezone)
+        return Asked(config, template, load_config(settings, output=Path(place)), resume)
+    except RedactoryError:
+        raise
+    except Exception as error:
+        # there is no run folder yet to seal it in; a configuration holds lists of names
+        unexpected = type(error).__name__
+    raise SealedError(
+        f"unexpected {unexpected} while the configuration was read: redactory describe {config}"
+    )
 
 
-def _run(config: str, output: str | None, resume: bool, workers: int | None) -> dict[str, Any]:
-    state = _state(config, output)
-    with process_pool(_workers(config, workers)) as pool:
-        return whole.run(
-            config,
-            output=output,
-            resume=resume,
-            workers=workers,
-            stage_map=_tasks_over(pool, state),
-            step=_step(state),
-            progress=listener.get(),
-        )
+def _curate(asked: Asked, verify: bool) -> dict[str, Any]:
+    curated = _curated(asked)
+    if verify:
+        _verified(RunFolder(Path(curated["run"])))
+    return curated
 
 
-def _workers(config: str, given: int | None) -> int:
-    return load_config(config, workers=given).workers
+def _train(asked: Asked, trainer: str | None) -> dict[str, Any]:
+    changes = {"trainer": trainer} if trainer else {}
+
+    def work() -> dict[str, Any]:
+        return training.train(asked.settings, progress=listener.get(), **changes)
+
+    trained = step_as_task(asked.run.state)("train", work)
+    publish_promise(asked.name, trained)
+    return trained
 
 
-def _state(config: str, output: str | None) -> Path:
-    return RunFolder(Path(load_config(config, output=output).output)).state
+def _curate_and_train(asked: Asked, verify: bool) -> dict[str, Any]:
+    training.require_training_packages()
+    run = RunFolder(Path(_curated(asked)["run"]))
+    result = whole.run(
+        asked.settings, output=run.root, resume=True, step=step_as_task(run.state), progress=listener.get()
+    )
+    publish_promise(asked.name, result["model"])
+    if verify:
+        _verified(run)
+    return result
 
 
-def _tasks_over(pool: ProcessPoolExecutor, state: Path) -> StageMap:
-    """A map whose every part is a task that waits for one of the processes."""
+def _curated(asked: Asked) -> dict[str, Any]:
+    """The summary of the curation: made now, or remembered of a run that is still there."""
+    content = content_of(asked.settings)
+    # what a run with an index keeps follows from the runs before it, too
+    key = None if asked.settings.dedup.index else content_key(content, asked.template)
+    attempts = 0
+    remembered: dict[str, Any] = {
+        "cache_policy": CacheKeyFnPolicy(cache_key_fn=lambda context, parameters: key) if key else NO_CACHE,
+        "persist_result": key is not None,
+        "result_serializer": "json",
+        # it waits for partitions, which count by themselves
+        "tags": [],
+        "retry_condition_fn": _unreadable,
+    }
 
-    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        name = task.func.__name__ if isinstance(task, functools.partial) else "part"
+    @quiet_task("curation", **remembered)
+    def body() -> dict[str, Any]:
+        nonlocal attempts
+        attempts += 1
+        with WorkerPool(asked.settings.workers) as pool:
+            return sealed(
+                asked.run.state,
+                curation.curate,
+                asked.settings,
+                resume=asked.resume or attempts > 1,
+                stage_map=tasks_over(pool, asked.run.state),
+                progress=listener.get(),
+            )
 
-        @_quiet_task(name, f"{name}-{{number}}")
-        def part(number: int) -> tuple[int, dict[str, Any]]:
-            return number, sealed(state, lambda: pool.submit(timed, task, number).result().to_json())
-
-        for future in as_completed([part.submit(number) for number in numbers]):
-            number, report = future.result()
-            yield number, StageReport.from_json(report)
-
-    return spread
+    summary: dict[str, Any] = body()
+    reused = not attempts
+    if reused and not still_there(summary, content):
+        summary, reused = body.with_options(refresh_cache=True)(), False
+    publish_run(asked.name, summary, reused)
+    return summary
 
 
-def _step(state: Path) -> whole.Step:
-    def step(name: str, work: whole.Work) -> dict[str, Any]:
-        @_quiet_task(name)
-        def body() -> dict[str, Any]:
-            return sealed(state, work)
+def _unreadable(task: Any, task_run: Any, state: State[Any]) -> bool:
+    """Reading the input may fail for a while; a part that fails was tried again on its own."""
+    return isinstance(state.data, InputError)
 
-        result: dict[str, Any] = body()
-        return result
 
-    return step
+def _verified(run: RunFolder) -> None:
+    @quiet_task("verify")
+    def body() -> list[str]:
+        found = sealed(run.state, verification.verify, run.root)
+        return [check["name"] for check in found["checks"] if not check["ok"]]
+
+    failed: list[str] = body()
+    if failed:
+        raise CheckFailed(f"{run.root} does not hold: {', '.join(failed)}; see redactory verify {run.root}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from redactory.flows.environment import settle_prefect
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress
-from redactory.pipelines.curate import check_output
 from redactory.pipelines.loading import load_config
+from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
 
@@ -22,13 +23,19 @@ def start_flow(
     if name != "train":
         check_output(run, resume=bool(settings.get("resume")))
     settle_prefect(run.state / "prefect")
-    try:
-        from redactory.flows import prefect_flows
-    except ImportError:
-        raise ConfigurationError("--prefect needs Prefect: pip install 'redactory[flows]'") from None
+    prefect_flows = our_flows()
     token = prefect_flows.listener.set(progress)
     try:
         result: dict[str, Any] = getattr(prefect_flows, name)(config, str(run.root), **settings)
         return result
     finally:
         prefect_flows.listener.reset(token)
+
+
+def our_flows() -> ModuleType:
+    """:mod:`redactory.flows.prefect_flows`; Prefect reads its settings here, so they are settled before."""
+    try:
+        from redactory.flows import prefect_flows
+    except ImportError:
+        raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
+    return prefect_flows

@@ -13,7 +13,8 @@ _CHUNK = 1 << 20
 def canonical_json(value: Any) -> bytes:
     """JSON in UTF-8 with sorted keys and no spaces; NaN and infinity are refused (``ValueError``)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
+    # a file's name may be no UTF-8: half of a surrogate pair becomes its escape, which is JSON
+    return text.encode("utf-8", "backslashreplace")
 
 
 def hash_of(value: Any) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,19 @@ TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
 
 
+def make_folder(path: Path) -> None:
+    """Create ``path`` and its parents for good: a folder lost in a crash would take its files along."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        # somebody else's folder may be closed to reading
+        with suppress(PermissionError):
+            sync(folder.parent)
+
+
 def make_private_folder(path: Path) -> Path:
     """Create ``path`` and its parents; ``path`` itself gets mode 0700 whatever the umask."""
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     path.chmod(PRIVATE_FOLDER)
     return path
 
@@ -27,22 +38,39 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
     A reader sees the old file, the new file or none, never a part of one, through any crash.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
         temporary.touch(mode=PRIVATE_FILE)
         yield temporary
         temporary.chmod(mode)
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str, mode: int = PRIVATE_FILE) -> None:
-    """Commit ``text`` in UTF-8 to ``path``."""
+def remove_leftovers(folder: Path, of: str = "*") -> None:
+    """Remove what killed processes left of the files in ``folder`` (those named ``of``, a glob) they wrote.
+
+    Nobody else may be writing there.
+    """
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        process, _, name = path.name.removeprefix(TEMPORARY_PREFIX).partition("-")
+        if process.isdigit() and name and fnmatch.fnmatchcase(name, of):
+            path.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Commit ``data`` to ``path``."""
     with commit(path, mode) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path, text: str, mode: int = PRIVATE_FILE) -> None:
+    """Commit ``text`` in UTF-8 to ``path``; what UTF-8 cannot hold (a file's name can) as an escape."""
+    with commit(path, mode) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Path, value: Any, mode: int = PRIVATE_FILE) -> None:
@@ -55,7 +83,8 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file's content, or the names in a folder, on the disk before this returns."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

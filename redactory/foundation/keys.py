@@ -1,7 +1,8 @@
-"""The digest key: digests and pseudonyms that cannot be brute-forced without it.
+"""Keys: where the digest, the encryption and the signing key come from, and how new ones are made.
 
 An unkeyed hash of a phone number is the phone number, ten thousand million guesses later; so every
-digest of text that is written down is keyed, and the key itself is never written.
+digest of text that is written down is keyed, and the key itself is never written.  The three keys are
+apart because three kinds of people hold them: who joins runs, who reads private parts, who releases.
 """
 
 from __future__ import annotations
@@ -11,15 +12,25 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import PUBLIC_FILE, write_bytes
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 DIGEST_BYTES = 16
 MINIMUM_KEY_BYTES = 16
+MINIMUM_ENCRYPTION_KEY_BYTES = 32
 KEY_VARIABLE = "REDACTORY_KEY"
 ENCRYPTION_VARIABLE = "REDACTORY_ENCRYPTION_KEY"
+SIGNING_VARIABLE = "REDACTORY_SIGNING_KEY"
+
+Kind = Literal["digest", "encryption", "signing"]
 
 
 @dataclass(frozen=True)
@@ -57,19 +68,96 @@ def load_digest_key() -> DigestKey:
 
     Raises ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, or both at once.
     """
-    if os.environ.get(ENCRYPTION_VARIABLE) or os.environ.get(f"{ENCRYPTION_VARIABLE}_FILE"):
+    # an empty digest key is no key: the run then says that its own was drawn
+    given = _given(KEY_VARIABLE, {name: value for name, value in os.environ.items() if value})
+    return _fresh_key() if given is None else DigestKey(_long_enough(*given, MINIMUM_KEY_BYTES))
+
+
+def load_encryption_key() -> bytes | None:
+    """The secret of ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE``, at least 32 bytes; None without.
+
+    Raises ``ConfigurationError`` for a shorter or an empty one, an unreadable file, or both at once: a
+    run that was to be encrypted never becomes an open one by a variable that was left empty.
+    """
+    given = _given(ENCRYPTION_VARIABLE, os.environ)
+    return None if given is None else _long_enough(*given, MINIMUM_ENCRYPTION_KEY_BYTES)
+
+
+def load_signing_key() -> Ed25519PrivateKey | None:
+    """The Ed25519 key of ``REDACTORY_SIGNING_KEY`` or ``..._FILE`` (PEM); None where neither is set.
+
+    Raises ``ConfigurationError`` for anything else than an unencrypted Ed25519 private key in PEM.
+    """
+    given = _given(SIGNING_VARIABLE, os.environ)
+    if given is None:
+        return None
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    secret, name = given
+    try:
+        key = load_pem_private_key(secret, password=None)
+    except Exception:  # its message could quote the key
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
         raise ConfigurationError(
-            f"{ENCRYPTION_VARIABLE} is set, but this version writes private files unencrypted (mode 0700). "
-            "Unset it, or keep the run folder on an encrypted volume."
+            f"{name} holds no open Ed25519 private key in PEM: redactory keys new signing FILE makes one"
         )
-    given, path = os.environ.get(KEY_VARIABLE), os.environ.get(f"{KEY_VARIABLE}_FILE")
-    if given and path:
-        raise ConfigurationError(f"both {KEY_VARIABLE} and {KEY_VARIABLE}_FILE are set: keep one of them")
-    if path:
-        return DigestKey(_checked(_read_key_file(Path(path)), f"{KEY_VARIABLE}_FILE"))
-    if given:
-        return DigestKey(_checked(os.fsencode(given), KEY_VARIABLE))
-    return _fresh_key()
+    return key
+
+
+def read_public_key(path: Path) -> Ed25519PublicKey:
+    """The Ed25519 public key of a PEM file; ``ConfigurationError`` where it holds none."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except Exception:
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigurationError(f"{path} holds no Ed25519 public key in PEM")
+    return key
+
+
+def new_key(kind: Kind, path: Path) -> list[Path]:
+    """Write a fresh key to the new file ``path``, mode 0600; the files that were written.
+
+    ``digest`` and ``encryption`` are 32 random bytes in hexadecimal, ``signing`` an Ed25519 private key
+    in PEM with its public key beside it (``path`` with ``.pub`` added, mode 0644).  Raises
+    ``ConfigurationError`` where a file is there already: an overwritten key is lost for good.
+    """
+    public = path.with_name(path.name + ".pub")
+    files = [path, public] if kind == "signing" else [path]
+    for file in files:
+        if file.exists() or file.is_symlink():
+            raise ConfigurationError(f"{file} exists: a key is never overwritten; give another name")
+    try:
+        if kind == "signing":
+            private_pem, public_pem = _new_signing_pair()
+            write_bytes(path, private_pem)
+            write_bytes(public, public_pem, PUBLIC_FILE)
+        else:
+            write_bytes(path, secrets.token_hex(32).encode() + b"\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
+    return files
+
+
+def _new_signing_pair() -> tuple[bytes, bytes]:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
 
 
 @functools.cache
@@ -78,17 +166,24 @@ def _fresh_key() -> DigestKey:
     return DigestKey(secrets.token_bytes(32), fresh=True)
 
 
-def _read_key_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigurationError(f"{KEY_VARIABLE}_FILE cannot be read: {error.strerror}") from None
+def _given(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str] | None:
+    """What ``variable``, or the file that its ``_FILE`` names, holds, and which of the two it was."""
+    in_file = f"{variable}_FILE"
+    value, path = environment.get(variable), environment.get(in_file)
+    if value is not None and path is not None:
+        raise ConfigurationError(f"both {variable} and {in_file} are set: keep one of them")
+    if path is not None:
+        try:
+            return Path(path).read_bytes().strip(), in_file
+        except OSError as error:
+            raise ConfigurationError(f"{in_file} cannot be read: {error.strerror}") from None
+    return None if value is None else (os.fsencode(value), variable)
 
 
-def _checked(secret: bytes, name: str) -> bytes:
-    if len(secret) < MINIMUM_KEY_BYTES:
+def _long_enough(secret: bytes, name: str, least: int) -> bytes:
+    if len(secret) < least:
         raise ConfigurationError(
-            f"{name} holds {len(secret)} bytes, at least {MINIMUM_KEY_BYTES} are needed "
+            f"{name} holds {len(secret)} bytes, at least {least} are needed "
             "(for example the output of: openssl rand -hex 32)"
         )
     return secret

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import make_folder, sync
 
 GENESIS = "0" * 64
 
@@ -54,27 +55,42 @@ class RecordLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self.records, self._prev, whole = _parse(path, path.read_bytes())
+            os.ftruncate(self._file, whole)
+            os.lseek(self._file, 0, os.SEEK_END)
+            # the file's name must outlast a crash as its records do
+            sync(path.parent)
+        except BaseException as error:
+            # left open, it would keep the lock
             os.close(self._file)
-            raise RunStateError(f"{path.name} is being written by another process") from None
-        data = path.read_bytes()
-        self.records, self._prev, whole = _parse(path, data)
-        os.ftruncate(self._file, whole)
-        os.lseek(self._file, 0, os.SEEK_END)
+            if isinstance(error, BlockingIOError):
+                raise RunStateError(f"{path.name} is being written by another process") from None
+            raise
 
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
-        """Write one record, synced to the disk, and return it."""
+        """Write one record, synced to the disk, and return it; one that fails leaves the file as it was."""
         record = Record(len(self.records), type, body)
         line = canonical_json({"seq": record.seq, "prev": self._prev, "type": type, "body": body})
-        os.write(self._file, line + b"\n")
-        os.fsync(self._file)
+        end = os.lseek(self._file, 0, os.SEEK_CUR)
+        try:
+            self._write(line + b"\n")
+            os.fsync(self._file)
+        except BaseException:
+            os.ftruncate(self._file, end)
+            os.lseek(self._file, end, os.SEEK_SET)
+            raise
         self._prev = hashlib.sha256(line).hexdigest()
         self.records.append(record)
         return record
+
+    def _write(self, data: bytes) -> None:
+        # a disk that fills up takes a part of it, and says so by a number alone
+        while data:
+            data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
         """Give the lock back."""

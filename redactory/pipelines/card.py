@@ -45,8 +45,8 @@ A model trained on these shards leaves under its own guarantee: `models/NAME/REA
 - `private/`: `point_id`, `user` (a keyed pseudonym), `text` with every hit of the strict policy replaced
   by `<MASK>`, `reasons`.
 - Strict policy `{policies["strict"]["hash"][:16]}`, conservative policy
-  `{policies["conservative"]["hash"][:16]}`; deduplication: {manifest["dedup"]["mode"]}, after masking,
-  within each side.
+  `{policies["conservative"]["hash"][:16]}`.
+- Deduplication, after masking and within each side: {_modes(manifest["dedup"]["sides"])}.
 {tuned}
 ```python
 import pandas
@@ -56,3 +56,7 @@ public = pandas.read_parquet("public")
 `public` and `private` are two data sets: read one folder or the other, never their parent. `manifest.json`
 holds the sha256 of every file; `redactory verify` checks them all.
 """
+
+
+def _modes(sides: dict[str, dict[str, str]]) -> str:
+    return ", ".join(f"{own['mode']} on the {side} one" for side, own in sides.items())

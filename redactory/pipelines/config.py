@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -83,6 +83,11 @@ class ReleaseSettings(Settings):
         ge=0,
         description="verify fails when more public points than this show a value that was masked elsewhere.",
     )
+    max_cross_split: int | None = Field(
+        None,
+        ge=0,
+        description="Nothing is released when more public points than this nearly duplicate a private one.",
+    )
 
 
 class EvaluateSettings(Settings):
@@ -136,10 +141,20 @@ class Config(Settings):
             value = {**value, "input": {"path": value["input"]}}
         return value
 
+    @model_validator(mode="after")
+    def _what_is_limited_is_counted(self) -> Self:
+        if self.release.max_cross_split is not None and not self.dedup.across:
+            raise ValueError("release.max_cross_split needs dedup.across: nothing is counted without it")
+        return self
+
     def curation(self) -> dict[str, Any]:
         """What determines the shards: everything but speed, places and the rooms above."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
         kept["detect"].pop("batch_size")
+        kept["dedup"].pop("filter")
+        # which runs of which index were seen stands in the journal
+        if kept["dedup"].pop("index") is not None:
+            kept["dedup"]["index"] = True
         kept["input"].pop("path")
         return kept
 

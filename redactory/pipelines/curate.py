@@ -6,7 +6,6 @@ documents → points → (distinct texts) → spans → sides → (duplicates, p
 from __future__ import annotations
 
 import functools
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,17 +21,21 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import RecordLog
 from redactory.foundation.reports import StageReport, merge_reports
-from redactory.pipelines import stages
+from redactory.pipelines import indexing, stages
 from redactory.pipelines.config import Config
+from redactory.pipelines.differences import difference
+from redactory.pipelines.finished import check_made_of
+from redactory.pipelines.index_binding import check_index
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
+from redactory.pipelines.output_folder import check_apart, check_output, close, forget_holder, occupied
 from redactory.pipelines.readers import Source, find_sources, fingerprint
-from redactory.pipelines.release import finish, summary
+from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.work import Job
-from redactory.redaction import RunFolder, is_finished
+from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
 
 def curate(
@@ -48,32 +51,21 @@ def curate(
     """Run one curation and return its summary (counts, seconds, where the run lies).
 
     ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at
-    once where the run is finished.  Without it an existing run folder is refused (``RunStateError``).
+    once where the run is finished.  Without it an existing run folder is refused, and with it a run that
+    was begun, or made, of something else (``RunStateError``).
     ``stage_map`` replaces the processes, ``detector`` the configured engines.
     """
     settings = load_config(config, output=output, workers=workers)
     run = RunFolder(Path(settings.output))
     if is_finished(run) and resume:
-        return summary(run)
+        forget_holder(run)
+        return sealed(run.state, _asked_again, run, settings)
     check_output(run, resume)
+    check_apart(settings)
     check_before_reading(settings)
+    check_index(settings, load_digest_key())
     sources = find_sources(settings.input.path, settings.input.format)
-    return sealed(run.state, _run, run, settings, sources, stage_map, detector, progress)
-
-
-def check_output(run: RunFolder, resume: bool) -> None:
-    """Refuse a folder that a new run would disturb (``RunStateError``)."""
-    if resume:
-        return
-    if is_finished(run):
-        raise RunStateError(f"{run.root} holds a finished run; give another output folder")
-    # the orchestrator may have settled in state/ before the run begins
-    if run.journal.exists() or (run.root.is_dir() and set(run.root.iterdir()) - {run.state}):
-        raise RunStateError(
-            f"{run.root} is not empty: resume the run in it (--resume), or give another folder"
-        )
-    if run.root.exists() and not run.root.is_dir():
-        raise RunStateError(f"{run.root} is a file; give another output folder")
+    return sealed(run.state, _run_alone, run, settings, resume, sources, stage_map, detector, progress)
 
 
 def check_before_reading(config: Config) -> None:
@@ -85,6 +77,20 @@ def check_before_reading(config: Config) -> None:
         policy_record(config.detect, policy)
 
 
+def _asked_again(run: RunFolder, config: Config) -> dict[str, Any]:
+    check_made_of(run, config)
+    indexing.count_late(run, config)
+    return summary(run)
+
+
+def _run_alone(run: RunFolder, config: Config, resume: bool, *work: Any) -> dict[str, Any]:
+    with occupied(run, resume):
+        if is_finished(run):
+            return _asked_again(run, config)
+        _run(run, config, *work)
+        return summary(run)
+
+
 def _run(
     run: RunFolder,
     config: Config,
@@ -92,28 +98,33 @@ def _run(
     stage_map: StageMap | None,
     detector: TextDetector | None,
     progress: Progress,
-) -> dict[str, Any]:
+) -> None:
     start = time.perf_counter()
     here = stage_map is None and config.workers == 1
     job = Job(run, config, load_digest_key(), detector, progress if here else silent)
-    for folder in (run.root, run.state, *run.data_folders):
+    for folder in (run.spans.parent, *run.data_folders):
         make_private_folder(folder)
-    make_private_folder(run.spans.parent)
-    inputs = [fingerprint(source) for source in sources]
     with RecordLog(run.journal) as log, _map(stage_map, config.workers) as spread:
         journal = Journal(log)
-        journal.begin(_identity(job, inputs))
-        reports = list(_stages(job, sources, journal, spread, progress))
-        finish(job, inputs, reports, time.perf_counter() - start)
-    shutil.rmtree(run.work, ignore_errors=True)
-    return summary(run)
+        run_key = establish_key(run, journal.begun)
+        inputs = [fingerprint(source) for source in sources]
+        journal.begin(_identity(job, inputs, run_key))
+        job = indexing.begin(job, journal)
+        reports = list(_stages(job, sources, inputs, journal, spread, progress))
+        close(run, len(journal.reports("ingest") or ()))
+        finish(job, inputs, reports, journal, time.perf_counter() - start)
 
 
 def _stages(
-    job: Job, sources: list[Source], journal: Journal, spread: StageMap, progress: Progress
+    job: Job,
+    sources: list[Source],
+    inputs: list[dict[str, Any]],
+    journal: Journal,
+    spread: StageMap,
+    progress: Progress,
 ) -> Iterator[StageReport]:
     """Every stage in turn; each one's merged report."""
-    ingested = _ingest(job, sources, journal, progress)
+    ingested = _ingest(job, sources, inputs, journal, progress)
     yield merge_reports("ingest", ingested)
     partitions = len(ingested)
 
@@ -129,15 +140,21 @@ def _stages(
 
     yield over("index documents", each(stages.plan_documents, partitions), RANGES, "ranges")
     yield over("segment", each(stages.segment_part), partitions, "partitions")
+    if job.config.dedup.filter == "bloom":
+        yield over("screen texts", each(stages.screen_texts, partitions), 1, "filters")
     yield over("index texts", each(stages.plan_texts, partitions), RANGES, "ranges")
     yield over("detect", each(stages.detect_part), partitions, "partitions")
     yield over("redact", each(stages.redact_part), partitions, "partitions")
-    if job.config.dedup.mode == "exact":
-        yield over("dedup", each(stages.plan_duplicates, partitions), RANGES, "ranges")
+    for step in stages.dedup_steps(job.config.dedup, partitions):
+        yield over(step.name, each(step.task, partitions), step.numbers, step.unit)
     yield over("shard", each(stages.shard_part), partitions, "partitions")
+    for step in stages.memory_steps(job.config.dedup, partitions):
+        yield over(step.name, each(step.task, partitions), step.numbers, step.unit)
 
 
-def _ingest(job: Job, sources: list[Source], journal: Journal, progress: Progress) -> list[StageReport]:
+def _ingest(
+    job: Job, sources: list[Source], inputs: list[dict[str, Any]], journal: Journal, progress: Progress
+) -> list[StageReport]:
     """The one stage that is not known by parts beforehand: it is whole in the journal, or done again."""
     done = journal.reports("ingest")
     if done is not None:
@@ -149,7 +166,12 @@ def _ingest(job: Job, sources: list[Source], journal: Journal, progress: Progres
         journal.record("ingest", number, report)
         reports.append(report)
         start = now
-    journal.complete("ingest")
+    changed = difference({"input": inputs}, {"input": [fingerprint(source) for source in sources]})
+    if changed is not None:
+        raise RunStateError(
+            f"while it was read, the {changed}: start a new run elsewhere, on files that nobody writes"
+        )
+    journal.complete("ingest", len(reports))
     return reports
 
 
@@ -162,14 +184,14 @@ def _map(given: StageMap | None, workers: int) -> Iterator[StageMap]:
         yield spread
 
 
-def _identity(job: Job, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-    strict, conservative = (
-        policy_record(job.config.detect, p)["hash"] for p in policies_of(job.config.detect)
-    )
+def _identity(job: Job, inputs: list[dict[str, Any]], run_key: RunKey | None) -> dict[str, Any]:
+    """What the shards follow from."""
+    detect = job.config.detect
     return {
-        "configuration": job.config.curation_hash(),
-        "strict_policy": strict,
-        "conservative_policy": conservative,
+        "configuration": job.config.curation(),
+        "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
+        "versions": versions(),
         "input": inputs,
         "key": job.key.fingerprint,
+        "encryption": None if run_key is None else run_key.service,
     }

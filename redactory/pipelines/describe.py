@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from redactory.dedup import DedupSettings, rule_of
+from redactory.dedup.banding import parameters
 from redactory.detectors import DetectSettings, policies_of, policy_record
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
+from redactory.redaction import PRIVATE, PUBLIC
 
 ROWS = 1_000
 SHOWN = 10
@@ -58,6 +61,33 @@ def _engines(detect: DetectSettings) -> Iterator[str]:
         yield f"{len(detect.lists.deny)} deny lists, {len(detect.lists.allow)} allow lists"
 
 
+def _dedup(settings: DedupSettings) -> Iterator[str]:
+    """The rule of each side and what it proves, and the parameters that follow from the settings."""
+    rule = rule_of(settings, PRIVATE)
+    if rule.group_size is None:
+        proved = "no stability proof, so no finite epsilon"
+    else:
+        proved = f"group size {rule.group_size}"
+    yield f"public {settings.mode_of(PUBLIC)}"
+    yield f"private {settings.mode_of(PRIVATE)} (rule {rule.name}: {proved})"
+    yield f"scope {settings.scope}"
+    if "bloom" in settings.modes():
+        capacity = settings.bloom.capacity
+        made_for = f"{capacity:,} texts" if capacity else "as many texts as there are points"
+        yield f"filters for {made_for}, error rate {settings.bloom.error_rate:g}"
+    if "minhash" in settings.modes() or settings.across:
+        near = parameters(settings.near)
+        found = ", ".join(f"{share:.1%} at {similarity}" for similarity, share in near["found_at"].items())
+        yield (
+            f"near-duplicates from Jaccard {near['threshold']:g} of {near['shingle']}-word shingles: "
+            f"{near['bands']} bands of {near['rows']} find {found}"
+        )
+    if settings.index is not None:
+        yield f"what an earlier run of the index {settings.index.path} saw is a duplicate"
+    if settings.across:
+        yield "near-duplicates across the split are listed, not moved"
+
+
 def _stages(config: Config) -> list[dict[str, str]]:
     columns = config.input
     detect = config.detect
@@ -70,7 +100,7 @@ def _stages(config: Config) -> list[dict[str, str]]:
         "detect": "; ".join(_engines(detect)),
         "redact": f"mask {len(masked)} labels; private by any hit, by a plain-confidence under "
         f"{detect.conservative.plain_confidence}, by the rules {rules}",
-        "dedup": f"{config.dedup.mode}, within each side, scope {config.dedup.scope}",
+        "dedup": "; ".join(_dedup(config.dedup)),
         "shard": f"{config.partition.documents} documents a partition, or {config.partition.bytes} bytes",
         "train": f"{train.trainer}, epochs {train.epochs}, epsilon {train.epsilon} at delta {train.delta}",
     }

@@ -174,7 +174,9 @@ def _keep(
 
 def _points(manifest: dict[str, Any], paths: tuple[str, ...]) -> Iterator[str]:
     configured = manifest["configuration"]
-    settings = InputSettings.model_validate({**configured["input"], "path": paths})
+    # a manifest names every column, and one that is named must be there; perplexity needs no ids
+    columns = {key: value for key, value in configured["input"].items() if key not in ("id", "user")}
+    settings = InputSettings.model_validate({**columns, "path": paths})
     cut = segmenter(SegmentSettings.model_validate(configured["segment"]))
     for source in find_sources(paths, settings.format):
         for entry in read_documents(source, settings):

@@ -31,9 +31,11 @@ detect:
     sure: 0.9999                  # the last three are forgiven where the engines are this sure
 
 dedup:
+  mode: exact                 # or folded, none, minhash, bloom: see the how-to on duplicates
   scope: corpus               # corpus, or user: only within one user's points
 
 release: {}
+  # max_cross_split: 0        # stop if more public points than this nearly duplicate a private one
   # max_open_values: 0        # verify fails if a masked value stands open in more public points
 
 train:

@@ -89,6 +89,8 @@ def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(anchored.get("evaluate"), dict):
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
+    if isinstance(dedup := anchored.get("dedup"), dict) and isinstance(index := dedup.get("index"), dict):
+        anchored["dedup"] = {**dedup, "index": {k: place(v) if k == "path" else v for k, v in index.items()}}
     if isinstance(anchored.get("detect"), dict):
         anchored["detect"] = _anchored_engines(anchored["detect"], place)
     return anchored

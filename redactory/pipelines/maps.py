@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Protocol
 
+from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.reports import StageReport
 
 Task = Callable[[int], StageReport]
@@ -44,8 +48,22 @@ def serial(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageRepor
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """``workers`` processes that live, with the engines they loaded, until the context ends."""
     # spawned, not forked: a fork would copy locks that the parent's threads hold
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_worker) as pool:
         yield pool
+
+
+def _settle_worker() -> None:
+    """Leave no core, and end once the parent is gone: killed, it cannot say so, and we would wait forever."""
+    forbid_core_dumps()
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_and_end, args=(parent.sentinel,), daemon=True).start()
+
+
+def _wait_and_end(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
 
 
 @contextmanager

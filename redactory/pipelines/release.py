@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import platform
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 from redactory.detectors import policies_of, policy_record
@@ -15,27 +16,57 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
 from redactory.foundation.records import chain_head
 from redactory.foundation.reports import StageReport
+from redactory.pipelines import indexing
 from redactory.pipelines.card import dataset_card
+from redactory.pipelines.dedup_facts import check_across, dedup_facts
+from redactory.pipelines.journal import Journal
 from redactory.pipelines.stages.redact import BINS
 from redactory.pipelines.work import Job
-from redactory.redaction import RunFolder, parts, read_manifest, succeed, write_manifest
+from redactory.redaction import (
+    RunFolder,
+    is_encrypted,
+    key_of,
+    list_files,
+    parts,
+    read_manifest,
+    succeed,
+    write_manifest,
+)
 
-PACKAGES = ("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow")
+PACKAGES = (
+    *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
+    *("datasketch", "rbloom"),
+)
 COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
 
 
-def finish(job: Job, inputs: list[dict[str, Any]], reports: list[StageReport], seconds: float) -> None:
-    """Check conservation; write card, manifest and report; then ``_SUCCESS``."""
+def finish(
+    job: Job, inputs: list[dict[str, Any]], reports: list[StageReport], journal: Journal, seconds: float
+) -> None:
+    """Bind the files; check what must hold; write card, manifest and report; then ``_SUCCESS``."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.counts)
+    listed = list_files(job.run, _data_files(job.run), job.key)
+    journal.bind({name: entry["sha256"] for name, entry in listed.items()})
     body = _body(job, inputs, reports, counts, seconds)
     check_conservation(body["counts"])
+    check_across(body["dedup"], job.config.release.max_cross_split)
     write_text(job.run.card, dataset_card(job.run.root.name, body))
-    files = [path for folder in job.run.data_folders for path in parts(folder)]
-    write_manifest(job.run, body, [*files, job.run.card])
+    write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
     write_report(job.run)
+    indexing.seal(job, len(journal.reports("ingest") or ()), counts)
     succeed(job.run)
+    indexing.count(job)
+
+
+def _data_files(run: RunFolder) -> list[Path]:
+    """Every part; ``CheckFailed`` where one lies open that should be encrypted, or the other way round."""
+    found = [path for folder in run.data_folders for path in parts(folder)]
+    for path in found:
+        if is_encrypted(path) != (key_of(path) is not None):
+            raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted as the run is")
+    return found
 
 
 def summary(run: RunFolder) -> dict[str, Any]:
@@ -47,8 +78,10 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "seconds": manifest["seconds"],
         "rejected_by_reason": manifest["rejected"],
         "quarantined_by_reason": manifest["quarantined"],
+        "dedup": manifest["dedup"],
         "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
         "key_fresh": manifest["key"]["fresh"],
+        "encrypted": manifest["encrypted"],
         "report": str(run.report),
     }
 
@@ -68,6 +101,7 @@ def _body(
     job: Job, inputs: list[dict[str, Any]], reports: list[StageReport], counts: Counter[str], seconds: float
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
+    run_key = key_of(job.run.vault / "part")
     rejected, quarantined = _below(counts, "rejected/"), _below(counts, "quarantined/")
     sums = {
         "rejected": sum(rejected.values()),
@@ -81,13 +115,14 @@ def _body(
         "run": job.run.root.name,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
-        "versions": _versions(),
+        "versions": versions(),
         "configuration": config.model_dump(mode="json", exclude={"output", "workers"}),
         "configuration_hash": config.curation_hash(),
         "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
         "engines": identities_of(detect),
         "key": {"fresh": job.key.fresh, "fingerprint": job.key.fingerprint},
-        "encrypted": False,
+        "encrypted": run_key is not None,
+        "encryption": None if run_key is None else run_key.to_json(),
         "inputs": [{**entry, "rows": counts[f"source/{entry['path']}"]} for entry in inputs],
         "counts": {**kept, **sums},
         "rejected": rejected,
@@ -95,25 +130,22 @@ def _body(
         "reasons": _below(counts, "reason/"),
         "hits": _hits(counts),
         "masks": counts["masks"],
-        "dedup": _dedup(job),
+        "dedup": {
+            **dedup_facts(config.dedup, counts),
+            **({"index": indexing.facts(job, counts)} if job.index is not None else {}),
+        },
         # seals the journal, whose last record no later one names
         "journal": chain_head(job.run.journal),
         "stages": [report.to_json() | {"counts": _plain(report)} for report in reports],
     }
 
 
-def _dedup(job: Job) -> dict[str, Any]:
-    settings = job.config.dedup
-    if settings.mode == "none":
-        # one point exchanged is one row exchanged; a group counts points, where S1 counts distinct texts
-        return {"mode": "none", "scope": settings.scope, "rule": "none", "group_size": 1}
-    return {"mode": "exact", "scope": settings.scope, "rule": "S1", "group_size": 1}
-
-
 def _hits(counts: Counter[str]) -> list[dict[str, Any]]:
     histograms: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * BINS)
     for name, count in _below(counts, "hit/").items():
-        policy, detector, label, bin_ = name.split("/")
+        policy, detector, rest = name.split("/", 2)
+        # a label of one's own may hold any sign
+        label, _, bin_ = rest.rpartition("/")
         histograms[policy, label, detector][int(bin_)] += count
     return [
         {"policy": policy, "label": label, "detector": detector, "count": sum(bins), "histogram": bins}
@@ -129,7 +161,8 @@ def _plain(report: StageReport) -> dict[str, int]:
     return {name: count for name, count in sorted(report.counts.items()) if "/" not in name}
 
 
-def _versions() -> dict[str, Any]:
+def versions() -> dict[str, Any]:
+    """Of Redactory, Python, and the packages that a shard's bytes depend on."""
     return {
         "redactory": importlib.metadata.version("redactory"),
         "python": platform.python_version(),

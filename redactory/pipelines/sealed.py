@@ -1,19 +1,22 @@
 """Unexpected errors, sealed: the traceback into the private area, a text-free error to the outside.
 
 An exception's message can quote the corpus, and so can its attributes; nothing of it may reach a log
-or an orchestrator's database.
+or an orchestrator's database.  In an encrypted run the traceback is encrypted too.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import traceback
 from collections.abc import Callable
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from redactory.foundation.errors import RedactoryError, SealedError
-from redactory.foundation.files import make_private_folder, write_text
+from redactory.foundation.files import make_private_folder
+from redactory.redaction.encryption import write_secret
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,15 +34,33 @@ def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
         # our own message is free of text, but the frames it carries are not
         own = error.with_traceback(None)
         own.__cause__ = own.__context__ = None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # what a library ends a process with is printed on the way out, and can quote text as well
         own = None
         reference = secrets.token_hex(4)
-        kind = type(error).__name__
+        kind, cause = type(error).__name__, _cause(error, state.parent)
         try:
             make_private_folder(state)
-            write_text(state / f"traceback-{reference}.txt", traceback.format_exc())
+            # a traceback can quote text that UTF-8 cannot hold
+            quoted = traceback.format_exc().encode("utf-8", "backslashreplace")
+            write_secret(state / f"traceback-{reference}.txt", quoted)
             place = f"the traceback is sealed in state/traceback-{reference}.txt"
-        except OSError as unwritten:
-            place = f"its traceback could not be written ({unwritten.strerror})"
-        failed = SealedError(f"unexpected {kind}; {place}")
+        except RedactoryError as unwritten:
+            # an encrypted run whose key is not to be had: nothing of it is written in the open
+            place = f"its traceback was not written ({unwritten})"
+        except Exception as unwritten:
+            place = f"its traceback could not be written ({_cause(unwritten) or type(unwritten).__name__})"
+        failed = SealedError(f"unexpected {kind}{f' ({cause})' if cause else ''}; {place}")
     raise own or failed or AssertionError("unreachable")
+
+
+def _cause(error: BaseException, root: Path | None = None) -> str | None:
+    """What can be said of an error without its message: the system's words, and which file below ``root``."""
+    if isinstance(error, BrokenExecutor):
+        return "a worker process was lost: killed, or out of memory"
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    words = os.strerror(error.errno)
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    inside = root is not None and path is not None and path.is_relative_to(root)
+    return f"{words}: {path.relative_to(root)}" if inside and path and root else words

@@ -14,6 +14,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import SegmentSettings
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+_ENDLESS_WORD = re.compile(r"\S{400,}")
+_SIGN = re.compile(r"[^\w\s]")
 
 
 class Segment(NamedTuple):
@@ -44,8 +46,10 @@ def segmenter(settings: SegmentSettings) -> Cutter:
 def _sentences(text: str) -> Iterator[str]:
     from nupunkt import sent_spans
 
+    # it looks at the whole word anew for each sign in it, and no sentence ends amid hundreds of letters
+    calm = _ENDLESS_WORD.sub(lambda word: _SIGN.sub("x", word[0][:-100]) + word[0][-100:], text)
     end = 0
-    for start, stop, *_ in sent_spans(text):
+    for start, stop, *_ in sent_spans(calm):
         # whatever lies between two sentences stays with the second
         yield text[min(end, start) : stop]
         end = stop
@@ -83,15 +87,21 @@ def _trim(piece: str) -> Segment:
 def _whole(segments: Iterable[Segment]) -> list[Segment]:
     """``segments`` with each empty one joined to a neighbour, so that nothing is lost and none is empty."""
     kept: list[Segment] = []
-    pending = ""
+    # a document can have a million empty lines in a row: what they hold is joined once
+    empty: list[str] = []
     for segment in segments:
-        if segment.text:
-            kept.append(segment._replace(prefix=pending + segment.prefix))
+        if not segment.text:
+            empty += (segment.prefix, segment.suffix)
+            continue
+        pending = "".join(empty)
+        if kept and pending:
+            kept[-1] = kept[-1]._replace(suffix=kept[-1].suffix + pending)
             pending = ""
-        elif kept:
-            last = kept[-1]
-            kept[-1] = last._replace(suffix=last.suffix + segment.prefix + segment.suffix)
-        else:
-            pending += segment.prefix + segment.suffix
+        kept.append(segment._replace(prefix=pending + segment.prefix))
+        empty = []
+    pending = "".join(empty)
+    if kept:
+        kept[-1] = kept[-1]._replace(suffix=kept[-1].suffix + pending)
+        return kept
     # a document without any turn's text (labels alone, say) is still a point of its own
-    return kept or [_trim(pending)] if pending or kept else []
+    return [_trim(pending)] if pending else []

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
@@ -16,41 +15,50 @@ from redactory.evaluation.report import render_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError
 from redactory.foundation.files import read_json
-from redactory.foundation.keys import load_digest_key
+from redactory.foundation.keys import load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.train import guarantee
-from redactory.redaction import MASK, RunFolder, broken_files, parts, read_batches, read_manifest, route
+from redactory.pipelines.verify_seals import Check, encryption, files, journal, no_strays, not_made, signature
+from redactory.redaction import (
+    MASK,
+    RunFolder,
+    broken_files,
+    part_rows,
+    parts,
+    read_batches,
+    read_manifest,
+    route,
+)
+from redactory.redaction.signing import check_signature
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
-class Check(NamedTuple):
-    """One thing that was checked; ``detail`` says what was found, never a text."""
+def verify(
+    run: str | Path, progress: Progress = silent, *, public_key: str | Path | None = None
+) -> dict[str, Any]:
+    """Check a finished run: ``{"run", "ok", "checks": [{name, ok, detail, made}], "open_values": [...]}``.
 
-    name: str
-    ok: bool
-    detail: str
-
-
-def verify(run: str | Path, progress: Progress = silent) -> dict[str, Any]:
-    """Check a finished run: ``{"run", "ok", "checks": [{name, ok, detail}], "open_values": [...]}``.
-
-    The key of the run (``REDACTORY_KEY``) is needed for one check alone, which is otherwise named as
-    not made.  ``RunStateError`` where there is no finished run.
+    ``public_key`` is a PEM file: the run, its models and their evaluations must then be signed by that
+    key.  The keys of the run (``REDACTORY_KEY``, and ``REDACTORY_ENCRYPTION_KEY`` where it is encrypted)
+    are needed for some checks alone; one that could not be made has ``made`` False and says why.
+    ``RunStateError`` where there is no finished run, ``ConfigurationError`` for a file that is no key.
     """
     folder = RunFolder(Path(run))
-    return sealed(folder.state, _verify, folder, progress)
+    known = None if public_key is None else read_public_key(Path(public_key))
+    return sealed(folder.state, _verify, folder, known, progress)
 
 
-def _verify(run: RunFolder, progress: Progress) -> dict[str, Any]:
-    broken = broken_files(run)
-    checks = [Check("files", not broken, "; ".join(broken) or "each file has the sha256 of the manifest")]
+def _verify(run: RunFolder, known: Ed25519PublicKey | None, progress: Progress) -> dict[str, Any]:
+    checks = [whole := files(run), signature(run, known)]
     opened: list[dict[str, Any]] = []
-    if not broken:
+    if whole.ok:
         # what is not as it was sealed cannot be read any further
-        opened, further = _contents(run, read_manifest(run), progress)
+        opened, further = _contents(run, read_manifest(run), known, progress)
         checks += further
     return {
         "run": str(run.root),
@@ -61,31 +69,30 @@ def _verify(run: RunFolder, progress: Progress) -> dict[str, Any]:
 
 
 def _contents(
-    run: RunFolder, manifest: dict[str, Any], progress: Progress
+    run: RunFolder, manifest: dict[str, Any], known: Ed25519PublicKey | None, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[Check]]:
-    checks = [_no_strays(run, manifest), _journal(run, manifest), _conservation(run, manifest)]
-    checks += [_no_mask_in_public(run), _ids(run), _rescan(run, manifest, progress)]
-    limit = manifest["configuration"]["release"]["max_open_values"]
-    opened, check = _open_values(run, manifest, limit)
-    return opened, [*checks, check, *_models(run), _report(run, manifest)]
+    opened: list[dict[str, Any]] = []
+    checks = [no_strays(run, manifest), journal(run, manifest), encrypted := encryption(run, manifest)]
+    readable = encrypted.ok and encrypted.made
 
+    def private(name: str, check: Callable[[], Check]) -> Check:
+        return check() if readable else not_made(name, "the private part cannot be read (see 'encryption')")
 
-def _no_strays(run: RunFolder, manifest: dict[str, Any]) -> Check:
-    found = {
-        p.relative_to(run.root).as_posix() for f in run.data_folders for p in f.rglob("*") if p.is_file()
-    }
-    strays = sorted(found - set(manifest["files"]))
-    return Check("no stray files", not strays, ", ".join(strays) or "data folders hold nothing else")
+    def values() -> Check:
+        found, check = _open_values(run, manifest, manifest["configuration"]["release"]["max_open_values"])
+        opened.extend(found)
+        return check
 
-
-def _journal(run: RunFolder, manifest: dict[str, Any]) -> Check:
-    try:
-        count, head = len(read_records(run.journal)), chain_head(run.journal)
-    except (RedactoryError, OSError) as error:
-        return Check("journal", False, str(error))
-    same = head == manifest["journal"]
-    detail = f"{count} records in an unbroken chain" if same else "it does not end as the manifest says"
-    return Check("journal", same, detail)
+    checks += [
+        private("conservation", lambda: _conservation(run, manifest)),
+        _no_mask_in_public(run),
+        private("point ids", lambda: _ids(run)),
+        _rescan(run, manifest, progress),
+        private("values masked elsewhere", values),
+        *_models(run, known),
+        private("report", lambda: _report(run, manifest)),
+    ]
+    return opened, checks
 
 
 def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
@@ -95,13 +102,14 @@ def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
         check_conservation(counts)
     except RedactoryError as error:
         return Check("conservation", False, str(error))
-    rows = {f: sum(pq.read_metadata(p).num_rows for p in parts(f)) for f in run.data_folders}
+    rows = {f: sum(map(part_rows, parts(f))) for f in run.data_folders}
     expected = {
         run.public: counts["public"],
         run.private: counts["private"],
         run.quarantine: counts["quarantined"] + counts["rejected"],
         run.vault: counts["points"] - counts["quarantined"],
         run.points: counts["points"],
+        run.across: manifest["dedup"]["across"] or 0,
     }
     wrong = [f"{f.name}: {rows[f]} rows, not {n}" for f, n in expected.items() if rows[f] != n]
     fine = f"{counts['rows']} rows and {counts['points']} points are accounted for"
@@ -142,10 +150,10 @@ def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Che
     try:
         settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
     except ValidationError:
-        return Check(name, False, other)
+        return Check(name, False, other, made=False)
     for policy in policies_of(settings):
         if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
-            return Check(name, False, other)
+            return Check(name, False, other, made=False)
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(run.public):
         texts = batch["text"].to_pylist()
@@ -167,22 +175,24 @@ def _open_values(
     key = load_digest_key()
     if key.fingerprint != manifest["key"]["fingerprint"]:
         made = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
-        return [], Check(name, limit is None, f"not made: {made}")
+        return [], Check(name, limit is None, f"not made: {made}", made=False)
     found = find_open_values(run, key)
     within = limit is None or len(found) <= limit
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
     return found, Check(name, within, f"{len(found)} public points show a value masked elsewhere; {bound}")
 
 
-def _models(run: RunFolder) -> Iterator[Check]:
+def _models(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:
     for name in run.model_names():
-        yield _model(run, name)
+        yield _model(run, name, known)
 
 
-def _model(run: RunFolder, name: str) -> Check:
+def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> Check:
     model = run.model(name)
     folders = [model, *(model.result(p.parent.name) for p in model.root.glob("*/_SUCCESS"))]
     problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
+    findings = [(folder, check_signature(folder, known)) for folder in folders if folder.manifest.is_file()]
+    problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
     fine = "its guarantee follows from its ledger"
     if not problems:
         if read_manifest(model).get("parent") != file_sha256(run.manifest):
@@ -199,8 +209,9 @@ def _model(run: RunFolder, name: str) -> Check:
 
 def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
     if manifest["versions"]["redactory"] != importlib.metadata.version("redactory"):
-        return Check("report", True, "not made: rendered by another version")
-    same = run.report.is_file() and run.report.read_text(encoding="utf-8") == render_report(run)
+        return not_made("report", "rendered by another version")
+    rendered = render_report(run).encode("utf-8", "backslashreplace")  # as write_text writes it
+    same = run.report.is_file() and run.report.read_bytes() == rendered
     return Check(
         "report", same, "says what the manifests say" if same else "differs from what the manifests say"
     )

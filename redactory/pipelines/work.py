@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from redactory.dedup import RANGES
+from redactory.dedup.index_folder import Entry, IndexFolder
+from redactory.dedup.signed import SignedFiles
 from redactory.detectors import TextDetector
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
@@ -41,11 +43,31 @@ REDACTED = pa.schema(
 
 
 @dataclass(frozen=True)
+class OpenIndex:
+    """The index of a run: which earlier ``runs`` it goes by, and where (``token``) its own entry waits.
+
+    ``policy`` is the hash of both policies' hashes, to which the filters are bound.
+    """
+
+    folder: IndexFolder
+    id: str
+    token: str
+    policy: str
+    runs: tuple[Entry, ...]
+
+    @property
+    def draft(self) -> Path:
+        """The folder of this run's own entry."""
+        return self.folder.draft(self.token)
+
+
+@dataclass(frozen=True)
 class Job:
     """One curation: where it writes, what was asked for, the key, and what detects.
 
     ``detector`` replaces the configured engines by spans recorded before; None loads the engines, once
-    a process.  ``listener`` hears of progress inside a part, where parts run in this process.
+    a process.  ``listener`` hears of progress inside a part, where parts run in this process.  ``index``
+    is open from the run's begin on, where one is configured.
     """
 
     run: RunFolder
@@ -53,6 +75,7 @@ class Job:
     key: DigestKey
     detector: TextDetector | None = None
     listener: Progress = silent
+    index: OpenIndex | None = None
 
     def part(self, table: str, partition: int) -> Path:
         """The Parquet part of a table that one stage writes and a later one reads."""
@@ -69,6 +92,21 @@ class Job:
     def ranges(self, table: str) -> list[Path]:
         """All hash ranges of a plan."""
         return [self.range(table, number) for number in range(RANGES)]
+
+    def filter(self, table: str) -> Path:
+        """The Bloom filter in front of the plan over a table of digests."""
+        return self.run.work / table / "repeated.bloom"
+
+    def passed(self, side: str, partition: int) -> Path:
+        """The points of one partition that mode ``bloom`` drops from a side."""
+        return self.run.work / f"passed-{side}" / f"part-{partition:05d}.npy"
+
+    def signed(self, partition: int) -> SignedFiles:
+        """What near-duplicates of one partition's texts are found by."""
+        buckets, rows, shingles = (
+            self.digests(f"near-{n}", partition) for n in ("buckets", "rows", "shingles")
+        )
+        return SignedFiles(buckets, rows, shingles)
 
 
 def point_id(partition: int, row: int) -> int:

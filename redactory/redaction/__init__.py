@@ -1,21 +1,38 @@
 """Redaction: masking into one token, the public and the private side, and files that prove both.
 
 The room promises that no character inside a hit survives masking, that whatever holds a mask is
-private, that a finished folder is never mistaken for an unfinished one, and that one flipped byte in
-it shows.
+private, that a finished folder is never mistaken for an unfinished one, that one flipped byte in it
+shows, and that no caller has to know whether a run is encrypted.
 """
 
+from redactory.redaction.encryption import (
+    RunKey,
+    establish_key,
+    key_of,
+    read_secret,
+    write_secret,
+)
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder, part_name
 from redactory.redaction.mask import MASK, mask, merge_intervals
 from redactory.redaction.sealing import (
     broken_files,
     is_finished,
+    list_files,
     read_manifest,
     seal,
     succeed,
     write_manifest,
 )
-from redactory.redaction.shards import parts, read_batches, read_column, write_part
+from redactory.redaction.shards import (
+    content_of,
+    is_encrypted,
+    part_rows,
+    parts,
+    read_batches,
+    read_column,
+    read_part,
+    write_part,
+)
 from redactory.redaction.sides import PRIVATE, PUBLIC, Fate, route
 from redactory.redaction.values import ValueDigests, open_values
 
@@ -26,21 +43,31 @@ __all__ = [
     "Fate",
     "ModelFolder",
     "RunFolder",
+    "RunKey",
     "SealedFolder",
     "ValueDigests",
     "broken_files",
+    "content_of",
+    "establish_key",
+    "is_encrypted",
     "is_finished",
+    "key_of",
+    "list_files",
     "mask",
     "merge_intervals",
     "open_values",
     "part_name",
+    "part_rows",
     "parts",
     "read_batches",
     "read_column",
     "read_manifest",
+    "read_part",
+    "read_secret",
     "route",
     "seal",
     "succeed",
     "write_manifest",
     "write_part",
+    "write_secret",
 ]

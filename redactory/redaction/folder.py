@@ -32,6 +32,11 @@ class SealedFolder:
         """Written last; its text is the sha256 of the manifest."""
         return self.root / "_SUCCESS"
 
+    @property
+    def signature(self) -> Path:
+        """Ed25519 signature of ``manifest.json``, 64 bytes, where a signing key is configured."""
+        return self.root / "manifest.json.sig"
+
 
 @dataclass(frozen=True)
 class ModelFolder(SealedFolder):
@@ -142,9 +147,19 @@ class RunFolder(SealedFolder):
         return self.root / "audit" / "points"
 
     @property
+    def across(self) -> Path:
+        """Public points that nearly duplicate a private one: suspected misses; no text."""
+        return self.root / "audit" / "across"
+
+    @property
     def state(self) -> Path:
-        """Journal (its lock is the run's), work files, sealed tracebacks, the orchestrator's home."""
+        """Lock, journal, work files, sealed tracebacks, the orchestrator's home."""
         return self.root / "state"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one curation at work, whose process it names; gone between runs."""
+        return self.state / "lock"
 
     @property
     def work(self) -> Path:
@@ -155,6 +170,11 @@ class RunFolder(SealedFolder):
     def journal(self) -> Path:
         """The run's journal (``foundation/records.py``)."""
         return self.state / "journal.jsonl"
+
+    @property
+    def data_key(self) -> Path:
+        """The wrapped key under which the private part is encrypted; without it nobody can read that."""
+        return self.state / "data-key.json"
 
     @property
     def recall(self) -> Path:
@@ -191,7 +211,7 @@ class RunFolder(SealedFolder):
     @property
     def data_folders(self) -> tuple[Path, ...]:
         """Every folder that holds parts."""
-        return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points)
+        return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points, self.across)
 
 
 def _plain(name: str, of: str) -> str:

@@ -1,34 +1,52 @@
-"""Finishing a folder: the sha256 of every file into its manifest, the manifest's into ``_SUCCESS``."""
+"""Finishing a folder: the sha256 of every file into its manifest, the manifest's into ``_SUCCESS``.
+
+Where a signing key is configured, the manifest names it and is signed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import read_json, write_json, write_text
+from redactory.foundation.keys import DigestKey
+from redactory.redaction.content import keyed_digest
 from redactory.redaction.folder import SealedFolder
+from redactory.redaction.shards import content_of, is_encrypted
+from redactory.redaction.signing import SIGNED_BY, configured_signer, sign
+
+Listing = dict[str, dict[str, Any]]
+"""Of each file, by its name in the folder: sha256, bytes and, of an encrypted part, ``content``."""
 
 
 def seal(folder: SealedFolder, body: dict[str, Any], files: Iterable[Path]) -> str:
     """:func:`write_manifest` and then ``_SUCCESS``; the manifest's sha256."""
-    write_manifest(folder, body, files)
+    write_manifest(folder, body, list_files(folder, files))
     return succeed(folder)
 
 
-def write_manifest(folder: SealedFolder, body: dict[str, Any], files: Iterable[Path]) -> None:
-    """Write ``manifest.json``: ``body``, and ``files`` with the sha256 and the size in bytes of each."""
-    listed = {
-        path.relative_to(folder.root).as_posix(): {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-        for path in sorted(files)
-    }
-    write_json(folder.manifest, {**body, "files": listed})
+def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | None = None) -> Listing:
+    """The sha256 and the size in bytes of each of ``files``.
+
+    With ``key``, an encrypted part gets the keyed digest of what it holds too: its bytes differ each
+    time it is written, its content does not.
+    """
+    return {path.relative_to(folder.root).as_posix(): _entry(folder, path, key) for path in sorted(files)}
+
+
+def write_manifest(folder: SealedFolder, body: dict[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
+    """Write ``manifest.json``: ``body``, the signer where there is one, and the files' listing."""
+    signer = configured_signer()
+    signed = {} if signer is None else {SIGNED_BY: signer}
+    write_json(folder.manifest, {**body, **signed, "files": files})
 
 
 def succeed(folder: SealedFolder) -> str:
-    """Finish the folder: the manifest's sha256 goes into ``_SUCCESS``, and is returned."""
+    """Sign and finish the folder: the manifest's sha256 goes into ``_SUCCESS``, and is returned."""
+    sign(folder)
     digest = file_sha256(folder.manifest)
     write_text(folder.success, digest + "\n")
     return digest
@@ -67,6 +85,15 @@ def broken_files(folder: SealedFolder) -> list[str]:
         elif file_sha256(path) != entry["sha256"]:
             problems.append(f"{name}: sha256 differs")
     return problems
+
+
+def _entry(folder: SealedFolder, path: Path, key: DigestKey | None) -> dict[str, Any]:
+    entry = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+    if key is not None and path.suffix == ".parquet" and is_encrypted(path):
+        content = content_of(path)
+        if content is not None:
+            entry["content"] = keyed_digest(key, path.relative_to(folder.root).as_posix(), content)
+    return entry
 
 
 def _unfinished(folder: SealedFolder) -> RunStateError:

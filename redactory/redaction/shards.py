@@ -1,14 +1,23 @@
-"""Parquet parts: one way to write them, the same bytes for the same table, and to read them in pieces."""
+"""Parquet parts: one way to write them and one to read them, whether a run is encrypted or not.
+
+In a run without a key the same table gives the same bytes.  Encrypted bytes differ each time; what
+they hold does not, and its digest lies, encrypted too, in the part itself (:func:`content_of`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import PRIVATE_FILE, commit
+from redactory.redaction.content import table_digest
+from redactory.redaction.encryption import RunKey, key_of
 
 ROW_GROUP_ROWS = 16_384
 
@@ -41,7 +50,16 @@ POINTS = pa.schema(
         ("side", pa.string()),
         ("fate", pa.string()),
         ("dup_of", pa.int64()),
+        ("earlier_run", pa.string()),
         ("reasons", pa.list_(pa.string())),
+    ]
+)
+ACROSS = pa.schema(
+    [
+        ("point_id", pa.int64()),
+        ("released_id", pa.string()),
+        ("private_point", pa.int64()),
+        ("similarity", pa.float32()),
     ]
 )
 FOUND = pa.schema(
@@ -70,18 +88,29 @@ QUARANTINE = pa.schema(
 _SAFE_STATISTICS = ["point_id", "start", "end", "score", "row"]
 
 
+_IDENTITY, _CONTENT = b"redactory.part", b"redactory.content"
+_ENCRYPTED_MAGIC = b"PARE"
+
+
 def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE) -> None:
     """Commit ``table`` as one Parquet file: zstd, fixed row groups, no page index.
 
+    A private part of a run that has a data key is encrypted, and bound to its place in that run.
     Column statistics would quote the smallest and the largest text; they are written for numeric
     columns only.  The bytes do not depend on how ``table`` is cut into chunks.
     """
+    key = key_of(path)
     table = table.combine_chunks()
     safe = [
         n
         for n in table.column_names
         if n in _SAFE_STATISTICS and not pa.types.is_string(table.schema.field(n).type)
     ]
+    encryption: dict[str, Any] = {}
+    if key is not None:
+        own = {_IDENTITY: key.identity(path), _CONTENT: table_digest(table)}
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), **own})
+        encryption = {"encryption_properties": key.parquet_encryption()}
     with commit(path, mode) as temporary:
         pq.write_table(
             table,
@@ -90,7 +119,31 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE) -> None:
             row_group_size=ROW_GROUP_ROWS,
             write_statistics=safe or False,
             store_schema=True,
+            **encryption,
         )
+
+
+def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """The table of one part, or some of its columns.
+
+    Raises ``CheckFailed`` for a part of an encrypted run that cannot be decrypted, is not encrypted, or
+    was written for another place; ``ConfigurationError`` where the key to it is not configured.
+    """
+    with _opened(path) as (file, key), _decrypting(path, key):
+        return _own_metadata_removed(file.read(columns=columns))
+
+
+def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a data folder in order, a row group at a time; refused as by :func:`read_part`."""
+    for path in parts(folder):
+        with _opened(path) as (file, key):
+            batches = file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=columns)
+            while True:
+                with _decrypting(path, key):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield _own_metadata_removed(batch)
 
 
 def parts(folder: Path) -> list[Path]:
@@ -98,13 +151,61 @@ def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*.parquet"))
 
 
-def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a data folder in order, a row group at a time."""
-    for path in parts(folder):
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=columns)
-
-
 def read_column(folder: Path, column: str) -> list[str]:
     """One text column of a data folder, whole, in order."""
     return [value for batch in read_batches(folder, [column]) for value in batch.column(0).to_pylist()]
+
+
+def part_rows(path: Path) -> int:
+    """The number of rows of a part, by its footer."""
+    with _opened(path) as (file, _):
+        return int(file.metadata.num_rows)
+
+
+def is_encrypted(path: Path) -> bool:
+    """Whether a part is an encrypted Parquet file."""
+    with path.open("rb") as file:
+        return file.read(len(_ENCRYPTED_MAGIC)) == _ENCRYPTED_MAGIC
+
+
+def content_of(path: Path) -> bytes | None:
+    """The sha256 of what an encrypted part holds, as it was written; None for a part in the open."""
+    with _opened(path) as (file, key):
+        return None if key is None else bytes(file.metadata.metadata[_CONTENT])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
+    """The file of a part that is whole as far as its footer says, and the key that it was opened with."""
+    key = key_of(path)
+    if is_encrypted(path) != (key is not None):
+        if key is None:
+            raise RunStateError(f"{_name(path)} is encrypted, and there is no data key for it")
+        raise CheckFailed(f"{_name(path)} lies open in an encrypted run: it is not what the run wrote")
+    with _decrypting(path, key):
+        file = pq.ParquetFile(path, decryption_properties=key.parquet_decryption() if key else None)
+    with file:
+        if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.identity(path):
+            raise CheckFailed(f"{_name(path)} was written as another part, and lies in this one's place")
+        yield file, key
+
+
+@contextmanager
+def _decrypting(path: Path, key: RunKey | None) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError):
+        if key is None:
+            raise
+        raise CheckFailed(
+            f"{_name(path)} cannot be decrypted: changed, or written under another key"
+        ) from None
+
+
+def _own_metadata_removed(table: Any) -> Any:
+    kept = {k: v for k, v in (table.schema.metadata or {}).items() if k not in (_IDENTITY, _CONTENT)}
+    return table.replace_schema_metadata(kept or None)
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"

@@ -75,16 +75,25 @@ def group_epsilon(mechanism: PoissonGaussian, steps: int, delta: float, points: 
 
 
 def calibrate_noise(
-    target: float, delta: float, sampling_rate: float, steps: int, discretization: float = 1e-3
+    target: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    discretization: float = 1e-3,
+    points: int = 1,
 ) -> float:
     """The noise multiplier σ, to four decimals upwards, whose substitution epsilon is at most ``target``.
 
-    Bisection on :func:`epsilon`.  ``GuaranteeError`` where no σ below 10,000 reaches the target.
+    Bisection on :func:`epsilon`, or, where one exchanged point exchanges ``points`` rows, on
+    :func:`group_epsilon`.  ``GuaranteeError`` where no σ below 10,000 reaches the target.
     """
 
     def spent(noise_multiplier: float) -> float:
         mechanism = PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0)
-        found = epsilon(mechanism, steps, delta, Relation.SUBSTITUTION, discretization)
+        if points > 1:
+            found = group_epsilon(mechanism, steps, delta, points)
+        else:
+            found = epsilon(mechanism, steps, delta, Relation.SUBSTITUTION, discretization)
         return math.inf if found is None else found
 
     low, high = 0.1, 1.0

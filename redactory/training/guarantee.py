@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redactory.dedup import RULES
 from redactory.detectors.fitted import side_channel
 from redactory.foundation.errors import GuaranteeError
 from redactory.redaction.folder import RunFolder
@@ -17,6 +18,8 @@ from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import RecallMeasurement
 
 FORMAT = "redactory-guarantee/1"
+STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
+"""The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
 _NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
 _NO_GROUP_FIGURE = "where a size has no figure, none below 500 was found: the noise protects no such group"
 _FIGURES = (
@@ -38,7 +41,8 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     facts = ledger_facts(run, run.model(name))
     manifest = read_manifest(run)
     measured = recall or facts.settings.recall
-    card = {**_identity(name, facts), **_mechanism(facts), **_coverage(facts, measured, manifest)}
+    exchanged = _exchanged(facts, manifest)
+    card = {**_identity(name, facts), **_mechanism(facts, exchanged), **_coverage(facts, measured, manifest)}
     figures, reasons = _figures(facts, card["miss_rates"], manifest)
     card.update(figures)
     card["reasons"] = {**card["reasons"], **reasons}
@@ -66,13 +70,20 @@ def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
     }
 
 
-def _mechanism(facts: LedgerFacts) -> dict[str, Any]:
+def _exchanged(facts: LedgerFacts, manifest: dict[str, Any]) -> int:
+    """How many rows that are trained on one exchanged point exchanges; 1 where no rule says."""
+    if facts.settings.trainer != "crt":
+        return 1  # originals, every one a row of its own
+    return int(manifest["dedup"]["group_size"] or 1)
+
+
+def _mechanism(facts: LedgerFacts, exchanged: int) -> dict[str, Any]:
     mechanism = facts.mechanism
     return {
         "sampler_run": "poisson" if mechanism else None,
         "sampler_accounted": "poisson" if mechanism else None,
         "accountant": "privacy loss distributions, pessimistic (dp_accounting)" if mechanism else None,
-        "sensitivity": mechanism.sensitivity(Relation.SUBSTITUTION) if mechanism else None,
+        "sensitivity": exchanged * mechanism.sensitivity(Relation.SUBSTITUTION) if mechanism else None,
         "clip_norm": mechanism.clip_norm if mechanism else None,
         "sampling_rate": mechanism.sampling_rate if mechanism else None,
         "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
@@ -117,12 +128,15 @@ def _figures(
         names = [name for name in (*_FIGURES, "epsilon_group") if name != "coverage_failure"]
         none: dict[str, Any] = dict.fromkeys(names)
         return {**none, "epsilon_group": dict.fromkeys(groups)}, dict.fromkeys(names, refusal or "")
-    curve = _curve(facts.mechanism, facts.steps)
+    exchanged = _exchanged(facts, manifest)
+    curve = _curve(facts.mechanism, facts.steps, exchanged)
+    # under rule S2 a point that goes leaves its place to another: one row is exchanged, none just gone
+    alone = Relation.ADD_OR_REMOVE if exchanged == 1 else Relation.SUBSTITUTION
     figures: dict[str, Any] = {
         "epsilon_substitution": curve(delta),
-        "epsilon_add_remove": epsilon(facts.mechanism, facts.steps, delta, Relation.ADD_OR_REMOVE),
+        "epsilon_add_remove": epsilon(facts.mechanism, facts.steps, delta, alone),
         "epsilon_group": {
-            size: group_epsilon(facts.mechanism, facts.steps, delta, int(size)) for size in groups
+            size: group_epsilon(facts.mechanism, facts.steps, delta, exchanged * int(size)) for size in groups
         },
     }
     reasons = {name: _NOT_FINITE for name, value in figures.items() if value is None}
@@ -163,18 +177,23 @@ def _refusal(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
     """Why no epsilon at all can be stated, or ``None`` (``docs/guarantees.md``, "Deduplication")."""
     if facts.mechanism is None:
         return words.NO_NOISE
+    if facts.settings.trainer != "crt":
+        return None
     dedup = manifest["dedup"]
-    if facts.settings.trainer == "crt" and (
-        dedup["rule"] not in words.DEDUPLICATION or dedup["group_size"] != 1
-    ):
-        return f"no finite epsilon: deduplication rule {dedup['rule']} is not on the list of stable rules"
+    rule = dedup["rule"]
+    if rule in words.LOST:
+        return f"no finite epsilon: {words.LOST[rule]}"
+    if (rule, dedup["group_size"]) not in STABLE_RULES:
+        return f"no finite epsilon: deduplication rule {rule} is not on the list of stable rules"
     return None
 
 
-def _curve(mechanism: PoissonGaussian, steps: int) -> Callable[[float], float | None]:
+def _curve(mechanism: PoissonGaussian, steps: int, exchanged: int) -> Callable[[float], float | None]:
     def at(delta: float) -> float | None:
         if delta >= 1.0:
             return 0.0
+        if exchanged > 1:
+            return group_epsilon(mechanism, steps, delta, exchanged)
         return epsilon(mechanism, steps, delta, Relation.SUBSTITUTION)
 
     return at
@@ -185,7 +204,11 @@ def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]
     of_crt = (*((rule,) if rule else ()), *words.ASSUMPTIONS_OF_CRT, *recall)
     own = {"crt": of_crt, "dpsgd": words.ASSUMPTIONS_OF_DPSGD, "sgd": ()}[facts.settings.trainer]
     tuned = side_channel(manifest["policies"])
+    indexed = _of_index(facts, manifest)
     instead = {words.POLICIES_TUNED: tuned} if tuned else {}
+    if indexed:
+        instead[words.EARLIER_RUNS] = words.INDEXED.format(**indexed)
+    together = (words.MODELS_OF_AN_INDEX.format(**indexed),) if indexed else ()
     channels = [
         {"item": number, "channel": channel, "ensured_by": instead.get(channel, ensured)}
         for number, (channel, ensured) in enumerate(words.SIDE_CHANNELS, 1)
@@ -194,10 +217,20 @@ def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]
     return {
         "assumptions": [*words.ASSUMPTIONS_OF_ALL, *own, *instead.values()] if noisy else [],
         "side_channels": channels if noisy else [],
-        "not_covered": list(words.NOT_COVERED) if noisy else ["everything: nothing is guaranteed"],
+        "not_covered": [*words.NOT_COVERED, *together] if noisy else ["everything: nothing is guaranteed"],
         "recall": " ".join(recall) if noisy and facts.settings.trainer == "crt" else None,
         "notes": words.NOTES,
     }
+
+
+def _of_index(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, str]:
+    """The index that decided which private texts are trained on, and how many runs it held; else nothing."""
+    dedup = manifest["dedup"]
+    index = dedup.get("index")
+    if index is None or facts.settings.trainer != "crt" or dedup["rule"] == "none":
+        return {}
+    number = len(index["runs"])
+    return {"index": index["id"], "runs": f"{number} earlier run{'' if number == 1 else 's'}"}
 
 
 def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | None) -> tuple[str, ...]:

@@ -39,10 +39,24 @@ DEDUPLICATION = {
     "S1": "Points are segmented first, masked and routed next, deduplicated last: inside each side, by a "
     "keyed 128-bit digest of the masked text (rule S1). Two of n texts share a digest with probability at "
     "most n²/2¹²⁹. A group counts the distinct masked texts that hold its secrets.",
+    "S2": "Points are segmented first, masked and routed next, deduplicated last: on the private side texts "
+    "with one local key (case, signs, white space and digits folded) are one, and the one whose keyed digest "
+    "is the smallest stays (rule S2). Exchanging one point exchanges at most two of the texts that are "
+    "trained on: every figure of this card is computed for as many points as that, so twice a group's size.",
     "none": "Points are segmented first, then masked and routed; nothing is deduplicated, so each point "
     "stands for itself. A group counts every point that holds its secrets.",
 }
 """What the card says of each stable rule, by the rule that the manifest names."""
+
+LOST = {
+    "near-greedy": "deduplication dropped near-duplicates on the private side (minhash), a rule without a "
+    "stability proof: one point exchanged can bring back, or drop, every text that nearly duplicates it, and "
+    "those that these stood for in turn. What holds of rule S1 (one text exchanged) does not hold here",
+    "bloom": "deduplication was one pass with a Bloom filter on the private side (bloom), a rule without a "
+    "stability proof: one point exchanged changes the filter, and with it which later texts are dropped as "
+    "false positives. What holds of rule S1 (one text exchanged) does not hold here",
+}
+"""What each rule without a stability proof costs, by the rule that the manifest names."""
 
 ASSUMPTIONS_OF_CRT = (
     "The vocabulary, the network's size and every constant come from public text and the configuration "
@@ -92,6 +106,19 @@ NOT_COVERED = (
 )
 
 POLICIES_TUNED = "policies tuned on private text"
+EARLIER_RUNS = "an index or warm start from earlier runs"
+INDEXED = (
+    "Every training starts from fresh weights. What {runs} of the index {index} saw on the same side was "
+    "left out, text by text, so that one point exchanged in any of them exchanges at most one of the texts "
+    "that this model was trained on: each figure holds for a point of those runs as for one of this run. "
+    "Which runs the index held follows from numbers and dates alone."
+)
+MODELS_OF_AN_INDEX = (
+    "The models of several runs of the index {index} together: the figures are for this model alone, which "
+    "shares the index with {runs} and with every later one. All models trained on them compose, and their "
+    "epsilons add up."
+)
+"""Both for a run whose private side went by an index of earlier runs (docs, "Earlier runs")."""
 SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
     (
         "vocabulary and initial weights",
@@ -104,7 +131,7 @@ SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
     ("document context, coreference, linking", "policies see one point's text at a time"),
     (
         "corpus-wide deduplication or filters",
-        "rule S1 inside each side, or none at all, as the manifest says",
+        "inside each side; on the private one by a stable rule (S1, S2, none at all), or there is no figure",
     ),
     ("packing, length buckets, splitting after redaction", "one point is one row, padded and masked"),
     ("state carried across points", "the LSTM's state is zero before every point"),
@@ -127,7 +154,7 @@ SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
         "keys in checkpoints, or used twice",
         "one key a training, bound to its data and settings, deleted at the end",
     ),
-    ("an index or warm start from earlier runs", "every training starts from fresh weights"),
+    (EARLIER_RUNS, "every training starts from fresh weights; no index of earlier runs was used"),
     ("unkeyed digests and sizes of private files", "the ledger's digests are keyed and their key is deleted"),
     ("evaluations on private text", "not covered: each is a release of its own"),
 )

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.files import commit, make_private_folder
+from redactory.foundation.files import make_private_folder
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
+from redactory.redaction.encryption import read_secret, write_secret
 from redactory.training.ledger import HEAD
 
 
@@ -22,14 +23,13 @@ def begin_or_resume(log: RecordLog, head: dict[str, Any], key_file: Path, seed: 
     if not log.records:
         stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
         make_private_folder(key_file.parent)
-        with commit(key_file) as temporary:
-            temporary.write_bytes(stream.root)
+        write_secret(key_file, stream.root)
         log.append(HEAD, {**head, "seeded": stream.seeded, "key": _fingerprint(stream)})
         return stream
     require_same_head(log, head)
     if not key_file.exists():
         raise RunStateError("the key of the interrupted training is gone: remove the model's folder")
-    stream = RandomStream(key_file.read_bytes(), seeded=log.records[0].body["seeded"])
+    stream = RandomStream(read_secret(key_file), seeded=log.records[0].body["seeded"])
     if _fingerprint(stream) != log.records[0].body["key"]:
         raise RunStateError("the key in state/ belongs to another training: remove the model's folder")
     return stream

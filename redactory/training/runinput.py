@@ -40,17 +40,26 @@ def texts(folder: Path) -> Iterator[str]:
 
 
 def public_occurrences(run: RunFolder) -> NDArray[np.int64]:
-    """How many points of the corpus each row of ``public/`` stands for, itself and its duplicates."""
+    """How many points of the corpus each row of ``public/`` stands for, itself and its duplicates.
+
+    A point that repeats an earlier run of an index has no row here.
+    ``CheckFailed`` where a duplicate's original is not known.
+    """
     own: dict[int, str] = {}
     copies: Counter[int] = Counter()
-    columns = ["point_id", "released_id", "side", "fate", "dup_of"]
+    columns = ["point_id", "released_id", "side", "fate", "dup_of", "earlier_run"]
     for batch in read_batches(run.points, columns):
-        for point, released, side, fate, original in zip(
+        for point, released, side, fate, original, earlier in zip(
             *(c.to_pylist() for c in batch.columns), strict=True
         ):
             if fate == PUBLIC:
                 own[point] = released
-            elif fate == "duplicate" and side == PUBLIC:
+            elif fate == "duplicate" and side == PUBLIC and earlier is None:
+                if original is None:
+                    raise CheckFailed(
+                        "a Bloom filter does not say which point a duplicate repeats (dedup.mode bloom): "
+                        "train with public_epoch: distinct"
+                    )
                 copies[original] += 1
     counts = {released: 1 + copies[point] for point, released in own.items()}
     rows = (i for batch in read_batches(run.public, ["point_id"]) for i in batch.column(0).to_pylist())

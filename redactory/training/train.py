@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
@@ -55,6 +55,8 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     make_private_folder(run.models)
     make_private_folder(folder.root)
     with RecordLog(folder.ledger) as log, fixed_numerics(settings.threads):
+        remove_leftovers(folder.root)
+        remove_leftovers(run.state, f"train-{settings.model_name}.*")
         _train(run, settings, parent, log, progress)
     for leftover in (_key_file(run, settings), _checkpoint_file(run, settings)):
         leftover.unlink(missing_ok=True)

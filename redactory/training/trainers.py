@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import read_manifest
 from redactory.training.accounting import calibrate_noise
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import PoissonGaussian
@@ -27,12 +28,14 @@ from redactory.training.tokenizer import Tokenizer
 class Trainer:
     """The folders a trainer learns from: ``plain`` without noise, ``noisy`` with it.
 
-    ``occurrences``, where given, says how often each row of ``plain`` is seen in one pass.
+    ``occurrences``, where given, says how often each row of ``plain`` is seen in one pass.  One exchanged
+    point of the corpus exchanges ``group_size`` rows of ``noisy``, by the rule of deduplication.
     """
 
     plain: Path | None
     noisy: Path | None
     occurrences: NDArray[np.int64] | None = None
+    group_size: int = 1
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -50,7 +53,9 @@ def trainer_of(settings: TrainSettings, run: RunFolder) -> Trainer:
     if settings.trainer == "dpsgd":
         return Trainer(plain=None, noisy=run.vault)
     repeated = public_occurrences(run) if settings.public_epoch == "occurrences" else None
-    return Trainer(plain=run.public, noisy=run.private, occurrences=repeated)
+    # where no rule says how many, there will be no figure either: noise is then that of one row
+    size = read_manifest(run)["dedup"]["group_size"] or 1
+    return Trainer(plain=run.public, noisy=run.private, occurrences=repeated, group_size=size)
 
 
 def steps_per_epoch(settings: TrainSettings) -> int:
@@ -63,7 +68,11 @@ def mechanism_of(settings: TrainSettings, trainer: Trainer) -> PoissonGaussian |
     if trainer.noisy is None:
         return None
     noise_multiplier = settings.noise_multiplier or calibrate_noise(
-        settings.epsilon, settings.delta, settings.sampling_rate, settings.epochs * steps_per_epoch(settings)
+        settings.epsilon,
+        settings.delta,
+        settings.sampling_rate,
+        settings.epochs * steps_per_epoch(settings),
+        points=trainer.group_size,
     )
     return PoissonGaussian(
         sampling_rate=settings.sampling_rate,

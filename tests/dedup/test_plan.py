@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from redactory.dedup import RANGES, DuplicatePlan, plan_range, read_range, write_digests
+from redactory.dedup import plan as plan_module
 
 EDGES = [0, 1, 2**64 - 1, 2**64, 2**122 - 1, 2**122, 2**127, 2**128 - 2**122, 2**128 - 1]
 DIGESTS = st.sampled_from([edge.to_bytes(16, "big") for edge in EDGES]) | st.binary(min_size=16, max_size=16)
@@ -87,7 +88,10 @@ def test_the_order_of_rows_and_partitions_is_nothing(partitions: list[Partition]
             assert (Path(one) / name).read_bytes() == (Path(other) / name).read_bytes()
 
 
-def test_many_points_with_few_texts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [plan_module.WHOLE, 0])
+def test_many_points_with_few_texts(tmp_path: Path, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranges in one piece and in many."""
+    monkeypatch.setattr(plan_module, "WHOLE", whole)
     chance = np.random.default_rng(3)
     pool = [chance.bytes(16) for _ in range(500)]
     held = [{id_of(p, row): pool[chance.integers(500)] for row in range(3000)} for p in range(4)]

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from redactory.foundation.files import commit, make_private_folder, read_json, write_json, write_text
+from redactory.foundation.files import (
+    commit,
+    make_private_folder,
+    read_json,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 
 
 class Injected(Exception):
@@ -74,6 +81,23 @@ def test_a_killed_process_leaves_no_half_file(tmp_path: Path) -> None:
     assert all(p.name == "file" or p.name.startswith(".tmp-") for p in tmp_path.iterdir())
 
 
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    left = (".tmp-1-file", ".tmp-4194304-file.json", ".tmp-1-other")
+    kept = ("file", ".tmp-file", ".tmp-x-file", ".tmp-1", "tmp-1-file")
+    for name in (*left, *kept):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path, "file*")
+    assert {p.name for p in tmp_path.iterdir()} == {*kept, ".tmp-1-other"}
+    remove_leftovers(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {*kept}
+    remove_leftovers(tmp_path / "absent")
+
+
+def test_what_no_utf_8_can_hold_is_written_as_its_escape(tmp_path: Path) -> None:
+    write_json(tmp_path / "value.json", {"path": "a\udcff.jsonl"})
+    assert read_json(tmp_path / "value.json") == {"path": "a\udcff.jsonl"}
+
+
 def test_the_data_is_synced_before_the_name_and_the_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +116,25 @@ def test_the_data_is_synced_before_the_name_and_the_name_after(
     monkeypatch.setattr(Path, "replace", watched_replace)
     write_text(tmp_path / "file", "text")
     assert order == [f"sync .tmp-{os.getpid()}-file", "rename", f"sync {tmp_path.name}"]
+
+
+def test_a_new_folder_is_synced_into_the_one_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def watched_sync(descriptor: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    make_private_folder(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+    make_private_folder(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+    write_text(tmp_path / "a" / "b" / "c" / "file", "text")
+    assert synced == [tmp_path.name, "a", "b", f".tmp-{os.getpid()}-file", "c"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The digest key: where it comes from, and what digests under it promise."""
+"""The keys: where they come from, how new ones are made, and what digests under one promise."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.keys import (
+    DigestKey,
+    load_digest_key,
+    load_encryption_key,
+    load_signing_key,
+    new_key,
+    read_public_key,
+)
 
 SECRET = "correct horse battery staple"
-NAMES = ["REDACTORY_KEY", "REDACTORY_KEY_FILE", "REDACTORY_ENCRYPTION_KEY", "REDACTORY_ENCRYPTION_KEY_FILE"]
+VARIABLES = ["REDACTORY_KEY", "REDACTORY_ENCRYPTION_KEY", "REDACTORY_SIGNING_KEY"]
+NAMES = [name for variable in VARIABLES for name in (variable, f"{variable}_FILE")]
+LOADERS = dict(zip(VARIABLES, (load_digest_key, load_encryption_key, load_signing_key), strict=True))
+KINDS = dict(zip(VARIABLES, ("digest", "encryption", "signing"), strict=True))
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +52,13 @@ def test_a_key_of_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_digest_key().secret == b"\xff\x80" * 8
 
 
-def test_both_at_once_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_both_at_once_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str) -> None:
     (tmp_path / "key").write_text(SECRET, encoding="utf-8")
-    monkeypatch.setenv("REDACTORY_KEY", SECRET)
-    monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv(variable, SECRET)
+    monkeypatch.setenv(f"{variable}_FILE", str(tmp_path / "key"))
     with pytest.raises(ConfigurationError, match="both") as caught:
-        load_digest_key()
+        LOADERS[variable]()
     assert SECRET not in str(caught.value)
 
 
@@ -72,19 +83,86 @@ def test_sixteen_bytes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not load_digest_key().fresh
 
 
-def test_a_key_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "absent"))
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_key_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str) -> None:
+    monkeypatch.setenv(f"{variable}_FILE", str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        load_digest_key()
+        LOADERS[variable]()
 
 
-@pytest.mark.parametrize("name", NAMES[2:])
-def test_an_encryption_key_is_refused_rather_than_ignored(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", SECRET)
-    monkeypatch.setenv(name, SECRET)
-    with pytest.raises(ConfigurationError, match="unencrypted") as caught:
-        load_digest_key()
-    assert SECRET not in str(caught.value)
+def test_an_encryption_key_of_32_bytes_or_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert load_encryption_key() is None
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "k" * 32)
+    assert load_encryption_key() == b"k" * 32
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "k" * 31)
+    with pytest.raises(ConfigurationError, match="31 bytes, at least 32") as caught:
+        load_encryption_key()
+    assert "kkk" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", VARIABLES[1:])
+@pytest.mark.parametrize("ending", ["", "_FILE"])
+def test_a_variable_that_was_left_empty_is_no_absent_key(
+    monkeypatch: pytest.MonkeyPatch, variable: str, ending: str
+) -> None:
+    monkeypatch.setenv(variable + ending, "")
+    with pytest.raises(ConfigurationError, match=variable):
+        LOADERS[variable]()
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_new_key_is_private_is_loaded_and_is_never_overwritten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    path, other = tmp_path / "deep" / "a.key", tmp_path / "b.key"
+    files = new_key(KINDS[variable], path)  # type: ignore[arg-type]
+    new_key(KINDS[variable], other)  # type: ignore[arg-type]
+    assert path.read_bytes() != other.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv(f"{variable}_FILE", str(path))
+    assert LOADERS[variable]() is not None
+    before = path.read_bytes()
+    for name in [path, *files[1:]]:
+        with pytest.raises(ConfigurationError, match="never overwritten"):
+            new_key(KINDS[variable], name)  # type: ignore[arg-type]
+    assert path.read_bytes() == before
+    assert not list(tmp_path.rglob(".tmp-*"))
+
+
+def test_a_signing_key_has_its_public_key_beside_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, public = new_key("signing", tmp_path / "signing.key")
+    assert public == tmp_path / "signing.key.pub"
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY", path.read_text())
+    key = load_signing_key()
+    assert key is not None
+    assert key.public_key() == read_public_key(public)
+    with pytest.raises(ConfigurationError, match="no Ed25519 public key"):
+        read_public_key(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["gibberish", "-----BEGIN PRIVATE KEY-----\nzQ7zQ7\n-----END PRIVATE KEY-----"]
+)
+def test_what_is_no_signing_key_is_refused_and_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY", content)
+    with pytest.raises(ConfigurationError, match="Ed25519") as caught:
+        load_signing_key()
+    assert "gibberish" not in str(caught.value)
+    assert "zQ7" not in str(caught.value)
+
+
+def test_another_kind_of_private_key_is_no_signing_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    pem = X25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY", pem.decode())
+    with pytest.raises(ConfigurationError, match="Ed25519"):
+        load_signing_key()
 
 
 def test_a_fresh_key_lives_as_long_as_the_process() -> None:

@@ -155,6 +155,19 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     RecordLog(path).close()
 
 
+def test_a_log_that_is_refused_is_not_kept_locked(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with RecordLog(path) as log:
+        log.append("step", {})
+    whole = path.read_bytes()
+    path.write_bytes(b"no record\n")
+    with pytest.raises(CheckFailed, match="breaks at line 1") as kept:
+        RecordLog(path)
+    path.write_bytes(whole)
+    RecordLog(path).close()
+    assert kept.value
+
+
 def test_a_body_that_json_lacks_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     with RecordLog(tmp_path / "log") as log:
         log.append("step", {"epsilon": None})

@@ -52,8 +52,8 @@ def finished(rows_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_row_and_point_is_accounted_for(finished: Path) -> None:
-    summary = redactory.curate({"input": "x"}, output=finished, resume=True)
+def test_every_row_and_point_is_accounted_for(rows_file: Path, finished: Path) -> None:
+    summary = _curate(rows_file, finished, resume=True)
     assert summary["rows"] == 26
     assert summary["rejected_by_reason"] == {"broken_json": 1, "duplicate_id": 1, "text_not_string": 1}
     assert summary["points"] == 46
@@ -109,11 +109,20 @@ class _Stop(Exception):
     pass
 
 
+@pytest.fixture(scope="module")
+def moments(rows_file: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """How often a run says how far it came, which is where the next test stops it."""
+    heard: list[object] = []
+    _curate(rows_file, tmp_path_factory.mktemp("heard") / "run", progress=lambda *_: heard.append(None))
+    return len(heard)
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(moment=st.integers(1, 220))
+@given(share=st.floats(0, 1, exclude_max=True))
 def test_interrupted_anywhere_and_resumed_gives_the_same_bytes(
-    rows_file: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory, moment: int
+    rows_file: Path, finished: Path, moments: int, tmp_path_factory: pytest.TempPathFactory, share: float
 ) -> None:
+    moment = 1 + int(share * moments)
     out, calls = tmp_path_factory.mktemp("stopped") / "run", 0
 
     def stop(*_: object) -> None:

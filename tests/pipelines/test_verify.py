@@ -35,7 +35,8 @@ def copy(curated: Path, tmp_path: Path) -> Path:
 def test_a_true_run_passes_every_check(curated: Path) -> None:
     result = redactory.verify(curated)
     assert result["ok"], result["checks"]
-    assert len(result["checks"]) == 9
+    assert len(result["checks"]) == 11
+    assert all(check["made"] for check in result["checks"])
     json.dumps(result, allow_nan=False)
 
 
@@ -158,6 +159,7 @@ def test_without_the_key_the_check_is_named_as_not_made(
     monkeypatch.setenv("REDACTORY_KEY", "not the key of this run")
     check = {c["name"]: c for c in redactory.verify(curated)["checks"]}["values masked elsewhere"]
     assert check["ok"]
+    assert not check["made"]
     assert check["detail"].startswith("not made")
 
 

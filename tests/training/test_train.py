@@ -16,7 +16,7 @@ import torch
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import write_json
+from redactory.foundation.files import make_private_folder, write_json
 from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
@@ -100,6 +100,19 @@ def test_an_interrupted_training_ends_with_the_same_bits(
     steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(8))
     assert run.model("crt").ledger.read_bytes() == trained.model("crt").ledger.read_bytes()
+
+
+def test_what_a_killed_attempt_was_writing_is_removed(fresh_run: MakeRun) -> None:
+    run, name = fresh_run(), small().model_name
+    for folder in (run.state, run.model(name).root):
+        make_private_folder(folder)
+    gone = (run.state / f".tmp-1-train-{name}.checkpoint", run.model(name).root / ".tmp-1-model.safetensors")
+    kept = (run.state / f".tmp-1-train-of-{name}.checkpoint", run.state / f".tmp-x-train-{name}.key")
+    for path in (*gone, *kept):
+        path.write_bytes(b"half")
+    train_model(run, small())
+    assert not [path for path in gone if path.exists()]
+    assert all(path.exists() for path in kept)
 
 
 def test_without_a_seed_resuming_uses_the_key_in_state_and_two_trainings_differ(fresh_run: MakeRun) -> None:

@@ -5,6 +5,6 @@ a file and a row number; that reading goes on after a bad row; and that no messa
 """
 
 from redactory.pipelines.readers.documents import Document, Rejection, read_documents
-from redactory.pipelines.readers.sources import Source, find_sources, fingerprint
+from redactory.pipelines.readers.sources import Source, find_sources, fingerprint, size_of
 
-__all__ = ["Document", "Rejection", "Source", "find_sources", "fingerprint", "read_documents"]
+__all__ = ["Document", "Rejection", "Source", "find_sources", "fingerprint", "read_documents", "size_of"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from redactory.pipelines.config import InputSettings
-from redactory.pipelines.readers.formats import KEPT_BYTES, READERS
+from redactory.pipelines.readers.formats import READERS
+from redactory.pipelines.readers.records import KEPT_BYTES, Columns
 from redactory.pipelines.readers.sources import Source
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -16,7 +18,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 MISSING_TEXT, TEXT_NOT_STRING, EMPTY_TEXT = "missing_text", "text_not_string", "empty_text"
 LONE_SURROGATE, NUL, TOO_LONG = "lone_surrogate", "nul", "too_long"
 MISSING_ID, ID_NOT_STRING, USER_NOT_STRING = "missing_id", "id_not_string", "user_not_string"
+ID_TOO_LONG, USER_TOO_LONG = "id_too_long", "user_too_long"
 DUPLICATE_ID = "duplicate_id"
+LONGEST_NAME = 1_024
+"""Code points of an id or a user; each of a document's points carries both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     """
     limit = settings.max_row_bytes
     with source.open() as file:
-        columns = [] if source.format == "text" else settings.required_columns()
+        columns = Columns(tuple(settings.required_columns()), _columns(source, settings))
         for number, record, reason, raw in READERS[source.format](file, limit, columns, source.name):
             if record is None:
                 yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
@@ -79,12 +84,14 @@ def _document(
 ) -> Document | Rejection:
     text_column, id_column, user_column = _columns(source, settings)
     text = _text(record, text_column, settings.max_chars)
-    doc_id = _name(record.get(id_column), ID_NOT_STRING)
+    doc_id = _name(record.get(id_column), ID_NOT_STRING, ID_TOO_LONG)
     if doc_id is None:
         if "id" in settings.model_fields_set and source.format != "text":
             raise _Unusable(MISSING_ID)
         doc_id = f"{source.name}:{number}"
-    return Document(doc_id, _name(record.get(user_column), USER_NOT_STRING), text, source.name, number)
+    return Document(
+        doc_id, _name(record.get(user_column), USER_NOT_STRING, USER_TOO_LONG), text, source.name, number
+    )
 
 
 def _text(record: dict[str, Any], column: str, max_chars: int) -> str:
@@ -104,27 +111,33 @@ def _text(record: dict[str, Any], column: str, max_chars: int) -> str:
     return text
 
 
-def _name(value: Any, reason: str) -> str | None:
+def _name(value: Any, reason: str, too_long: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise _Unusable(reason)
     name = str(value)
+    if len(name) > LONGEST_NAME:
+        raise _Unusable(too_long)
     if _SURROGATE.search(name) or "\x00" in name:
         raise _Unusable(reason)
     return name
 
 
 def first_bad_rows(source: Source, settings: InputSettings, rows: int) -> tuple[list[str], list[Rejection]]:
-    """The columns of a file's first record, and the rejections among its first ``rows`` rows."""
-    columns: list[str] = []
-    bad: list[Rejection] = []
+    """The columns that most of a file's first ``rows`` rows have, and the rejections among those rows."""
+    keys: Counter[str] = Counter()
+    records, bad = 0, list[Rejection]()
     with source.open() as file:
-        for number, record, _, _ in READERS[source.format](file, settings.max_row_bytes, [], source.name):
-            if record is not None:
-                columns = list(record)
-            if record is not None or number >= rows:
+        for number, record, _, _ in READERS[source.format](
+            file, settings.max_row_bytes, Columns(), source.name
+        ):
+            if number > rows:
                 break
+            records += record is not None
+            keys.update((record or {}).keys())
+    # where the keys are data (a mapping by name), they differ from row to row: those are nobody's business
+    columns = [key for key, count in keys.items() if 2 * count > records]
     for number, result in enumerate(read_documents(source, settings)):
         if isinstance(result, Rejection):
             bad.append(result)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from redactory.foundation.errors import InputError
+from redactory.pipelines.readers.records import (
+    BROKEN_JSON,
+    BROKEN_ROW,
+    KEPT_BYTES,
+    NOT_AN_OBJECT,
+    ROW_TOO_LONG,
+    UNDECODABLE,
+    Columns,
+    Record,
+)
+from redactory.pipelines.readers.tables import delimited
 
-Record = tuple[int, dict[str, Any] | None, str | None, bytes]
-"""(row number from 1, the record or None, a reason code or None, the raw bytes for the quarantine)"""
-
-UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
-ROW_TOO_LONG, BROKEN_ROW = "row_too_long", "broken_row"
-KEPT_BYTES = 1 << 16
-_BATCH_ROWS = 512
+DEEPEST = 100
+"""Levels of a JSON line.  Python's own limit depends on its version and on who calls; no document may."""
+_BATCH_ROWS = 16
+"""Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
+_BUFFER_BYTES = 1 << 20
 
 
-def jsonl(file: BinaryIO, limit: int, columns: list[str], name: str) -> Iterator[Record]:
+def jsonl(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
     """JSON lines; a line over ``limit`` bytes is passed over without being held."""
     number = 0
     while line := file.readline(limit + 1):
@@ -37,70 +44,57 @@ def jsonl(file: BinaryIO, limit: int, columns: list[str], name: str) -> Iterator
         except (ValueError, RecursionError):
             yield number, None, BROKEN_JSON, line[:KEPT_BYTES]
         else:
+            if line.count(b"[") + line.count(b"{") > DEEPEST and _is_too_deep(value):
+                yield number, None, BROKEN_JSON, line[:KEPT_BYTES]
+                continue
             good = isinstance(value, dict)
             yield number, value if good else None, None if good else NOT_AN_OBJECT, line[:KEPT_BYTES]
 
 
-def delimited(separator: str) -> Callable[[BinaryIO, int, list[str], str], Iterator[Record]]:
-    """CSV or TSV with a header line; quoted fields may hold line ends."""
-
-    def read(file: BinaryIO, limit: int, columns: list[str], name: str) -> Iterator[Record]:
-        csv.field_size_limit(limit)
-        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
-        text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
-        rows = csv.reader(text, delimiter=separator, strict=False)
-        header = next(rows, None)
-        if header is None:
-            return
-        missing = [column for column in columns if column not in header]
-        if missing:
-            raise InputError(f"{name} has no column '{missing[0]}'; map the columns under input")
-        number = 1
-        while True:
-            number += 1
-            try:
-                cells = next(rows)
-            except StopIteration:
-                return
-            except csv.Error:
-                yield number, None, ROW_TOO_LONG, b""
-                continue
-            if not cells:
-                continue
-            raw = separator.join(cells).encode("utf-8", "surrogateescape")[:KEPT_BYTES]
-            if len(cells) != len(header):
-                yield number, None, BROKEN_ROW, raw
-            elif any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
-                yield number, None, UNDECODABLE, raw
-            else:
-                yield number, dict(zip(header, cells, strict=True)), None, raw
-
-    return read
+def _is_too_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEEPEST):
+        inner = (part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole))
+        level = [part for part in inner if isinstance(part, dict | list)]
+    return bool(level)
 
 
-def parquet(file: BinaryIO, limit: int, columns: list[str], name: str) -> Iterator[Record]:
-    """Parquet, a few rows at a time, only the columns that are mapped."""
+def parquet(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+    """Parquet, a few rows at a time, only the columns that are mapped; as many as its footer promises."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not file.seekable():
+        raise InputError(f"{name} is a Parquet file inside of another compression: decompress it first")
     try:
-        table = pq.ParquetFile(file)
-        missing = [column for column in columns if column not in table.schema_arrow.names]
-        if missing:
-            raise InputError(f"{name} has no column '{missing[0]}'; map the columns under input")
+        # read as it is needed: a column of a row group is held in whole otherwise
+        table = pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        wanted = columns.among(table.schema_arrow.names, name)
+        chosen = None if columns.mapped is None else wanted
         number = 0
-        for batch in table.iter_batches(batch_size=_BATCH_ROWS):
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=chosen):
             for row in range(batch.num_rows):
                 number += 1
-                try:
-                    yield number, {n: batch.column(n)[row].as_py() for n in batch.schema.names}, None, b""
-                except UnicodeDecodeError:
-                    yield number, None, UNDECODABLE, b""
-    except pa.ArrowException:
-        raise InputError(f"{name} is no readable Parquet file") from None
+                yield _parquet_row(batch, row, number)
+        whole = number == table.metadata.num_rows
+    except (pa.ArrowException, UnicodeDecodeError):
+        whole = False
+    if not whole:
+        raise InputError(f"{name} is no whole Parquet file")
 
 
-def text(file: BinaryIO, limit: int, columns: list[str], name: str) -> Iterator[Record]:
+def _parquet_row(batch: Any, row: int, number: int) -> Record:
+    try:
+        cells = (batch.column(i)[row].as_py() for i in range(batch.num_columns))
+        return number, dict(zip(batch.schema.names, cells, strict=True)), None, b""
+    except UnicodeDecodeError:
+        return number, None, UNDECODABLE, b""
+    except (ValueError, ArithmeticError):
+        # a date after the year 9999, say
+        return number, None, BROKEN_ROW, b""
+
+
+def text(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
     """A text file is one record."""
     data = file.read(limit + 1)
     if len(data) > limit:
@@ -112,7 +106,7 @@ def text(file: BinaryIO, limit: int, columns: list[str], name: str) -> Iterator[
         yield 1, None, UNDECODABLE, data[:KEPT_BYTES]
 
 
-READERS: dict[str, Callable[[BinaryIO, int, list[str], str], Iterator[Record]]] = {
+READERS: dict[str, Callable[[BinaryIO, int, Columns, str], Iterator[Record]]] = {
     "jsonl": jsonl,
     "csv": delimited(","),
     "tsv": delimited("\t"),

@@ -5,19 +5,23 @@ configuration and the versions in the manifest, so running it again writes the s
 """
 
 from redactory.pipelines.stages.detect import detect_part
+from redactory.pipelines.stages.duplicates import dedup_steps
 from redactory.pipelines.stages.ingest import ingest
-from redactory.pipelines.stages.plans import plan_documents, plan_duplicates, plan_texts
+from redactory.pipelines.stages.plans import plan_documents, plan_texts, screen_texts
 from redactory.pipelines.stages.redact import redact_part
+from redactory.pipelines.stages.remember import memory_steps
 from redactory.pipelines.stages.segment import segment_part
 from redactory.pipelines.stages.shard import shard_part
 
 __all__ = [
+    "dedup_steps",
     "detect_part",
     "ingest",
+    "memory_steps",
     "plan_documents",
-    "plan_duplicates",
     "plan_texts",
     "redact_part",
+    "screen_texts",
     "segment_part",
     "shard_part",
 ]

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from redactory.dedup import DuplicatePlan
 from redactory.detectors import Detection, Detector, DetectSettings, TextDetector
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.work import FAILURES, Job
-from redactory.redaction import write_part
+from redactory.redaction import read_part, write_part
 from redactory.redaction.shards import FOUND
 
 HEARD_EVERY = 64
@@ -27,7 +26,7 @@ def detector_of(job: Job) -> TextDetector:
 
 def detect_part(job: Job, partition: int) -> StageReport:
     """Detect the texts that no earlier point has."""
-    points = pq.read_table(job.part("points", partition), columns=["point_id", "text"])
+    points = read_part(job.part("points", partition), columns=["point_id", "text"])
     ids = points["point_id"].to_numpy()
     own = DuplicatePlan(job.ranges("repeated-texts")).first_of(ids) == ids
     texts = points["text"].filter(pa.array(own)).to_pylist()

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from redactory.dedup import DuplicatePlan, write_digests
 from redactory.detectors import Detection, Span
-from redactory.foundation.keys import DigestKey
 from redactory.foundation.reports import StageReport
+from redactory.pipelines.stages.fate_digests import fate_digests, users_of
 from redactory.pipelines.work import PARTITION_BITS, REDACTED, Job
-from redactory.redaction import Fate, ValueDigests, route, write_part
+from redactory.redaction import Fate, ValueDigests, read_part, route, write_part
 from redactory.redaction.shards import SPANS
 
 BINS = 20
@@ -26,16 +25,14 @@ BINS = 20
 
 def redact_part(job: Job, partition: int) -> StageReport:
     """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points."""
-    points = pq.read_table(job.part("points", partition))
+    points = read_part(job.part("points", partition))
     ids, texts = points["point_id"].to_numpy(), points["text"].to_pylist()
     owners = DuplicatePlan(job.ranges("repeated-texts")).first_of(ids)
     detections = _detections(job, owners)
     fates = [route(text, detections[owner]) for text, owner in zip(texts, owners.tolist(), strict=True)]
-    scope = points["user_id"].to_pylist() if job.config.dedup.scope == "user" else None
-    users = scope and [
-        u if u is not None else f"\x00{d}" for u, d in zip(scope, points["doc_id"].to_pylist(), strict=True)
-    ]
-    write_digests(job.digests("redacted-digests", partition), _fate_digests(job.key, fates, users), ids)
+    users = users_of(points) if job.config.dedup.scope == "user" else None
+    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users)
+    write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
     rows = zip(ids.tolist(), texts, owners.tolist(), strict=True)
     ledger = _ledger(ValueDigests(job.key), ((i, t, detections[o]) for i, t, o in rows))
     write_part(job.run.spans / job.part("", partition).name, ledger)
@@ -65,26 +62,9 @@ def _detections(job: Job, owners: NDArray[np.int64]) -> dict[int, Detection]:
 
 
 def _rows_of(job: Job, table: str, partition: int, ids: pa.Array) -> Iterator[Any]:
-    rows = pq.read_table(job.part(table, partition))
+    rows = read_part(job.part(table, partition))
     rows = rows.filter(pc.is_in(rows["point_id"], value_set=ids))
     return zip(*(column.to_pylist() for column in rows.columns), strict=True) if rows.num_rows else iter(())
-
-
-def _fate_digests(key: DigestKey, fates: list[Fate], users: list[str] | None) -> list[bytes]:
-    """Digests of the redacted texts: equal only within a side and, by scope, within a user.
-
-    A quarantined point has no redacted text and must repeat nothing: its digest is of its own place.
-    """
-    purposes = {side: key.purpose(f"dedup/{side}") for side in ("public", "private")}
-    alone = key.purpose("dedup/alone")
-    digests = []
-    for number, fate in enumerate(fates):
-        if fate.failure is not None:
-            digests.append(key.text_digest(alone, number.to_bytes(8, "big")))
-            continue
-        owner = f"{users[number]}\x00" if users is not None else ""
-        digests.append(key.text_digest(purposes[fate.side], (owner + fate.text).encode()))
-    return digests
 
 
 def _ledger(values: ValueDigests, rows: Iterator[tuple[int, str, Detection]]) -> pa.Table:

@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from redactory.dedup import DuplicatePlan, write_digests
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.work import REJECTED, Job, point_id
-from redactory.redaction import write_part
+from redactory.redaction import read_part, write_part
 from redactory.redaction.shards import VAULT
 
 
 def segment_part(job: Job, partition: int) -> StageReport:
     """Cut the documents of one partition; a document whose id was seen before is rejected here."""
-    documents = pq.read_table(job.part("documents", partition)).to_pylist()
+    documents = read_part(job.part("documents", partition)).to_pylist()
     ids = np.arange(len(documents), dtype=np.int64) + point_id(partition, 0)
     first = DuplicatePlan(job.ranges("repeated-documents")).first_of(ids)
     repeated = [d for d, own, seen in zip(documents, ids, first, strict=True) if own != seen]

@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from redactory.dedup import DuplicatePlan
 from redactory.foundation.files import PUBLIC_FILE
-from redactory.foundation.keys import DigestKey
 from redactory.foundation.reports import StageReport
+from redactory.pipelines.stages.duplicates import earlier_place, first_points
+from redactory.pipelines.stages.near import across_rows
+from redactory.pipelines.stages.plans import UNKNOWN
 from redactory.pipelines.work import Job
-from redactory.redaction import PRIVATE, PUBLIC, part_name, write_part
+from redactory.redaction import PRIVATE, PUBLIC, part_name, read_part, write_part
 from redactory.redaction import shards as tables
 
 DUPLICATE, QUARANTINED = "duplicate", "quarantined"
@@ -25,10 +23,10 @@ Row = dict[str, Any]
 
 def shard_part(job: Job, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
-    points = pq.read_table(job.part("points", partition)).to_pylist()
-    redacted = pq.read_table(job.part("redacted", partition)).to_pylist()
-    first = _first(job, np.array([p["point_id"] for p in points], dtype=np.int64))
-    records = _records(job.key, points, redacted, first.tolist())
+    points = read_part(job.part("points", partition)).to_pylist()
+    table = read_part(job.part("redacted", partition))
+    redacted = table.to_pylist()
+    records = _records(job, points, redacted, first_points(job, partition, table).tolist())
 
     run, name = job.run, part_name(partition)
     public = (
@@ -46,23 +44,21 @@ def shard_part(job: Job, partition: int) -> StageReport:
     write_part(run.private / name, _table(private, tables.PRIVATE))
     write_part(run.vault / name, _table(vault, tables.VAULT))
     write_part(run.points / name, _table(records, tables.POINTS))
+    across = across_rows(job, records)
+    if job.config.dedup.across:
+        write_part(run.across / name, _table(across, tables.ACROSS))
     quarantined = [*_rejected_rows(job, partition), *_quarantined_points(points, redacted)]
     write_part(run.quarantine / name, _table(quarantined, tables.QUARANTINE))
-    return StageReport("shard", _counts(records, redacted))
+    return StageReport("shard", _counts(records, redacted) + Counter({"across/points": len(across)}))
 
 
-def _first(job: Job, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    if job.config.dedup.mode == "none":
-        return ids
-    return DuplicatePlan(job.ranges("duplicates")).first_of(ids)
-
-
-def _records(key: DigestKey, points: list[Row], redacted: list[Row], first: list[int]) -> list[Row]:
+def _records(job: Job, points: list[Row], redacted: list[Row], first: list[int]) -> list[Row]:
     """Each point's entry in ``audit/points``: its fate, and ids that only the key's holder can undo."""
-    records = []
+    records, key = [], job.key
+    runs = [entry.name for entry in job.index.runs] if job.index is not None else []
     for point, fate, original in zip(points, redacted, first, strict=True):
         number, doc_id, user_id = point["point_id"], point["doc_id"], point["user_id"]
-        duplicate = original != number
+        duplicate, place = original != number, earlier_place(original)
         records.append(
             {
                 "point_id": number,
@@ -74,7 +70,8 @@ def _records(key: DigestKey, points: list[Row], redacted: list[Row], first: list
                 else key.pseudonym("lone-user", doc_id),
                 "side": fate["side"],
                 "fate": QUARANTINED if fate["failure"] else DUPLICATE if duplicate else fate["side"],
-                "dup_of": original if duplicate else None,
+                "dup_of": original if duplicate and original > UNKNOWN else None,
+                "earlier_run": None if place is None else runs[place],
                 "reasons": fate["reasons"],
             }
         )
@@ -83,7 +80,7 @@ def _records(key: DigestKey, points: list[Row], redacted: list[Row], first: list
 
 def _rejected_rows(job: Job, partition: int) -> Iterable[Row]:
     for table in ("rejected", "repeated"):
-        for row in pq.read_table(job.part(table, partition)).to_pylist():
+        for row in read_part(job.part(table, partition)).to_pylist():
             yield {**row, "kind": "row"}
 
 
@@ -112,5 +109,6 @@ def _table(rows: Iterable[Row], schema: pa.Schema) -> pa.Table:
 def _counts(records: list[Row], redacted: list[Row]) -> Counter[str]:
     counts = Counter(record["fate"] for record in records)
     counts.update(f"duplicate/{r['side']}" for r in records if r["fate"] == DUPLICATE)
+    counts.update(f"duplicate_earlier/{r['side']}" for r in records if r["earlier_run"] is not None)
     counts.update(f"quarantined/{f['failure']}" for f in redacted if f["failure"])
     return counts

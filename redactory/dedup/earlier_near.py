@@ -1,0 +1,92 @@
+"""Near-duplicates of what earlier runs kept: found by their bands, verified by their true similarity.
+
+Within a side and a group only, as within a run (:mod:`redactory.dedup.near`).  What is compared with are
+texts that were kept, so that every dropped text has a near-duplicate in a shard of this run or an earlier
+one.  No bound on what one text changes is proved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.dedup.digests import Entries, read_range, write_entries
+from redactory.dedup.near import FEW, NEAR_RANGES, PIECES, WHOLE
+from redactory.dedup.signed import BUCKET, SignedFiles, SignedTexts, jaccard
+
+
+def copy_signed(files: SignedFiles, kept: NDArray[np.int64], side: int, out: SignedFiles) -> int:
+    """Commit the signed texts of one partition that are of ``side`` and among ``kept``; how many."""
+    rows = np.load(files.rows)
+    rows = rows[(rows["side"] == side) & np.isin(rows["id"], kept)]
+    counts = rows["count"].astype(np.int64)
+    begin = np.cumsum(counts) - counts
+    places = np.repeat(rows["start"] - begin, counts) + np.arange(counts.sum())
+    shingles = np.load(files.shingles, mmap_mode="r")[places]
+    held = np.load(files.buckets)
+    rows["start"] = begin
+    write_entries(out.buckets, held[np.isin(held["id"], rows["id"])])
+    write_entries(out.shingles, shingles)
+    write_entries(out.rows, rows)
+    return len(rows)
+
+
+def near_earlier(
+    files: Sequence[SignedFiles], earlier: Sequence[SignedFiles], side: int, number: int, threshold: float
+) -> tuple[set[int], Counter[str]]:
+    """The points of ``side`` that nearly duplicate a text of one earlier run, by one range of the buckets.
+
+    ``earlier`` are that run's texts of the same side.  Holds a piece of the range, like ``compare_buckets``.
+    """
+    own, theirs, counts = SignedTexts(files), SignedTexts(earlier), Counter[str]()
+    held = sum(len(np.load(one.buckets, mmap_mode="r")) for one in (*files, *earlier))
+    pieces, found = PIECES if held > WHOLE else 1, set[int]()
+    for piece in range(number * pieces, (number + 1) * pieces):
+        new, old = _meeting(*(_piece(some, piece, pieces) for some in (files, earlier)))
+        if not len(new):
+            continue
+        own_ids, theirs_ids = np.unique(new["id"]), np.unique(old["id"])
+        one, other = own.some(own_ids), theirs.some(theirs_ids)
+        for place, candidates in _candidates(new, old, own_ids, theirs_ids):
+            point = int(own_ids[place])
+            if one.rows["side"][place] != side or point in found:
+                continue
+            same = [
+                c
+                for c in candidates
+                if other.rows["side"][c] == side and other.rows["group"][c] == one.rows["group"][place]
+            ]
+            for candidate in same[:FEW]:
+                counts["compared"] += 1
+                if jaccard(one.shingles_of(place), other.shingles_of(candidate)) >= threshold:
+                    found.add(point)
+                    break
+            else:
+                counts["crowded"] += len(same) > FEW
+    return found, counts
+
+
+def _piece(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
+    tables = [read_range(one.buckets, piece, NEAR_RANGES * pieces) for one in files]
+    entries = np.concatenate([np.empty(0, BUCKET), *tables])
+    return entries[np.lexsort((entries["id"], entries["high"]))]
+
+
+def _meeting(new: Entries, old: Entries) -> tuple[Entries, Entries]:
+    """The entries of both whose bucket the other has too."""
+    return new[np.isin(new["high"], old["high"])], old[np.isin(old["high"], new["high"])]
+
+
+def _candidates(
+    new: Entries, old: Entries, own_ids: NDArray[np.int64], theirs_ids: NDArray[np.int64]
+) -> Iterator[tuple[int, list[int]]]:
+    """(a text's place, the places of the earlier texts of its bucket), once for each of its buckets."""
+    places = np.searchsorted(own_ids, new["id"]).tolist()
+    theirs = np.searchsorted(theirs_ids, old["id"])
+    first = np.searchsorted(old["high"], new["high"], side="left").tolist()
+    last = np.searchsorted(old["high"], new["high"], side="right").tolist()
+    for place, begin, end in zip(places, first, last, strict=True):
+        yield place, theirs[begin:end].tolist()

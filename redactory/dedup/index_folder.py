@@ -1,0 +1,207 @@
+"""The index that lives across runs, as a folder: one entry a run, counted once its run is finished.
+
+::
+
+    FOLDER/                          mode 0700
+      index.json                     format, id, and everything that its digests stand on
+      runs/000001-NAME/              the entries that count, in the order in which they were committed
+      pending/TOKEN/                 drafts of unfinished runs; sealed by entry.json just before _SUCCESS
+      removed/                       entries on their way out
+      lock                           held while an entry is committed or removed
+
+An entry moves from ``pending/`` to ``runs/`` by one rename.  Whether its run is finished is not known in
+this room: who calls :meth:`IndexFolder.promote` knows.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, remove_leftovers, sync, write_json
+from redactory.foundation.locks import only_one
+
+FORMAT = "redactory-index/1"
+PATIENCE = 60.0
+"""Seconds that a run waits for another one that commits: its own text lies on the disk by then."""
+_BEGUN = "begun.json"
+_NAME = re.compile(r"(\d{6,})-.+")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run's entry: its folder, and what ``entry.json`` says of it."""
+
+    folder: Path
+    body: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its number, which counts commits, and its run's name."""
+        return self.folder.name
+
+    @property
+    def number(self) -> int:
+        """Its number; 0 while it is pending."""
+        named = _NAME.fullmatch(self.folder.name)
+        return int(named[1]) if named else 0
+
+    @property
+    def created(self) -> datetime.datetime:
+        """When it was written."""
+        return datetime.datetime.fromisoformat(self.body["created"])
+
+    def check(self) -> None:
+        """``CheckFailed`` where a file of it is not the one that was written."""
+        for name, digest in self.body["files"].items():
+            path = self.folder / name
+            if not path.is_file() or file_sha256(path) != digest:
+                raise CheckFailed(f"{path} is not what was written: restore it, or begin a new index")
+
+
+class IndexFolder:
+    """``FOLDER/``; methods that change it are called while :meth:`alone` is held."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.head, self.runs, self.waiting = root / "index.json", root / "runs", root / "pending"
+        self.lock, self._removed = root / "lock", root / "removed"
+
+    def exists(self) -> bool:
+        """Whether an index was begun here."""
+        return self.head.is_file()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Be the one that changes the index; ``RunStateError`` where another process does not end."""
+        make_private_folder(self.root)
+        return only_one(self.lock, str(self.root), PATIENCE)
+
+    def open(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``index.json`` says; begin the index where there is none.
+
+        ``RunStateError`` for other ``parameters`` than it was made with, and for a folder of other files.
+        """
+        if not self.exists():
+            strange = [
+                p.name for p in self.root.iterdir() if p.name != "lock" and not p.name.startswith(".tmp-")
+            ]
+            if strange:
+                raise RunStateError(
+                    f"{self.root} holds {min(strange)}, but no index: give an empty folder (dedup.index.path)"
+                )
+            body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}
+            write_json(self.head, body)
+        for folder in (self.runs, self.waiting, self._removed):
+            make_private_folder(folder)
+        remove_leftovers(self.root)
+        self._empty_removed()
+        return self.checked(parameters)
+
+    def read(self) -> dict[str, Any]:
+        """What ``index.json`` says; ``RunStateError`` where there is none, or one of another format."""
+        if not self.exists():
+            raise RunStateError(f"{self.root} is no index: {self.head.name} is missing")
+        body: dict[str, Any] = read_json(self.head)
+        if body.get("format") != FORMAT:
+            raise RunStateError(
+                f"{self.root} has the format {body.get('format')}, and this version writes {FORMAT}: "
+                "begin a new index in another folder (dedup.index.path)"
+            )
+        return body
+
+    def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """:meth:`read`, and refuse (``RunStateError``) to mix its parameters with others."""
+        body = self.read()
+        made_with, asked = dict(_flat(body["parameters"])), dict(_flat(parameters))
+        for key in {**asked, **made_with}:
+            if made_with.get(key) != asked.get(key):
+                raise RunStateError(
+                    f"{self.root} was made with {key} {made_with.get(key)}, and this run has {key} "
+                    f"{asked.get(key)}: an index refuses to mix parameters. Go back to the former, or begin "
+                    "a new index in another folder (dedup.index.path)"
+                )
+        return body
+
+    def entries(self) -> list[Entry]:
+        """The entries that count, in the order of their commits."""
+        found = [_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
+        return sorted(found, key=lambda entry: entry.number)
+
+    def pending(self) -> list[Entry]:
+        """The entries that are sealed and do not count yet."""
+        folders = sorted(self.waiting.glob("*/entry.json")) if self.waiting.is_dir() else []
+        return [_entry(path.parent) for path in folders]
+
+    def draft(self, token: str) -> Path:
+        """The folder that a run writes its entry in."""
+        return self.waiting / token
+
+    def begin_draft(self, token: str, run: Path) -> None:
+        """Make that folder, and note in it whose it is: without a run it would be anybody's."""
+        write_json(make_private_folder(self.draft(token)) / _BEGUN, {"path": str(run)})
+
+    def drafts(self) -> dict[Path, Path]:
+        """The run folder that each folder in ``pending/`` belongs to, sealed or not."""
+        found = sorted(self.waiting.glob(f"*/{_BEGUN}")) if self.waiting.is_dir() else []
+        return {path.parent: Path(read_json(path)["path"]) for path in found}
+
+    def promote(self, entry: Entry) -> Entry:
+        """Let a pending entry count, as the last one.  Its run must be finished."""
+        body = self.read()
+        number = max([body["last"], *(other.number for other in self.entries())]) + 1
+        target = self.runs / f"{number:06d}-{entry.body['run']}"
+        entry.folder.replace(target)
+        sync(self.runs)
+        sync(self.waiting)
+        write_json(self.head, {**body, "last": number})
+        return _entry(target)
+
+    def retain(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:
+        """Remove all but the last ``keep_runs`` entries, and what is older than ``keep_days``; their names.
+
+        What is kept follows from numbers and dates alone: never from what an entry holds.
+        """
+        entries = self.entries()
+        gone = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
+        if keep_days is not None:
+            limit = now - datetime.timedelta(days=keep_days)
+            gone += [entry for entry in entries if entry.created < limit and entry not in gone]
+        for entry in gone:
+            self.remove(entry.folder)
+        return sorted(entry.name for entry in gone)
+
+    def remove(self, folder: Path) -> None:
+        """Remove an entry, counted or pending: at once, or not at all."""
+        make_private_folder(self._removed)
+        folder.replace(self._removed / f"{secrets.token_hex(4)}-{folder.name}")
+        sync(folder.parent)
+        self._empty_removed()
+
+    def _empty_removed(self) -> None:
+        for folder in self._removed.iterdir():
+            shutil.rmtree(folder)
+
+
+def _entry(folder: Path) -> Entry:
+    try:
+        return Entry(folder, read_json(folder / "entry.json"))
+    except (OSError, ValueError):
+        raise CheckFailed(f"{folder}/entry.json cannot be read: restore it, or begin a new index") from None
+
+
+def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Each parameter by the path of its key."""
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _flat(inner, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", inner

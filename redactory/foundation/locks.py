@@ -1,0 +1,84 @@
+"""A lock that survives crashes: the kernel holds it for a process, and takes it back when that ends."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import PRIVATE_FILE
+
+_PAUSE = 0.05
+"""Seconds between two attempts at a lock that is waited for."""
+
+
+@contextmanager
+def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock of the file ``path`` for ``what``, with the holder's name in it; it is gone afterwards.
+
+    Waits up to ``patience`` seconds for it.  Raises ``RunStateError`` that names the holder where another
+    process has it, on this machine or on another one that shares the folder; and where the file system
+    has no locks.  What a crashed holder left counts for nothing.
+    """
+    descriptor = _acquired(path, what, time.monotonic() + patience)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(_myself()).encode() + b"\n", 0)
+        yield
+    finally:
+        # unlinked while it is held: whoever waits at the old file finds that it is not the lock any more
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _acquired(path: Path, what: str, deadline: float) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, descriptor):
+                return descriptor
+        except BlockingIOError:
+            holder = _holder(path)
+            os.close(descriptor)
+            if time.monotonic() < deadline:
+                time.sleep(_PAUSE)
+                continue
+            raise RunStateError(f"{what} is being written by {holder}: wait for it, or stop it") from None
+        except OSError as error:
+            os.close(descriptor)
+            raise RunStateError(
+                f"{path} cannot be locked ({error.strerror}), so that two runs could not be told apart: "
+                "put the folder on a file system that has locks"
+            ) from None
+        os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one that lies at ``path``."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, os.fstat(descriptor))
+
+
+def _myself() -> dict[str, object]:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"process": os.getpid(), "host": socket.gethostname(), "since": now}
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_bytes())
+        return f"process {holder['process']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        # it has not written its name yet, or is ending right now
+        return "another process"

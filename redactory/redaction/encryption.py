@@ -1,0 +1,190 @@
+"""Encryption: one data key a run, wrapped by a key that lies elsewhere.
+
+The run's data key encrypts its private parts (Parquet modular encryption, AES-256-GCM, footer and all
+columns) and its other files that can hold text.  It lies in ``state/data-key.json`` alone, wrapped by a
+key service: whoever deletes that file has shredded the private part of the run.
+
+What is encrypted says, under the same authentication, which file of which run it is, so that no file can
+stand in for another.  That name stands in the encrypted footer and not in the AAD prefix that the Parquet
+format has for it: DuckDB refuses files with a prefix, and a GCM tag over the one says what a tag over the
+other would.  (A random nonce of 96 bits allows some 2³² encrypted modules a key; a part has under a hundred.)
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+
+from redactory.foundation.canonical import canonical_json
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import write_bytes, write_json
+from redactory.foundation.keys import ENCRYPTION_VARIABLE
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.keyservice import (
+    KEY_BYTES,
+    SERVICE_VARIABLE,
+    KeyService,
+    configured_service,
+    decrypt,
+    derived,
+    encrypt,
+    refusal,
+)
+
+FORMAT = "redactory-data-key/1"
+ALGORITHM = "AES_GCM_V1, 256 bits, footer and all columns under the run's data key"
+_RUN_ID_BYTES = 16
+_MAGIC = b"redactory/encrypted/1\n"
+_NO_KEY = f"set {ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE}, or {SERVICE_VARIABLE}) to the run's"
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """The data key of the run in ``root``, in the open: it is never written."""
+
+    root: Path
+    run_id: str
+    service: str
+    secret: bytes = field(repr=False)
+
+    def identity(self, path: Path) -> bytes:
+        """Which file of which run ``path`` is; it stays the same where the run folder is moved."""
+        return f"{self.run_id}/{path.absolute().relative_to(self.root).as_posix()}".encode()
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells two data keys apart without giving either away (16 hex digits)."""
+        return derived(self.secret, "fingerprint")[:8].hex()
+
+    def to_json(self) -> dict[str, str]:
+        """What the manifest says of the encryption."""
+        return {
+            "algorithm": ALGORITHM,
+            "run_id": self.run_id,
+            "data_key": self.fingerprint,
+            "wrapped_by": self.service,
+        }
+
+    def parquet_encryption(self) -> Any:
+        """pyarrow's properties for writing a part."""
+        return _parquet().create_encryption_properties(self.secret)
+
+    def parquet_decryption(self) -> Any:
+        """pyarrow's properties for reading a part; a file in the open is refused."""
+        return _parquet().create_decryption_properties(self.secret)
+
+
+def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
+    """The data key of a run that is about to write parts; drawn and wrapped where there is none yet.
+
+    None where no service is configured and the run has no key.  ``begun`` says that the run was begun
+    before: a new key would then leave it half open, or half lost, and is refused (``RunStateError``).
+    """
+    if run.data_key.is_file():
+        return key_of(run.vault / "part")
+    service = configured_service()
+    if service is None:
+        return None
+    if begun:
+        raise RunStateError(
+            f"{run.root.name} was begun without encryption, or its state/{run.data_key.name} is gone: "
+            "resume it as it was begun, or start a new run in another folder"
+        )
+    _parquet()
+    run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
+    try:
+        wrapped = service.wrap(secret, _context(run_id))
+    except Exception as error:
+        raise refusal(service, error) from None
+    record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
+    write_json(run.data_key, {**record, "wrapped": base64.b64encode(wrapped).decode()})
+    return key_of(run.vault / "part")
+
+
+def key_of(path: Path) -> RunKey | None:
+    """The key that the file ``path`` of a run is encrypted with; None for a file that is in the open.
+
+    In the open are files outside of any run, those of a run without a key, and ``public/``.  Raises
+    ``ConfigurationError`` where the run has a key and no service is configured to unwrap it,
+    ``CheckFailed`` where the configured one does not.
+    """
+    run = run_of(path)
+    if run is None or run.public in path.absolute().parents or not run.data_key.is_file():
+        return None
+    service = configured_service()
+    if service is None:
+        raise ConfigurationError(f"the private part of {run.root.name} is encrypted: {_NO_KEY}")
+    run_id, secret = _unwrapped(run.data_key.read_bytes(), service)
+    return RunKey(run.root, run_id, service.name, secret)
+
+
+def run_of(path: Path) -> RunFolder | None:
+    """The run that ``path`` lies in: the nearest folder above it that has a ``state/``."""
+    folders = (RunFolder(parent) for parent in path.absolute().parents)
+    return next((run for run in folders if run.state.is_dir()), None)
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Commit ``data`` to a private file of a run, encrypted where the run is."""
+    key = key_of(path)
+    if key is not None:
+        data = _MAGIC + encrypt(derived(key.secret, "file"), data, key.identity(path))
+    write_bytes(path, data)
+
+
+def read_secret(path: Path) -> bytes:
+    """What :func:`write_secret` was given; ``CheckFailed`` where the file is not what it wrote there."""
+    key, data = key_of(path), path.read_bytes()
+    if key is None:
+        if data.startswith(_MAGIC):
+            raise RunStateError(f"{path.name} is encrypted, and its run's data key is gone")
+        return data
+    try:
+        if not data.startswith(_MAGIC):
+            raise InvalidTag
+        return decrypt(derived(key.secret, "file"), data[len(_MAGIC) :], key.identity(path))
+    except (InvalidTag, ValueError):
+        raise CheckFailed(f"{path.name} was changed, or is not this file of this run") from None
+
+
+@functools.lru_cache(maxsize=8)
+def _unwrapped(record: bytes, service: KeyService) -> tuple[str, bytes]:
+    """The run id and the data key of a key file's content; a service is asked once a process and run."""
+    try:
+        value = json.loads(record)
+        run_id, wrapped = value["run_id"], base64.b64decode(value["wrapped"], validate=True)
+        known = value["format"] == FORMAT and isinstance(run_id, str)
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise CheckFailed("state/data-key.json is no key file of a run")
+    try:
+        secret = service.unwrap(wrapped, _context(run_id))
+    except InvalidTag:
+        raise CheckFailed(
+            "the encryption key is another one than the run's, or state/data-key.json was changed"
+        ) from None
+    except Exception as error:
+        raise refusal(service, error) from None
+    if len(secret) != KEY_BYTES:
+        raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, not a data key of {KEY_BYTES}")
+    return run_id, secret
+
+
+def _parquet() -> Any:
+    from pyarrow.parquet import encryption
+
+    if not hasattr(encryption, "create_encryption_properties"):
+        raise ConfigurationError("encrypted parts need a newer pyarrow: pip install 'pyarrow>=25'")
+    return encryption
+
+
+def _context(run_id: str) -> bytes:
+    return canonical_json({"redactory": "data key", "run": run_id})

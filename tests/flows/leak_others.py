@@ -1,0 +1,122 @@
+"""The long leak tests' other commands: those that make things, those of keys, schedules, and all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import typer
+
+from tests.flows.leak_bench import LISTED, Bench, Step
+from tests.flows.leak_steps import failing
+from tests.flows.local_server import Server, free_port
+
+DEDUP = (
+    "redactory.pipelines.stages.plans:screen_texts",
+    "redactory.pipelines.stages.plans:screen_redacted",
+    "redactory.pipelines.stages.plans:pass_side",
+    "redactory.pipelines.stages.near:sign_part",
+    "redactory.pipelines.stages.near:compare_range",
+    "redactory.pipelines.stages.earlier:recall_part",
+    "redactory.pipelines.stages.earlier:recall_near",
+    "redactory.pipelines.stages.near:join_all",
+    "redactory.pipelines.stages.near:choose",
+    "redactory.pipelines.stages.remember:remember_texts",
+    "redactory.pipelines.stages.remember:remember_signed",
+)
+"""What fails in a curation with every kind of deduplication, and with an index, in the order of stages."""
+
+
+def making(folder: Path) -> list[Step]:
+    """The commands that read no corpus; their files are read by later steps."""
+    simulated = str(folder / "simulated.jsonl")
+    return [
+        Step("init", ("init", "example.yaml")),
+        Step("simulate", ("simulate", "customersim", "--rows", "20", "--canaries", "2", "--out", simulated)),
+        Step("varied", ("simulate", "varied", "--rows", "20", "--out", "varied.jsonl")),
+        *(Step(f"new-{kind}", ("keys", "new", kind, f"{kind}.key")) for kind in ("digest", "encryption")),
+        Step("new-signing", ("keys", "new", "signing", "signing.key")),
+    ]
+
+
+def failing_dedup(bench: Bench) -> list[Step]:
+    """A curation for each place of deduplication that fails, after one that filled the index."""
+    index = str(bench.folder("work") / "index")
+    every = {"mode": "minhash", "private_mode": "bloom", "filter": "bloom", "index": {"path": index}}
+    config = str(bench.configure("near", detect=LISTED, dedup=every))
+    again = Step("near", ("curate", config, "--out", "near-again", "--resume"))
+    return [
+        Step("near-first", ("curate", config, "--out", "near")),
+        *failing(again, DEDUP),
+        again,
+        Step("index-show", ("index", "show", index)),
+        Step("index-prune", ("index", "prune", index, "--keep-runs", "1")),
+    ]
+
+
+def of_keys(bench: Bench, run: str) -> list[Step]:
+    """The commands on an encrypted run, one of whose tracebacks is opened."""
+    sealed = next(bench.folder("work").glob("*/state/traceback-*.txt"))
+    return [
+        Step("data-key", ("keys", "data-key", run, "data.key")),
+        Step("open", ("keys", "open", str(sealed)), shows_text=True),
+    ]
+
+
+def served(bench: Bench, config: Path) -> None:
+    """``redactory serve`` until a run that was due is finished."""
+    runs = bench.folder("work") / "served"
+    step = Step(
+        "serve",
+        ("serve", str(config), "--cron", "* * * * *", "--out", str(runs), "--port", str(free_port())),
+    )
+    ended = bench.until("serve", step, lambda: any(runs.glob("*/_SUCCESS")))
+    assert ended == 0
+
+
+def deployed(bench: Bench, server: Server, config: Path, *, fails: str = "") -> str:
+    """Deploy, ask for a run, and have a worker carry it out; the state that it ended in."""
+    name = f"deployed-{'bad' if fails else 'good'}"
+    runs = str(bench.folder("work") / name)
+    step = Step(name, ("deploy", str(config), "--cron", "0 2 * * *", "--out", runs, "--name", name))
+    bench.carry_out(name, [step], PREFECT_API_URL=server.url)
+    deployment = server.ask(f"/deployments/name/curate/{name}")
+    run = server.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "redactory", "--run-once"]
+    home = str(bench.folder("home") / "worker")
+    with (bench.folder("logs") / f"{name}.worker").open("wb") as log:
+        subprocess.run(
+            command,
+            stdout=log,
+            stderr=log,
+            env=bench.environment(PREFECT_API_URL=server.url, PREFECT_HOME=home, LEAK_FAIL=fails),
+            cwd=bench.folder("work"),
+            check=False,
+        )
+    state: str = server.ask(f"/flow_runs/{run['id']}")["state_type"]
+    return state
+
+
+def every_command() -> set[str]:
+    """The name of each command of the command line, as ``Step.command`` gives it."""
+    from redactory.flows.cli import app
+
+    return set(_names(typer.main.get_command(app)))
+
+
+def _names(command: click.Command, *above: str) -> Iterator[str]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield " ".join(above)
+        return
+    for name, each in inner.items():
+        yield from _names(each, *above, name)
+
+
+def environment_of_key(file: Path) -> dict[str, str]:
+    """What names the signing key of a run."""
+    return {"REDACTORY_SIGNING_KEY_FILE": os.fspath(file)}

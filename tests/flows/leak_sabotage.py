@@ -1,0 +1,223 @@
+"""What is done to each process of a leak test: all is logged, and a chosen function fails with the corpus.
+
+``LEAK_CORPUS`` names the file whose content goes into the error, ``LEAK_FAIL`` the function
+(``module:function`` or ``module:Class.method``) and the kind of error (``…=kind``), ``LEAK_OPENED`` a file
+that the path of every file opened for writing is appended to.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import importlib.abc
+import importlib.util
+import json
+import logging
+import os
+import resource
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
+from typing import Any
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class CarriesText(Exception):
+    """An error whose every part holds text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text, self.rows = text, [text]
+        self.add_note(text)
+
+    def __repr__(self) -> str:
+        return f"CarriesText({self.text!r})"
+
+
+def begin() -> None:
+    """Set this process up, before anything else is imported."""
+    logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s")
+    warnings.simplefilter("always")
+    faulthandler.enable()
+    # a machine that keeps the memory of whatever crashes
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+    if os.environ.get("LEAK_OPENED"):
+        _note_opened(os.environ["LEAK_OPENED"])
+    sys.meta_path.insert(0, _Breaker())
+
+
+def _note_opened(path: str) -> None:
+    notes = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def heard(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            name, mode, flags = args
+            if not isinstance(name, int) and (set(mode or "") & set("wax+") or (flags or 0) & _WRITING):
+                os.write(notes, os.fsencode(name) + b"\n")
+        elif event == "sqlite3.connect":
+            os.write(notes, os.fsencode(args[0]) + b"\n")
+
+    sys.addaudithook(heard)
+
+
+class _Breaker(importlib.abc.MetaPathFinder):
+    """Breaks the function that ``LEAK_FAIL`` names as soon as its module is there."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        wanted = {"redactory.flows.prefect_tasks", os.environ.get("LEAK_FAIL", "").partition(":")[0]}
+        if name not in wanted:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            _after_loading(spec.loader)
+        return spec
+
+
+def _after_loading(loader: Any) -> None:
+    real = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        real(module)
+        if module.__name__ == "redactory.flows.prefect_tasks":
+            vars(module)["RETRY_SECONDS"] = [0.1]
+        if os.environ.get("LEAK_FAIL", "").startswith(f"{module.__name__}:"):
+            break_function(os.environ["LEAK_FAIL"])
+
+    loader.exec_module = exec_module
+
+
+def break_function(where: str) -> Callable[[], None]:
+    """Make a function fail, wherever it has been imported to; gives back what mends it again."""
+    module, _, rest = where.partition(":")
+    owner: Any = importlib.import_module(module)
+    for name in rest.partition("=")[0].split("."):
+        owner = getattr(owner, name)
+    function = getattr(owner, "__wrapped__", owner)
+    assert isinstance(function, FunctionType)
+    whole = function.__code__
+    # a closure's code has free variables, which the new code must have as well
+    assert not whole.co_freevars, where
+    function.__code__ = _broken.__code__
+    return lambda: setattr(function, "__code__", whole)
+
+
+def _broken(*args: object, **kwargs: object) -> None:
+    from tests.flows import leak_sabotage
+
+    leak_sabotage.fail()
+
+
+def fail() -> None:
+    """Raise an error of the chosen kind that holds the corpus in every way it can."""
+    with open(os.environ["LEAK_CORPUS"], encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    {**ERRORS, **CRASHES}[os.environ["LEAK_FAIL"].partition("=")[2]](text)
+
+
+def _json(text: str) -> None:
+    raise json.JSONDecodeError(f"cannot read {text}", text, 3)
+
+
+def _unicode(text: str) -> None:
+    data = text.encode()
+    raise UnicodeDecodeError("utf-8", data, 0, 1, f"bad start of {text}")
+
+
+def _pydantic(text: str) -> None:
+    from pydantic import TypeAdapter
+
+    TypeAdapter(int).validate_python(text)
+
+
+def _arrow(text: str) -> None:
+    import pyarrow as pa
+
+    raise pa.ArrowInvalid(f"cannot convert {text}")
+
+
+def _file(text: str) -> None:
+    raise FileNotFoundError(2, text, text)
+
+
+def _key(text: str) -> None:
+    raise KeyError(text)
+
+
+def _chained(text: str) -> None:
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        raise CarriesText(text) from error
+
+
+def _grouped(text: str) -> None:
+    raise ExceptionGroup(text, [ValueError(text), CarriesText(text)])
+
+
+def _our_own(text: str) -> None:
+    from redactory.foundation.errors import InputError
+
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        raise InputError("the input cannot be read") from error
+
+
+def _exit(text: str) -> None:
+    raise SystemExit(text)
+
+
+class Unpicklable(CarriesText):
+    """It cannot be handed to another process."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError(self.text)
+
+
+class Unloadable(CarriesText):
+    """It can be handed on, and not be taken."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, (self.text,)
+
+
+def _refuse(text: str) -> None:
+    raise CarriesText(text)
+
+
+def _unpicklable(text: str) -> None:
+    raise Unpicklable(text)
+
+
+def _unloadable(text: str) -> None:
+    raise Unloadable(text)
+
+
+def _abort(text: str) -> None:
+    os.abort()
+
+
+ERRORS: dict[str, Callable[[str], None]] = {
+    "json": _json,
+    "unicode": _unicode,
+    "pydantic": _pydantic,
+    "arrow": _arrow,
+    "file": _file,
+    "key": _key,
+    "chained": _chained,
+    "grouped": _grouped,
+    "our own": _our_own,
+    "exit": _exit,
+    "unpicklable": _unpicklable,
+    "unloadable": _unloadable,
+}
+"""What fails in a way that Python can say."""
+CRASHES: dict[str, Callable[[str], None]] = {"abort": _abort}
+"""What ends the process, with the text in its memory."""

@@ -1,0 +1,96 @@
+"""Every command that meets text, and every place in which it is made to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+from tests.flows.leak_bench import Step
+from tests.flows.leak_sabotage import ERRORS
+
+OWN = "our own"
+_KINDS = cycle(ERRORS)
+"""One kind of error after the other, over all steps."""
+CURATION = (
+    "redactory.pipelines.readers.sources:fingerprint",
+    "redactory.pipelines.readers.documents:read_documents",
+    "redactory.pipelines.stages.ingest:ingest",
+    "redactory.pipelines.stages.plans:plan_documents",
+    "redactory.pipelines.stages.segment:segment_part",
+    "redactory.pipelines.stages.plans:plan_texts",
+    "redactory.pipelines.stages.detect:detect_part",
+    "redactory.detectors.detector:Detector.detect",
+    "redactory.pipelines.stages.redact:redact_part",
+    "redactory.redaction.sides:route",
+    "redactory.pipelines.stages.plans:plan_duplicates",
+    "redactory.pipelines.stages.shard:shard_part",
+    "redactory.redaction.shards:write_part",
+    "redactory.pipelines.release:check_conservation",
+    "redactory.evaluation.report:render_report",
+)
+LATER = {
+    "fit": ("redactory.pipelines.labelled:labelled_rows",),
+    "fit-policy": ("redactory.pipelines.labelled:labelled_rows",),
+    "train": ("redactory.training.train:train_model", "redactory.training.runinput:public_texts"),
+    "perplexity": ("redactory.evaluation.perplexity:perplexity",),
+    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.leaks:secrets_left"),
+    "detect": ("redactory.pipelines.labelled:labelled_rows",),
+    "guarantee": ("redactory.training.guarantee:guarantee_card",),
+    "verify": ("redactory.redaction.sides:route", "redactory.redaction.shards:read_batches"),
+    "sample": ("redactory.evaluation.labelled_sample:draw_sample",),
+    "score": ("redactory.evaluation.sample_misses:measure_sample",),
+    "describe": ("redactory.pipelines.readers.documents:first_bad_rows",),
+    "explain": ("redactory.redaction.sides:route",),
+}
+"""For each command what is made to fail in it."""
+
+
+def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
+    """Every command on one run, each of which succeeds."""
+    labelled = str(config.with_name("labelled.jsonl"))
+    sample = f"{run}/state/samples/sample/sample.jsonl"
+    return [
+        Step("fit", ("fit", labelled, "--out", "tagger", "--epochs", "1")),
+        Step("fit-policy", ("fit-policy", "--labelled", labelled, "--miss-rate", "0.2"), codes=(0, 1)),
+        Step("describe", ("describe", str(config))),
+        Step("describe-json", ("describe", str(config), "--json")),
+        Step("curate", ("curate", str(config), "--out", run, *flags)),
+        Step("against", ("describe", str(config), "--against", run)),
+        Step("recall", ("evaluate", "recall", str(config), "--out", run)),
+        Step("train", ("train", str(config), "--out", run, *flags)),
+        Step("perplexity", ("evaluate", "perplexity", run, "--json")),
+        Step("detect", ("evaluate", "detect", "--labelled", labelled, "--config", str(config))),
+        Step("guarantee", ("guarantee", run)),
+        # labels that nobody looked at leave secrets in public points unseen: they are the rows' own
+        Step("verify", ("verify", run), codes=(0, 1)),
+        Step("verify-json", ("verify", run, "--json"), codes=(0, 1)),
+        Step("sample", ("audit", "sample", run, "-n", "40", "--seed", "1")),
+        Step("score", ("audit", "score", run, sample, "--unchanged")),
+        Step("explain", ("explain", "-", "--config", str(config)), shows_text=True),
+        Step("again", ("curate", str(config), "--out", run), codes=(2,)),
+        Step("resumed", ("curate", str(config), "--out", run, "--resume")),
+    ]
+
+
+def failing_first(steps: Sequence[Step]) -> list[Step]:
+    """The same steps, and before each what it does when something in it fails."""
+    return [one for step in steps for one in (*failing(step, LATER.get(step.name, ())), step)]
+
+
+def failing_curations(config: Path, *flags: str, run: str = "broken") -> list[Step]:
+    """A curation for each place in it that fails."""
+    step = Step(run, ("curate", str(config), *flags))
+    return [
+        replace(failing, arguments=(*failing.arguments, "--out", failing.name))
+        for failing in failing(step, CURATION)
+    ]
+
+
+def failing(step: Step, places: Sequence[str]) -> list[Step]:
+    """The step once for each place that fails in it, with one kind of error after the other."""
+    return [
+        replace(step, name=f"{step.name}-{n}", fails=f"{place}={kind}", codes=(2,) if kind == OWN else (1,))
+        for n, (place, kind) in enumerate(zip(places, _KINDS))  # noqa: B905 (the kinds go on without an end)
+    ]

@@ -1,0 +1,94 @@
+"""A real Prefect server for tests, on the loopback address, and its API."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: where its files lie, the environment of its clients, and requests to its API."""
+
+    home: Path
+    url: str
+    environment: dict[str, str]
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The answer to a GET, or with a ``body`` to a POST."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.url}{path}", data, {"Content-Type": "application/json"}, method="POST" if data else "GET"
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
+        """The JSON object that a command prints; it must succeed."""
+        command = [*COMMAND, *map(str, arguments), "--json"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=cwd, env=self.environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        value: dict[str, Any] = json.loads(done.stdout)
+        return value
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """This process's environment without Prefect's settings, at home in ``home``."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+    return {**kept, "HOME": str(home), "TMPDIR": str(home), "DO_NOT_TRACK": "1"}
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def local_server(home: Path) -> Iterator[Server]:
+    """A server until the context ends; its database lies in ``home``."""
+    url = f"http://127.0.0.1:{free_port()}/api"
+    settings = {
+        "PREFECT_HOME": str(home / "prefect"),
+        "PREFECT_SERVER_UI_ENABLED": "false",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "0.2",
+    }
+    environment = {**clean_environment(home), **settings}
+    command = [sys.executable, "-m", "prefect", "server", "start", "--port", url.split(":")[2].split("/")[0]]
+    with (home / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        while not _ready(url):
+            assert server.poll() is None, (home / "server.log").read_text()
+            time.sleep(0.2)
+        yield Server(home, url, {**environment, "PREFECT_API_URL": url})
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def _ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,238 @@
+"""Scheduled jobs without a server: where their runs go, what stands in prefect.yaml, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prefect.states import Failed
+
+import redactory
+from redactory.flows.deploy import deploy, write_deployment
+from redactory.flows.reuse import content_key, content_of, still_there
+from redactory.flows.run_line import say_how_it_ended
+from redactory.flows.run_place import folder_of_all, one_folder_a_run, place_of
+from redactory.flows.schedule import Schedule, check_cron, plan_schedule
+from redactory.flows.worker_pool import WorkerPool
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.reports import StageReport
+from redactory.pipelines.loading import load_config
+from tests.flows import dying_part
+from tests.flows.small_job import small_job
+
+DUE = datetime.datetime(2026, 10, 24, 23, 30, tzinfo=datetime.UTC)
+
+
+def _plan(config: Path, **changes: Any) -> Schedule:
+    asked: dict[str, Any] = {"out": None, "work": "curate", "name": None, "workers": None, "verify": True}
+    when = {"cron": "0 2 * * *", "timezone": "UTC", **changes}
+    rest = {key: when.pop(key, value) for key, value in asked.items()}
+    return plan_schedule(str(config), when["cron"], when["timezone"], **rest)
+
+
+def test_a_run_is_named_after_when_it_was_due() -> None:
+    assert place_of("/a/{start}/x", DUE, "UTC") == "/a/2026-10-24T233000Z/x"
+    assert place_of("/a/{date}", DUE, "Europe/Berlin") == "/a/2026-10-25"
+    assert place_of("/a/{date}", DUE, "UTC") == "/a/2026-10-24"
+    assert place_of("/a/b{c}", DUE, "UTC") == "/a/b{c}"
+
+
+@given(st.integers(0, 3600 * 24 * 400), st.integers(1, 3600 * 24), st.sampled_from(["UTC", "Europe/Berlin"]))
+def test_runs_due_at_different_seconds_have_different_folders(first: int, later: int, zone: str) -> None:
+    # also in the hour that the clocks are put back
+    one = DUE + datetime.timedelta(seconds=first)
+    assert place_of("{start}", one, zone) != place_of(
+        "{start}", one + datetime.timedelta(seconds=later), zone
+    )
+
+
+def test_each_run_has_a_folder_of_its_own() -> None:
+    assert one_folder_a_run("/srv/runs/") == "/srv/runs/{start}"
+    assert one_folder_a_run("/srv/{date}/run") == "/srv/{date}/run"
+    assert folder_of_all("/srv/runs/{start}") == "/srv/runs"
+    assert folder_of_all("/srv/runs/day-{date}/x") == "/srv/runs"
+    assert folder_of_all("{start}") == "."
+
+
+def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_job(tmp_path, "nightly")
+    monkeypatch.chdir(tmp_path)
+    planned = _plan(Path("nightly.yaml"))
+    assert planned.full_name == "curate/nightly"
+    assert planned.parameters["config"] == str(tmp_path / "nightly.yaml")
+    assert planned.parameters["output"] == str(tmp_path / "runs" / "{start}")
+    assert planned.folder == tmp_path / "runs"
+    assert planned.parameters["resume"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"timezone": "Europe/Atlantis"}, "--timezone: 'Europe/Atlantis'"),
+        ({"timezone": "../../etc/passwd"}, "--timezone"),
+        ({"name": "two words"}, "--name: 'two words'"),
+    ],
+)
+def test_what_would_fail_at_night_is_refused_by_day(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        _plan(small_job(tmp_path, "nightly"), **changes)
+
+
+@pytest.mark.parametrize("cron", ["", "0 2 * *", "61 2 * * *", "at night"])
+def test_a_schedule_that_is_none_is_refused(tmp_path: Path, cron: str) -> None:
+    with pytest.raises(ConfigurationError, match="--cron"):
+        check_cron(_plan(small_job(tmp_path, "nightly"), cron=cron))
+
+
+def test_jobs_stand_side_by_side_in_the_file_and_replace_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "prefect.yaml"
+    config = small_job(tmp_path, "nightly")
+    write_deployment(_plan(config, cron="0 2 * * *"), file, "pool")
+    write_deployment(_plan(config, cron="0 4 * * 0", name="weekly", work="run"), file, "pool")
+    write_deployment(_plan(config, cron="0 3 * * *"), file, "pool")
+    entries = {e["name"]: e for e in yaml.safe_load(file.read_text())["deployments"]}
+    assert [e["schedules"][0]["cron"] for e in entries.values()] == ["0 4 * * 0", "0 3 * * *"]
+    assert entries["weekly"]["entrypoint"] == "redactory.flows.prefect_flows.curate_and_train"
+    assert entries["nightly"]["entrypoint"] == "redactory.flows.prefect_flows.curate"
+    assert (
+        entries["nightly"]["work_pool"]["job_variables"]["env"]["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
+    )
+
+
+def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "prefect.yaml"
+    file.write_text("# mine\ndeployments: []\n")
+    with pytest.raises(ConfigurationError, match="--file"):
+        write_deployment(_plan(small_job(tmp_path, "nightly")), file, "pool")
+    assert file.read_text() == "# mine\ndeployments: []\n"
+
+
+def test_content_is_what_shards_follow_from(tmp_path: Path) -> None:
+    config = small_job(tmp_path, "nightly")
+    run = tmp_path / "run"
+    summary = redactory.curate(config, output=run)
+    content = content_of(load_config(config))
+    assert still_there(summary, content)
+    assert content_key(content, "a") == content_key(content_of(load_config(config, workers=2)), "a")
+    assert content_key(content, "a") != content_key(content, "b")
+    other = content_of(load_config(small_job(tmp_path, "other", partition={"documents": 4})))
+    assert content_key(other, "a") != content_key(content, "a")
+    assert not still_there(summary, other)
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write("\n")
+    assert not still_there(summary, content_of(load_config(config)))
+
+
+@pytest.mark.parametrize("harm", ["no folder", "no _SUCCESS", "a shard is gone", "a byte is another"])
+def test_a_remembered_run_is_looked_at(harm: str, tmp_path: Path, plain: tuple[Path, Path]) -> None:
+    config, made = plain
+    run = Path(shutil.copytree(made, tmp_path / "run"))
+    content = content_of(load_config(config))
+    summary = {"run": str(run)}
+    assert still_there(summary, content)
+    shard = next((run / "public").iterdir())
+    if harm == "no folder":
+        shutil.rmtree(run)
+    elif harm == "no _SUCCESS":
+        (run / "_SUCCESS").unlink()
+    elif harm == "a shard is gone":
+        shard.unlink()
+    else:
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(bytes(data))
+    assert not still_there(summary, content)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A configuration and a finished run of it."""
+    folder = tmp_path_factory.mktemp("plain")
+    config = small_job(folder, "nightly")
+    redactory.curate(config, output=folder / "run")
+    return config, folder / "run"
+
+
+def test_a_key_of_this_process_alone_remembers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDACTORY_KEY")
+    assert content_key(content_of(load_config(small_job(tmp_path, "nightly"))), "a") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConfigurationError("job.yaml: no such key"), "failed: job.yaml: no such key"),
+        (ValueError("words of the corpus"), "failed"),
+    ],
+)
+def test_the_line_of_a_run_quotes_no_words_but_ours(
+    error: Exception, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"config": "/a/nightly.yaml", "output": "/a/{start}", "timezone": "UTC"}
+    run = SimpleNamespace(deployment_id="d", expected_start_time=DUE, parameters=asked)
+    say_how_it_ended(SimpleNamespace(name="curate"), run, Failed(data=error))
+    assert capsys.readouterr().err == f"2026-10-24T23:30:00Z curate nightly: {told}\n"
+    run.deployment_id = None
+    say_how_it_ended(SimpleNamespace(name="curate"), run, Failed(data=error))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
+    task = partial(dying_part.dies_once, tmp_path / "died")
+    with WorkerPool(1) as pool:
+        with pytest.raises(BrokenProcessPool):
+            pool.call(task, 7)
+        assert pool.call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
+
+
+def test_no_process_of_ours_leaves_a_core() -> None:
+    code = (
+        "from redactory.foundation.core_dumps import forbid_core_dumps; forbid_core_dumps()\n"
+        "import subprocess, sys\n"
+        "told = 'import resource; print(resource.getrlimit(resource.RLIMIT_CORE))'\n"
+        "subprocess.run([sys.executable, '-c', told])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(0, 0)"
+
+
+def test_a_job_without_a_server_is_written_and_not_registered(tmp_path: Path) -> None:
+    from tests.flows.local_server import COMMAND, clean_environment
+
+    config = small_job(tmp_path, "nightly")
+    done = subprocess.run(
+        [*COMMAND, "deploy", str(config), "--cron", "0 2 * * *", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=clean_environment(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["registered"], told["server"]) == (False, None)
+    assert (tmp_path / "prefect.yaml").is_file()
+
+
+def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redactory.flows.deploy.server_address", lambda: None)
+    file = tmp_path / "prefect.yaml"
+    with pytest.raises(ConfigurationError, match="--limit"):
+        deploy(_plan(small_job(tmp_path, "nightly")), file, "pool", 4)
+    assert not file.exists()

@@ -1,0 +1,275 @@
+"""Every mode through whole curations: what is kept, what is said of it, the same bytes whatever happens."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.dedup.told import told
+from redactory.foundation.errors import CheckFailed, SealedError
+from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "partition": {"documents": 5}}
+PARCEL = "the parcel that was sent to our house last week is not here yet"
+TEXTS = [
+    "hello there\nHELLO, there!",
+    f"{PARCEL}\nis it me you look for",
+    f"{PARCEL}!\n{PARCEL.capitalize()}",
+    f"{PARCEL} and we wait\nmy number is {{n}}",
+    f"{PARCEL} said {{n}}\nhello there",
+    "call {n} now\nbroken {n}",
+]
+"""Lines of a public family, a private one that is near it, repeats and texts that cannot be processed."""
+MIXED = {"mode": "bloom", "private_mode": "minhash", "scope": "user"}
+MODES: list[dict[str, Any]] = [
+    {},
+    {"mode": "folded"},
+    {"mode": "bloom"},
+    {"mode": "minhash"},
+    {"mode": "none"},
+    {"mode": "minhash", "private_mode": "exact"},
+    MIXED,
+    {"filter": "bloom"},
+    {"across": False},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_to_write() -> Iterator[None]:
+    """That files outlast a power cut, and many hash ranges, are tested elsewhere; both take time."""
+    importlib.import_module("redactory.pipelines.curate")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        for name, module in list(sys.modules.items()):
+            for constant in ("RANGES", "NEAR_RANGES"):
+                if name.startswith("redactory.") and hasattr(module, constant):
+                    patch.setattr(module, constant, 4)
+        yield
+
+
+def _name(dedup: dict[str, Any]) -> str:
+    return "-".join(map(str, itertools.chain(*dedup.items()))) or "default"
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [
+        {"id": f"d{i}", "user_id": f"u{i % 2}", "text": TEXTS[i % len(TEXTS)].format(n=100 + i)}
+        for i in range(13)
+    ]
+    return write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def runs(rows_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("modes")
+    for dedup in MODES:
+        curate(rows_file, folder / _name(dedup), dedup)
+    return {_name(dedup): folder / _name(dedup) for dedup in MODES}
+
+
+def curate(rows_file: Path, out: Path, dedup: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    config = {**CONFIG, "input": str(rows_file), "dedup": dedup, **changes.pop("config", {})}
+    return redactory.curate(config, output=out, detector=DigitDetector(), **changes)
+
+
+def texts_of(run: Path) -> tuple[list[str], list[str]]:
+    folder = RunFolder(run)
+    return sorted(read_column(folder.public, "text")), sorted(read_column(folder.private, "text"))
+
+
+def said(run: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(RunFolder(run).manifest.read_text())["dedup"]
+    return facts
+
+
+def test_what_each_mode_keeps(runs: dict[str, Path]) -> None:
+    public, private = texts_of(runs["default"])
+    assert len(public) == len(set(public)) == 7
+    assert private == [f"call {MASK} now", f"my number is {MASK}", f"{PARCEL} said {MASK}"]
+    assert texts_of(runs["mode-bloom"]) == (public, private), "few texts: no false positive"
+
+    folded, _ = texts_of(runs["mode-folded"])
+    assert len(folded) == 4
+    assert {text.casefold().strip("!").replace(",", "") for text in folded} == {
+        "hello there",
+        "is it me you look for",
+        PARCEL,
+        f"{PARCEL} and we wait",
+    }
+    near, own = texts_of(runs["mode-minhash"])
+    assert len(near) == 3, "the parcel's family is one"
+    assert own == private
+    assert texts_of(runs["mode-minhash-private_mode-exact"]) == (near, private)
+    assert len(texts_of(runs["mode-none"])[0]) == 18
+
+
+def test_the_filter_in_front_changes_no_byte(runs: dict[str, Path]) -> None:
+    assert data_bytes(runs["filter-bloom"]) == data_bytes(runs["default"])
+
+
+def test_the_report_across_the_split_moves_nothing(runs: dict[str, Path]) -> None:
+    with_it, without = data_bytes(runs["default"]), data_bytes(runs["across-False"])
+    assert {name: b for name, b in with_it.items() if "across" not in name} == without
+    assert not RunFolder(runs["across-False"]).across.exists() or said(runs["across-False"])["across"] is None
+
+
+def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]) -> None:
+    run = RunFolder(runs["default"])
+    listed = [row for batch in read_batches(run.across) for row in batch.to_pylist()]
+    text = {r["point_id"]: r["text"] for b in read_batches(run.vault) for r in b.to_pylist()}
+    assert {text[row["point_id"]] for row in listed} == {
+        PARCEL,
+        f"{PARCEL}!",
+        PARCEL.capitalize(),
+        f"{PARCEL} and we wait",
+    }
+    assert all(text[row["private_point"]].startswith(f"{PARCEL} said") for row in listed)
+    assert all(0.7 <= row["similarity"] < 1 for row in listed)
+    released = {i for b in read_batches(run.public, ["point_id"]) for i in b["point_id"].to_pylist()}
+    assert {row["released_id"] for row in listed} <= released
+    assert said(runs["default"])["across"] == len(listed) == 4
+    assert said(runs["mode-minhash"])["across"] == 1, "only what is released"
+    assert set(listed[0]) == {"point_id", "released_id", "private_point", "similarity"}
+
+
+def test_without_dedup_a_text_is_listed_once(runs: dict[str, Path]) -> None:
+    assert said(runs["mode-none"])["across"] == 4
+
+
+@pytest.mark.parametrize(
+    ("dedup", "rule", "group_size"),
+    [
+        ({}, "S1", 1),
+        ({"mode": "folded"}, "S2", 2),
+        ({"mode": "none"}, "none", 1),
+        ({"mode": "bloom"}, "bloom", None),
+        ({"mode": "minhash"}, "near-greedy", None),
+        ({"mode": "minhash", "private_mode": "exact"}, "S1", 1),
+    ],
+    ids=lambda value: _name(value) if isinstance(value, dict) else str(value),
+)
+def test_the_manifest_names_the_rule_of_the_private_side(
+    runs: dict[str, Path], dedup: dict[str, Any], rule: str, group_size: int | None
+) -> None:
+    facts = said(runs[_name(dedup)])
+    assert (facts["rule"], facts["group_size"]) == (rule, group_size)
+    assert facts["sides"]["private"]["rule"] == rule
+
+
+def test_what_a_filter_lost_and_what_near_means_are_said(runs: dict[str, Path]) -> None:
+    side = said(runs["mode-bloom"])["bloom"]["public"]
+    assert (side["texts_added"], side["measured_on"], side["measured_lost"]) == (7, 7, 0)
+    assert 0 < side["loss_rate_upper"] < 1
+    assert side["error_rate"] == 1e-4
+    near = said(runs["mode-minhash"])["near"]
+    assert (near["bands"], near["rows"], near["threshold"], near["shingle"]) == (16, 6, 0.7, 2)
+    assert near["found_at"]["0.8"] > 0.99
+    assert near["largest_group"] == 4
+
+
+def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[str, Path]) -> None:
+    expected = {
+        "default": ["at most one text (rule S1)", "4 public points nearly duplicate a private one"],
+        "mode-folded": ["at most 2 texts (rule S2)"],
+        "mode-none": ["public side, mode none: nothing is dropped", "(a repeated text is listed once)"],
+        "mode-bloom": [
+            "public filter: of 7 new texts",
+            "0 were taken for repeats and lost",
+            "no finite epsilon",
+        ],
+        "mode-minhash": ["near-duplicates: 4 texts dropped, in groups of at most 4", "rule near-greedy"],
+        "mode-minhash-private_mode-exact": ["public side, mode minhash", "at most one text (rule S1)"],
+        "across-False": ["private side, mode exact"],
+    }
+    for name, path in runs.items():
+        sentences = told(said(path))
+        page = html.unescape(RunFolder(path).report.read_text(encoding="utf-8"))
+        assert all(sentence[1:] in page for sentence in sentences)
+        for words in expected.get(name, []):
+            assert words in "\n".join(sentences), name
+        assert ("across the split" in "\n".join(sentences)) == (name != "across-False")
+
+
+def test_a_filter_that_is_too_small_says_so(rows_file: Path, tmp_path: Path) -> None:
+    dedup = {"mode": "bloom", "bloom": {"capacity": 1, "error_rate": 0.1}, "across": False}
+    summary = curate(rows_file, tmp_path / "run", dedup)
+    assert summary["dedup"] == said(tmp_path / "run")
+    assert any("raise dedup.bloom.capacity" in sentence for sentence in told(summary["dedup"]))
+
+
+def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path]) -> None:
+    for name, path in runs.items():
+        run = RunFolder(path)
+        assert not broken_files(run)
+        rows = {r["point_id"]: r for b in read_batches(run.points) for r in b.to_pylist()}
+        bloom = {side: facts["mode"] == "bloom" for side, facts in said(path)["sides"].items()}
+        for row in rows.values():
+            if row["fate"] != "duplicate":
+                assert row["dup_of"] is None
+            elif bloom[row["side"]]:
+                assert row["dup_of"] is None, "a filter does not say"
+            else:
+                assert rows[row["dup_of"]]["fate"] == row["side"], name
+
+
+def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
+    rows_file: Path, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """A filter in front, one pass on one side, near-duplicates on the other: every stage there is."""
+
+    def backwards(task: Any, numbers: Any) -> Any:
+        return ((number, task(number)) for number in reversed(numbers))
+
+    calls, moment = 0, 0
+
+    def stop(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            raise RuntimeError("stopped")
+
+    whole, dedup = data_bytes(runs[_name(MIXED)]), {**MIXED, "filter": "bloom"}
+    curate(rows_file, tmp_path / "backwards", dedup, stage_map=backwards, progress=stop)
+    assert data_bytes(tmp_path / "backwards") == whole
+    # among the last stages, those of deduplication
+    calls, moment = 0, calls - 15
+    with pytest.raises(SealedError):
+        curate(rows_file, tmp_path / "stopped", dedup, progress=stop)
+    curate(rows_file, tmp_path / "stopped", dedup, resume=True)
+    assert data_bytes(tmp_path / "stopped") == whole
+
+
+def test_a_release_is_blocked_and_let_go_by_a_higher_limit(rows_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(CheckFailed, match=r"4 public points .*max_cross_split allows 3:") as error:
+        curate(rows_file, out, {}, config={"release": {"max_cross_split": 3}})
+    assert "parcel" not in str(error.value)
+    assert not (out / "_SUCCESS").exists()
+    assert sum(batch.num_rows for batch in read_batches(RunFolder(out).across)) == 4, "listed all the same"
+    curate(rows_file, out, {}, config={"release": {"max_cross_split": 4}}, resume=True)
+    assert (out / "_SUCCESS").exists()
+
+
+def test_describe_names_the_rule_and_prints_the_parameters(rows_file: Path) -> None:
+    def described(dedup: dict[str, Any]) -> str:
+        stages = redactory.describe({"input": str(rows_file), "dedup": dedup})["stages"]
+        return str(next(stage["does"] for stage in stages if stage["stage"] == "dedup"))
+
+    assert "public exact; private exact (rule S1: group size 1)" in described({})
+    assert "private folded (rule S2: group size 2)" in described({"mode": "folded"})
+    text = described({"mode": "minhash", "private_mode": "bloom", "bloom": {"capacity": 500}})
+    assert "public minhash; private bloom (rule bloom: no stability proof, so no finite epsilon)" in text
+    assert "16 bands of 6" in text
+    assert "filters for 500 texts" in text

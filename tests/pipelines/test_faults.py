@@ -1,0 +1,173 @@
+"""At every moment at which a run commits something it is killed or its disk fails; then it is resumed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError
+from redactory.foundation.records import RecordLog, read_records
+from redactory.pipelines.journal import Journal
+from redactory.pipelines.output_folder import close
+from redactory.redaction import RunFolder
+from tests.pipelines.faults import KILLED, KINDS, REFUSED, Fault, curated, said, state_of, survives
+
+
+def test_the_moments_are_all_there_is_to_commit(moments: list[str]) -> None:
+    expected = {"journal run", "journal part ingest", "journal stage ingest", "journal part shard"}
+    expected |= {f"{folder}/part-#.parquet" for folder in ("public", "private", "vault", "quarantine")}
+    expected |= {"audit/points/part-#.parquet", "audit/spans/part-#.parquet", "manifest.json", "report.html"}
+    assert expected <= set(moments)
+    assert moments[-1] == "_SUCCESS"
+    assert len(moments) >= 30
+
+
+def test_something_else_goes_wrong_at_every_moment(
+    rows: Path, moments: list[str], undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    """One run, failed and resumed at each moment; every kind at every moment is for ``make soak``."""
+    chain = [Fault(KINDS[number % len(KINDS)], moment) for number, moment in enumerate(moments)]
+    assert survives(rows, tmp_path / "run", chain, undisturbed) == len(moments)
+
+
+def test_killed_after_the_end_a_run_is_finished_and_nobody_holds_it(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert curated(rows, run, Fault("after", "_SUCCESS")) == KILLED
+    assert (run / "state" / "lock").exists()
+    assert curated(rows, run) == 0
+    assert state_of(run) == undisturbed
+
+
+@pytest.mark.parametrize("size", [200, 1500, 9000])
+def test_a_disk_that_takes_so_many_bytes_and_no_more(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path, size: int
+) -> None:
+    run = tmp_path / "run"
+    assert curated(rows, run, largest_file=size) == REFUSED
+    assert "File too large" in said(run)
+    assert not (run / "_SUCCESS").exists()
+    assert curated(rows, run) == 0
+    assert state_of(run) == undisturbed
+
+
+def test_a_journal_that_cannot_grow_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real, room = tmp_path / "journal.jsonl", os.write, 150
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(28, "No space left on device")
+        written = real(descriptor, data[:room])
+        room -= written
+        return written
+
+    with RecordLog(path) as log:
+        log.append("first", {"a": 1})
+        before = path.read_bytes()
+        monkeypatch.setattr(os, "write", write)
+        with pytest.raises(OSError, match="No space"):
+            log.append("second", {"text": "x" * 200})
+        assert path.read_bytes() == before
+        monkeypatch.undo()
+        log.append("second", {"a": 2})
+    assert [record.type for record in read_records(path)] == ["first", "second"]
+
+
+def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) -> None:
+    from redactory.foundation.reports import StageReport
+
+    def spread(task: Any, numbers: Any) -> Any:
+        return ((number, task(number)) for number in numbers)
+
+    done: list[int] = []
+
+    def task(number: int) -> StageReport:
+        done.append(number)
+        return StageReport("stage", seconds=float(number))
+
+    for asked in ((0, 1), (0, 1, 2), (2, 1, 0)):
+        with RecordLog(tmp_path / "journal.jsonl") as log:
+            journal = Journal(log)
+            journal.begin({"configuration": {}})
+            reports = sorted(report.seconds for report in journal.stage("stage", task, asked, spread))
+        assert reports == [float(number) for number in sorted(asked)]
+    assert done == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "name", ["public/part-00009.parquet", "private/notes.txt", "vault/part-00000.parquet.bak"]
+)
+def test_a_file_that_is_not_of_the_run_never_gets_into_a_release(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path, name: str
+) -> None:
+    run = tmp_path / "run"
+    assert curated(rows, run, Fault("before", "manifest.json")) == KILLED
+    (run / name).write_bytes(b"PAR1")
+    assert curated(rows, run) == REFUSED
+    assert f"{name} is not of this run" in said(run)
+    (run / name).unlink()
+    assert curated(rows, run) == 0
+    assert state_of(run) == undisturbed
+
+
+def test_a_part_that_has_gone_is_missed(rows: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert curated(rows, run, Fault("before", "README.md")) == KILLED
+    (run / "vault" / "part-00001.parquet").unlink()
+    with pytest.raises(CheckFailed, match=r"vault/part-00001\.parquet is missing"):
+        close(RunFolder(run), 3)
+
+
+def test_resuming_into_a_folder_of_other_files_is_refused_and_leaves_them_alone(
+    rows: Path, tmp_path: Path
+) -> None:
+    for name in ("notes.txt", "public/part-00000.parquet", "deep/er/file"):
+        run = tmp_path / name.replace("/", "-") / "run"
+        (run / name).parent.mkdir(parents=True)
+        (run / name).write_bytes(b"mine")
+        run.chmod(0o755)
+        assert curated(rows, run) == REFUSED
+        assert "no run was begun in it" in said(run)
+        assert (run / name).read_bytes() == b"mine"
+        assert run.stat().st_mode & 0o777 == 0o755
+        shutil.rmtree(run)
+
+
+def test_killed_before_anything_was_written_down_a_run_begins_again(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert curated(rows, run, Fault("torn", "journal run")) == KILLED
+    journal = (run / "state" / "journal.jsonl").read_bytes()
+    assert journal
+    assert b"\n" not in journal
+    assert curated(rows, run) == 0
+    assert state_of(run) == undisturbed
+
+
+def test_nothing_reads_a_run_that_is_not_finished(rows: Path, tmp_path: Path) -> None:
+    import redactory
+
+    run = tmp_path / "run"
+    assert curated(rows, run, Fault("before", "_SUCCESS")) == KILLED
+    assert (run / "manifest.json").exists()
+    config = {"input": str(rows), "output": str(run)}
+    readers: list[Any] = [
+        lambda: redactory.verify(run),
+        lambda: redactory.train(config),
+        lambda: redactory.guarantee(run),
+        lambda: redactory.evaluate_perplexity(run),
+        lambda: redactory.evaluate_canary(run),
+        lambda: redactory.audit_sample(run, 5),
+        lambda: redactory.audit_score(run, rows),
+    ]
+    for number, reader in enumerate(readers):
+        with pytest.raises(RedactoryError) as refused:
+            reader()
+        assert isinstance(refused.value, RunStateError), (number, refused.value)

@@ -1,0 +1,392 @@
+"""Hostile files: whatever a reader is given, it reads, rejects or refuses, in bounded memory, and no more."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.config import InputSettings
+from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+from redactory.pipelines.readers.formats import DEEPEST
+from tests.pipelines.faults import curated
+from tests.pipelines.oracles import json_lines, usable
+from tests.pipelines.test_hostile import TEXTS
+
+MIB = 1 << 20
+
+
+def _read(path: Path, **changes: Any) -> list[Document | Rejection]:
+    config = InputSettings.model_validate({"path": str(path), **changes})
+    return [e for s in find_sources(config.path, config.format) for e in read_documents(s, config)]
+
+
+def _texts(entries: list[Document | Rejection]) -> list[str]:
+    return [entry.text for entry in entries if isinstance(entry, Document)]
+
+
+def _reasons(entries: list[Document | Rejection]) -> list[str]:
+    return [entry.reason for entry in entries if isinstance(entry, Rejection)]
+
+
+def _refusal(path: Path, **changes: Any) -> str:
+    """What the error says by which a file is refused as a whole; empty where it is read."""
+    try:
+        _read(path, **changes)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile")
+
+
+# -- tables of comma-separated values --------------------------------------------------------------------
+
+CELLS = st.text(st.sampled_from('ab,"\n\r;\t é🙂\u2028\x0b'), max_size=8) | TEXTS.map(
+    lambda t: t.replace("\x00", "")
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(CELLS.filter(str.strip), max_size=6))
+def test_what_a_csv_writer_wrote_is_read_back(folder: Path, cells: list[str]) -> None:
+    path = folder / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["number", "body"], *enumerate(cells)])
+    entries = _read(path, text="body", id="number")
+    assert _texts(entries) == cells
+    assert not _reasons(entries)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from([20, 1 << 20]), st.sampled_from(["csv", "tsv", "jsonl"]))
+@example(b'a,"b\nc,d\n"e,f', 1 << 20, "csv")
+@example(b'1,"x\n' + b"2,y\n" * 9, 20, "csv")
+def test_any_bytes_after_a_header_are_rows_or_rejections(
+    folder: Path, content: bytes, limit: int, kind: str
+) -> None:
+    path = folder / f"bytes.{kind}"
+    path.write_bytes((b"" if kind == "jsonl" else b"text\n") + content)
+    entries = _read(path, max_row_bytes=limit, max_chars=50)
+    assert all(usable(entry, 50) for entry in entries)
+    if kind == "jsonl":
+        assert len(entries) == len(json_lines(content, limit))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 20),
+    st.sampled_from(['x,"open', '"x', 'x","y', '"a,""b', 'x,"y""']),
+    st.sampled_from([60, 1 << 20]),
+)
+def test_one_quotation_mark_too_many_swallows_no_other_row(
+    folder: Path, where: int, line: str, limit: int
+) -> None:
+    lines = [f"{n},the text of row {n}" for n in range(20)]
+    lines.insert(where, line)
+    path = folder / "open.csv"
+    path.write_text("\n".join(["number,body", *lines]) + "\n", encoding="utf-8")
+    entries = _read(path, text="body", id="number", max_row_bytes=limit)
+    assert _texts(entries) == [f"the text of row {n}" for n in range(20)]
+    (bad,) = (entry for entry in entries if isinstance(entry, Rejection))
+    assert bad.reason in ("broken_row", "row_too_long")
+    assert bad.content == line.encode() + b"\n"
+
+
+def test_a_file_of_open_quotations_comes_to_an_end(folder: Path) -> None:
+    """Every line opens one, read alone or amid the one before it: rows tried again would take for ever."""
+    path = folder / "all-open.csv"
+    path.write_text("a,b\n" + 'x","y\n' * 50_000, encoding="utf-8")
+    entries = _read(path, text="b", max_row_bytes=1 << 18)
+    assert len(entries) == 50_000
+    assert set(_reasons(entries)) == {"broken_row", "row_too_long"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("long-header.csv", b"x" * 3000),
+        ("two.csv", b"text,text\na,b\n"),
+        ("two.parquet", None),
+        ("other.parquet", b"no Parquet"),
+        ("packed.parquet.zst", zstandard.compress(b"PAR1")),
+    ],
+)
+def test_a_table_that_cannot_be_read_at_all_is_refused_by_name(
+    folder: Path, name: str, content: bytes | None
+) -> None:
+    path = folder / name
+    if content is None:
+        pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(name)):
+        _read(path, max_row_bytes=1000)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------
+
+
+def _peak(path: Path, **changes: Any) -> tuple[list[Document | Rejection], int]:
+    """The entries of a file, and the bytes that reading them held at most."""
+    tracemalloc.start()
+    try:
+        return _read(path, **changes), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _bomb(kind: str, head: bytes, mebibytes: int, tail: bytes) -> bytes:
+    """``head``, so much of one letter, ``tail``; compressed to a thousandth."""
+    if kind == "zst":
+        compressor = zstandard.ZstdCompressor().compressobj()
+        pieces = [compressor.compress(b"x" * MIB) for _ in range(mebibytes)]
+        last = compressor.compress(tail) + compressor.flush()
+        return zstandard.compress(head) + b"".join(pieces) + last
+    file = io.BytesIO()
+    with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as compressed:
+        for piece in (head, *[b"x" * MIB] * mebibytes, tail):
+            compressed.write(piece)
+    return file.getvalue()
+
+
+def test_fifty_megabytes_of_little_are_read_in_pieces(folder: Path) -> None:
+    for ending, pack in (("bz2", bz2.compress), ("xz", lzma.compress)):
+        path = folder / f"bomb.jsonl.{ending}"
+        # compressed in parts, as joined files may be: it takes seconds otherwise
+        path.write_bytes(pack(b"x" * 5 * MIB) * 10 + pack(b'\n{"text": "last"}\n'))
+        assert path.stat().st_size < MIB
+        entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB)
+        assert _texts(entries) == ["last"]
+        assert _reasons(entries) == ["row_too_long"]
+        assert peak < 32 * MIB, ending
+
+
+@pytest.mark.parametrize("packed", ["gz", "zst"])
+@pytest.mark.parametrize(
+    ("kind", "head", "tail"),
+    [
+        ("jsonl", b'{"text": "first"}\n{"text": "', b'"}\n{"text": "last"}\n'),
+        ("csv", b"text\nfirst\n", b"\nlast\n"),
+        ("csv", b'text\nfirst\n"', b'"\nlast\n'),
+        ("txt", b"", b""),
+    ],
+)
+def test_fifty_megabytes_in_one_row_are_passed_over(
+    folder: Path, packed: str, kind: str, head: bytes, tail: bytes
+) -> None:
+    path = folder / f"bomb.{kind}.{packed}"
+    path.write_bytes(_bomb(packed, head, 50, tail))
+    assert path.stat().st_size < MIB
+    entries, peak = _peak(path, max_row_bytes=2 * MIB)
+    assert _texts(entries) == (["first", "last"] if head else [])
+    assert _reasons(entries) == ["row_too_long"]
+    assert peak < 45 * MIB
+
+
+def test_a_text_that_a_small_parquet_file_repeats_is_not_held_repeatedly(folder: Path) -> None:
+    path = folder / "bomb.parquet"
+    text = pa.array(["x" * 500_000])
+    pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 400), text)}), path)
+    assert path.stat().st_size < MIB
+    config = InputSettings.model_validate({"path": str(path)})
+    (source,) = find_sources(config.path, config.format)
+    before, most, count = pa.total_allocated_bytes(), 0, 0
+    for entry in read_documents(source, config):
+        assert isinstance(entry, Document)
+        most, count = max(most, pa.total_allocated_bytes() - before), count + 1
+    assert count == 400
+    assert most < 60 * MIB
+
+
+@pytest.mark.parametrize("opened", ["[", '{"a":'])
+def test_a_deep_nest_is_a_broken_row_whether_it_closes_or_not(folder: Path, opened: str) -> None:
+    closed = opened.translate(str.maketrans("[{", "]}", '"a:'))
+    path = folder / "deep.jsonl"
+    lines = [f'{{"text": "in", "x": {opened * 100_000}{last}}}' for last in ("", "1" + closed * 100_000)]
+    path.write_text("\n".join([*lines, '{"text": "fine"}']) + "\n", encoding="utf-8")
+    entries = _read(path)
+    assert _reasons(entries) == ["broken_json", "broken_json"]
+    assert _texts(entries) == ["fine"]
+
+
+def _from_below(frames: int, work: Callable[[], Any]) -> Any:
+    """``work()``, called from so many frames further down."""
+    return _from_below(frames - 1, work) if frames else work()
+
+
+@pytest.mark.parametrize("opened", ["[", '{"a":'])
+def test_how_deep_a_row_may_be_depends_on_nothing_but_the_row(folder: Path, opened: str) -> None:
+    """Python's own limit counts the caller's frames: a run from elsewhere would have other documents."""
+    closed = opened.translate(str.maketrans("[{", "]}", '"a:'))
+    path = folder / "levels.jsonl"
+    levels = [1, DEEPEST - 2, DEEPEST - 1, DEEPEST, 400, 700, 2_000]
+    nests = (f"{opened * n}1{closed * n}" for n in levels)
+    flat = f'{{"text": "flat", "x": [{"[[]]," * 999}1]}}\n["[[[", "{"{" * 999}"]\n"{"[" * 999}"\n'
+    path.write_text("".join(f'{{"text": "in", "x": {nest}}}\n' for nest in nests) + flat, encoding="utf-8")
+    entries = _read(path)
+    assert _texts(entries) == ["in", "in", "in", "flat"]
+    assert _reasons(entries) == ["broken_json"] * 4 + ["not_an_object"] * 2
+    assert _from_below(600, lambda: _read(path)) == entries
+
+
+def test_an_id_or_a_user_as_long_as_a_book_is_rejected(folder: Path) -> None:
+    path = folder / "ids.jsonl"
+    rows = [{"id": "x" * n, "text": "a"} for n in (1_024, 1_025)] + [{"user_id": "x" * 2_000, "text": "a"}]
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in rows) + '{"id": 1' + "0" * 3000 + ', "text": "a"}\n'
+    )
+    entries = _read(path)
+    assert _reasons(entries) == ["id_too_long", "user_too_long", "id_too_long"]
+    assert _texts(entries) == ["a"]
+
+
+# -- compressed files ------------------------------------------------------------------------------------
+
+LINES = b"".join(b'{"text": "row %d of many"}\n' % n for n in range(500))
+PACKED = {
+    "gz": gzip.compress(LINES),
+    "zst": zstandard.compress(LINES),
+    "bz2": bz2.compress(LINES),
+    "xz": lzma.compress(LINES),
+}
+
+
+@pytest.mark.parametrize("ending", PACKED)
+@settings(max_examples=60, deadline=None)
+@given(share=st.floats(0.0, 0.999))
+def test_a_file_that_is_cut_off_is_refused_and_never_read_as_if_it_were_whole(
+    folder: Path, ending: str, share: float
+) -> None:
+    path = folder / f"cut.jsonl.{ending}"
+    content = PACKED[ending]
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(InputError, match=rf"cut\.jsonl\.{ending} cannot be read"):
+        _read(path, format="jsonl")
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_files_that_were_joined_are_read_to_the_end_or_refused(folder: Path, ending: str) -> None:
+    path, content = folder / f"joined.jsonl.{ending}", PACKED[ending]
+    path.write_bytes(content * 3)
+    assert len(_read(path, format="jsonl")) == 1500
+    # whatever comes after a whole stream and is none may have been rows
+    for more in (content[:20], b"X" + content[1:], b"more", content[1:]):
+        path.write_bytes(content + more)
+        assert "cannot be read" in _refusal(path, format="jsonl")
+
+
+@pytest.mark.parametrize("ending", ["gz", "xz"])
+def test_zeros_after_a_stream_are_padding(folder: Path, ending: str) -> None:
+    path = folder / f"padded.jsonl.{ending}"
+    path.write_bytes(PACKED[ending] + bytes(512) + PACKED[ending] + bytes(1024))
+    assert len(_read(path, format="jsonl")) == 1000
+
+
+def test_what_asks_for_more_memory_than_it_needs_is_refused(folder: Path) -> None:
+    path = folder / "greedy.jsonl.xz"
+    greedy = bytearray(lzma.compress(LINES, format=lzma.FORMAT_ALONE))
+    greedy[1:5] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(greedy)
+    assert _refusal(path, format="jsonl") == "greedy.jsonl.xz cannot be read: LZMAError"
+    path.write_bytes(lzma.compress(LINES, preset=9 | lzma.PRESET_EXTREME))
+    assert len(_read(path, format="jsonl")) == 500
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(PACKED)), st.data())
+def test_a_broken_file_is_an_error_of_ours_or_is_read(folder: Path, ending: str, data: st.DataObject) -> None:
+    content = bytearray(PACKED[ending])
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[place] ^= data.draw(st.integers(1, 255))
+    path = folder / f"broken.jsonl.{ending}"
+    path.write_bytes(content)
+    refusal = _refusal(path, format="jsonl")
+    assert "of many" not in refusal
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_broken_parquet_file_is_an_error_of_ours_or_is_read_whole(
+    folder: Path, data: st.DataObject
+) -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": [f"row {n} é" for n in range(40)], "id": list(range(40))}), file)
+    content = bytearray(file.getvalue())
+    for place in data.draw(st.lists(st.integers(-len(content), -1), min_size=1, max_size=4)):
+        content[place] ^= data.draw(st.integers(1, 255))
+    path = folder / "broken.parquet"
+    path.write_bytes(content)
+    refusal = _refusal(path)
+    assert "row" not in refusal
+    assert refusal or len(_read(path)) == 40
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+NAMES = [
+    *(b"\xff\xfe.jsonl", b"a::b.jsonl", b"[x].jsonl", b"a*b?.jsonl", b"{a,b}.jsonl", b"100%25.jsonl"),
+    *(b"line\nend.jsonl", b"\x1b[2J.jsonl", b"a#b.jsonl", b"\xe2\x80\xaelnosj.jsonl", b"~x.jsonl"),
+    *(b"x:y.jsonl", rb"line\nend.jsonl", rb"\x1b[2J.jsonl", rb"line\\nend.jsonl"),
+]
+
+
+def test_a_file_may_be_called_anything(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in NAMES:
+        path = folder / os.fsdecode(name)
+        path.write_bytes(b'{"text": "fine"}\n{"text": 1}\n')
+        assert len(_read(path)) == 2
+    entries = _read(folder)
+    ids = {entry.doc_id for entry in entries if isinstance(entry, Document)}
+    sources = {entry.source for entry in entries if isinstance(entry, Rejection)}
+    # an escape never makes one name of two
+    assert len(ids) == len(sources) == len(NAMES)
+    assert all(name.isprintable() and name.encode() for name in ids | sources)
+    assert curated(folder, tmp_path / "run") == 0
+    assert curated(folder, tmp_path / "run") == 0, "a finished run knows them all again"
+    assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["counts"]["documents"] == len(NAMES)
+
+
+def test_what_is_no_file_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n')
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert len(_read(tmp_path)) == 1
+    pipe, link = tmp_path / "pipe.jsonl", tmp_path / "broken.jsonl"
+    os.mkfifo(pipe)
+    for given_path in (tmp_path, pipe):
+        with pytest.raises(ConfigurationError, match=r"pipe\.jsonl' is no file"):
+            _read(given_path)
+    pipe.unlink()
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError, match=r"broken\.jsonl' is no file"):
+        _read(tmp_path)
+
+
+def test_an_archive_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
+    for name in ("rows.zip", "rows.tar", "rows.tgz"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(ConfigurationError, match="unpack it first"):
+            _read(tmp_path / name, format="jsonl")

@@ -1,0 +1,540 @@
+"""Runs that share an index, against sets: what each keeps, and that nothing else decides about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import redactory
+from redactory.dedup.index_folder import IndexFolder
+from redactory.dedup.words import Words
+from redactory.evaluation.report import write_report
+from redactory.flows.cli import app
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    SealedError,
+)
+from redactory.pipelines import indexing, release
+from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
+from tests.dedup.worlds import substitutions
+from tests.pipelines.faults import few_ranges
+from tests.pipelines.support import DIGITS, DigitDetector, data_bytes, write_rows
+
+WORLD = ["hello", "Hello!", "so it is", "call {n}", "CALL {n}", "tel {n} now", "meet Anna", "broken {n}"]
+"""Public ones and private ones, with variants under one local key, and one that cannot be processed."""
+Night = list[str]
+BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
+"""No engine is asked: a detector stands in for them."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Syncing and the reports, which are views, take most of the time of so small runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        patch.setattr(release, "write_report", lambda _run: None)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _few_ranges() -> Iterator[None]:
+    import sys
+
+    before = {
+        (name, constant): getattr(module, constant)
+        for name, module in sys.modules.items()
+        for constant in ("RANGES", "NEAR_RANGES")
+        if name.startswith("redactory.") and hasattr(module, constant)
+    }
+    few_ranges()
+    yield
+    for (name, constant), value in before.items():
+        setattr(sys.modules[name], constant, value)
+
+
+def plain(rows: Path, index: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A configuration, as short as can be."""
+    return {
+        "input": str(rows),
+        "segment": {"mode": "line"},
+        "partition": {"documents": 3},
+        "detect": BARE,
+        "dedup": {} if index is None else {"index": index},
+    }
+
+
+def curate(folder: Path, name: str, texts: Night, dedup: dict[str, Any] | None = None, **more: Any) -> Path:
+    """One night's run on ``folder/index``."""
+    rows = [{"id": f"{name}{i}", "user_id": f"u{i % 2}", "text": text} for i, text in enumerate(texts)]
+    config = plain(write_rows(folder / f"{name}.jsonl", rows))
+    config["dedup"] = {**(dedup or {}), "index": {"path": str(folder / "index"), **more.pop("index", {})}}
+    config.update(more.pop("config", {}))
+    redactory.curate(config, output=folder / name, detector=DigitDetector(), **more)
+    return folder / name
+
+
+def texts_of(run: Path) -> dict[str, list[str]]:
+    folder = RunFolder(run)
+    return {
+        "public": sorted(read_column(folder.public, "text")),
+        "private": sorted(read_column(folder.private, "text")),
+    }
+
+
+def said(run: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(RunFolder(run).manifest.read_text())["dedup"]["index"]
+    return facts
+
+
+def counted(folder: Path) -> list[str]:
+    return [entry.name for entry in IndexFolder(folder / "index").entries()]
+
+
+def nights(seed: int, count: int, size: int) -> list[Night]:
+    chance = np.random.default_rng(seed)
+    return [[chance.choice(WORLD).format(n=chance.integers(99)) for _ in range(size)] for _ in range(count)]
+
+
+# ------------------------------------------------------------------------------------- what is kept
+
+
+def sides(texts: Night) -> dict[str, set[str]]:
+    """What a night's points come to: masked, routed, without those that cannot be processed."""
+    fine = [text for text in texts if "broken" not in text]
+    masked = {text: DIGITS.sub(MASK, text) for text in fine}
+    private = {masked[text] for text in fine if masked[text] != text or "Anna" in text}
+    return {"public": set(masked.values()) - private, "private": private}
+
+
+def keys(texts: set[str], mode: str) -> set[str]:
+    return {Words(MASK).folded(text) for text in texts} if mode == "folded" else texts
+
+
+@pytest.mark.parametrize(
+    ("mode", "keep", "seed"),
+    [("exact", None, 1), ("exact", 2, 2), ("folded", None, 3), ("folded", 1, 4), ("bloom", None, 5)],
+)
+def test_a_run_keeps_what_no_run_of_the_index_saw(
+    tmp_path: Path, mode: str, keep: int | None, seed: int
+) -> None:
+    seen: list[tuple[str, dict[str, set[str]]]] = []
+    for number, texts in enumerate(nights(seed, 4, 5)):
+        run = curate(tmp_path, f"n{number}", texts, {"mode": mode}, index={"keep_runs": keep})
+        asked = seen if keep is None else seen[-keep:]
+        assert said(run)["runs"] == [name for name, _ in asked]
+        kept = texts_of(run)
+        for side, own in sides(texts).items():
+            earlier = set().union(*(keys(theirs[side], mode) for _, theirs in asked))
+            assert keys(set(kept[side]), mode) == keys(own, mode) - earlier
+            assert len(kept[side]) == len(keys(set(kept[side]), mode)), "each once"
+        _every_point_is_accounted_for(run, texts, mode, asked)
+        seen.append((f"{number + 1:06d}-n{number}", sides(texts)))
+
+
+def _every_point_is_accounted_for(
+    run: Path, texts: Night, mode: str, asked: list[tuple[str, dict[str, set[str]]]]
+) -> None:
+    folder = RunFolder(run)
+    assert not broken_files(folder)
+    rows = [row for batch in read_batches(folder.points) for row in batch.to_pylist()]
+    vault = {
+        row["point_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()
+    }
+    assert len(rows) == len(texts)
+    kept = {row["point_id"] for row in rows if row["fate"] == row["side"]}
+    for row in rows:
+        if row["fate"] == "quarantined":
+            assert (row["earlier_run"], row["dup_of"]) == (None, None)
+            continue
+        text = DIGITS.sub(MASK, vault[row["point_id"]])
+        first = [name for name, theirs in asked if keys({text}, mode) <= keys(theirs[row["side"]], mode)]
+        assert row["earlier_run"] == (first[0] if first else None)
+        if first:
+            assert (row["fate"], row["dup_of"]) == ("duplicate", None)
+        elif row["dup_of"] is not None:
+            assert row["dup_of"] in kept
+    number = {
+        s: sum(r["side"] == s and r["earlier_run"] is not None for r in rows) for s in ("public", "private")
+    }
+    assert said(run)["duplicate_earlier"] == number
+
+
+def test_within_a_user_only_that_users_texts_are_left_out(tmp_path: Path) -> None:
+    dedup = {"scope": "user"}
+    curate(tmp_path, "a", ["one", "two", "see 1"], dedup)
+    run = curate(tmp_path, "b", ["two", "two", "see 2"], dedup)
+    assert texts_of(run) == {"public": ["two"], "private": []}, "the first user's; the second had it"
+
+
+@pytest.mark.parametrize(("mode", "size"), [("exact", 1), ("folded", 2)])
+def test_one_point_of_an_earlier_run_moves_each_run_by_its_group_size_at_most(
+    tmp_path: Path, mode: str, size: int
+) -> None:
+    others = [["call 1", "meet Anna", "so"], ["CALL 2", "tel 3 now", "meet Anna"]]
+    variants = ["call 1", "CALL 1", "tel 1 now"]
+    worlds = []
+    for number, text in enumerate(variants):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        first = ["hello", text, "call 2 or so"]
+        runs = [curate(folder, f"n{i}", n, {"mode": mode}) for i, n in enumerate([first, *others])]
+        worlds.append([texts_of(run) for run in runs])
+    moved = 0
+    for one in worlds:
+        for other in worlds:
+            for place, (a, b) in enumerate(zip(one, other, strict=True)):
+                assert a["public"] == b["public"], "private text never decides about public text"
+                by = substitutions(a["private"], b["private"])
+                assert by <= (size if place == 0 else 1)
+                moved = max(moved, by if place else 0)
+    assert moved == 1, "the later runs do move"
+
+
+# ------------------------------------------------------------------------------------- near, filters
+
+
+PARCEL = "the parcel that was sent to our house last week is not here yet"
+
+
+def test_near_duplicates_of_an_earlier_run_are_left_out_on_their_side(tmp_path: Path) -> None:
+    dedup = {"mode": "minhash"}
+    first = curate(tmp_path, "a", [PARCEL, f"{PARCEL} said 5", f"{PARCEL}!", "something else"], dedup)
+    assert {side: len(kept) for side, kept in texts_of(first).items()} == {"public": 2, "private": 1}
+    night = [f"{PARCEL} and", "fresh words", f"{PARCEL} told 6", f"{PARCEL} and", "new 7"]
+    second = curate(tmp_path, "b", night, dedup)
+    assert texts_of(second) == {"public": ["fresh words"], "private": [f"new {MASK}"]}
+    rows = [row for batch in read_batches(RunFolder(second).points) for row in batch.to_pylist()]
+    assert [r["earlier_run"] for r in rows] == ["000001-a", None, "000001-a", "000001-a", None]
+    third = curate(tmp_path, "c", [f"{PARCEL} say", "fresh words!", "new 8"], dedup)
+    assert texts_of(third) == {"public": [], "private": []}
+    rows = [row for batch in read_batches(RunFolder(third).points) for row in batch.to_pylist()]
+    assert [r["earlier_run"] for r in rows] == ["000001-a", "000002-b", "000002-b"]
+
+
+def test_a_text_near_one_of_the_other_side_of_an_earlier_run_stays(tmp_path: Path) -> None:
+    curate(tmp_path, "a", [f"{PARCEL} said 5"], {"mode": "minhash"})
+    run = curate(tmp_path, "b", [f"{PARCEL} said", f"{PARCEL} said 6"], {"mode": "minhash"})
+    assert texts_of(run) == {"public": [f"{PARCEL} said"], "private": []}
+
+
+def test_each_side_by_its_own_mode(tmp_path: Path) -> None:
+    dedup = {"mode": "minhash", "private_mode": "exact"}
+    curate(tmp_path, "a", [PARCEL, f"{PARCEL} said 5"], dedup)
+    run = curate(tmp_path, "b", [f"{PARCEL} and", f"{PARCEL} told 6", f"{PARCEL} said 7"], dedup)
+    assert texts_of(run) == {"public": [], "private": [f"{PARCEL} told {MASK}"]}
+    none = {"mode": "exact", "private_mode": "none"}
+    (tmp_path / "other").mkdir()
+    curate(tmp_path / "other", "a", ["hello", "call 1"], none)
+    assert texts_of(curate(tmp_path / "other", "b", ["hello", "call 2"], none))["private"] == [f"call {MASK}"]
+
+
+def test_the_filter_alone_would_lose_texts_and_mixing_sides_would_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sabotage: with the look-up taken out texts are lost; with one side's filter for the other it stops."""
+    import dataclasses
+
+    from redactory.pipelines.stages import earlier, remember
+
+    real = earlier.seen_files
+
+    def crowded(job: Any, side: str, folder: Path, _: int) -> Any:
+        return real(job, side, folder, 1)
+
+    def alone(job: Any, side: str, folder: Path, _: int) -> Any:
+        return dataclasses.replace(real(job, side, folder, 1), digests=None)
+
+    def mixed(job: Any, side: str, folder: Path, capacity: int) -> Any:
+        other = "private" if side == "public" else "public"
+        return dataclasses.replace(real(job, side, folder, capacity), bloom=folder / f"{other}.bloom")
+
+    words = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefg"]
+    first, later = ([f"{word} it {verb}" for word in words] for verb in ("is", "was"))
+    kept = {}
+    for name, files in (("crowded", crowded), ("alone", alone)):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(earlier, "seen_files", files)
+        monkeypatch.setattr(remember, "seen_files", files)
+        curate(tmp_path / name, "a", first, config={"partition": {"documents": 99}})
+        run = curate(tmp_path / name, "b", later, config={"partition": {"documents": 99}})
+        kept[name] = texts_of(run)["public"]
+    monkeypatch.undo()
+    assert kept["crowded"] == sorted(later), "a bad filter costs time, no text"
+    assert len(kept["alone"]) < len(later)
+    monkeypatch.setattr(earlier, "seen_files", mixed)
+    (tmp_path / "mixed").mkdir()
+    curate(tmp_path / "mixed", "a", ["hello", "call 1"])
+    with pytest.raises(RunStateError, match="purpose dedup/private, and purpose dedup/public is asked for"):
+        curate(tmp_path / "mixed", "b", ["hello", "call 1"])
+
+
+# ------------------------------------------------------------------------------------- commit, resume
+
+
+class Stop:
+    """Stops a run at its n-th sign of progress."""
+
+    def __init__(self, moment: int) -> None:
+        self.left = moment
+
+    def __call__(self, *_: object) -> None:
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("stopped")
+
+
+def neither_or_both(folder: Path, name: str) -> None:
+    """A run's entry counts, or will for whoever opens the index next, exactly if the run is finished."""
+    index = IndexFolder(folder / "index")
+    with index.alone():
+        indexing.promote_finished(index)
+    finished = (folder / name / "_SUCCESS").exists()
+    assert sum(entry.body["run"] == name for entry in index.entries()) == int(finished)
+
+
+@pytest.mark.parametrize("where", ["seal", "succeed", "count"])
+def test_stopped_around_success_neither_is_there_or_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    curate(tmp_path, "a", ["hello"])
+    place: Any = release if where == "succeed" else indexing
+    with monkeypatch.context() as patch:
+        patch.setattr(place, where, Stop(1))
+        with pytest.raises(SealedError):
+            curate(tmp_path, "b", ["hello", "so it is"])
+    assert counted(tmp_path) == ["000001-a"]
+    assert (tmp_path / "b" / "_SUCCESS").exists() == (where == "count")
+    neither_or_both(tmp_path, "b")
+    run = curate(tmp_path, "c", ["so it is"])
+    assert said(run)["runs"] == ["000001-a", "000002-b"][: 1 + (where == "count")]
+    assert texts_of(run)["public"] == ([] if where == "count" else ["so it is"])
+    # and resumed it goes by what it went by
+    run = curate(tmp_path, "b", ["hello", "so it is"], resume=True)
+    assert said(run)["runs"] == ["000001-a"]
+    assert texts_of(run)["public"] == ["so it is"]
+    neither_or_both(tmp_path, "b")
+    assert len(counted(tmp_path)) == 3
+    assert not list((tmp_path / "index" / "pending").iterdir())
+
+
+def test_an_entry_that_counts_without_success_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sabotage: whoever opens the index does not look whether the run is finished."""
+    monkeypatch.setattr(release, "succeed", Stop(1))
+    with pytest.raises(SealedError):
+        curate(tmp_path, "a", ["hello"])
+    neither_or_both(tmp_path, "a")
+    monkeypatch.setattr(indexing, "is_of", lambda *_: True)
+    with pytest.raises(AssertionError):
+        neither_or_both(tmp_path, "a")
+
+
+def test_resuming_a_finished_run_counts_it_wherever_it_lies_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(indexing, "count", Stop(1))
+        with pytest.raises(SealedError):
+            curate(tmp_path, "a", ["hello"])
+    shutil.move(tmp_path / "a", tmp_path / "moved")
+    shown = redactory_index(tmp_path, "show")
+    assert [p["state"] for p in shown["pending"]] == ["gone"]
+    assert said(curate(tmp_path, "b", ["hello"]))["runs"] == [], "a run that is not to be seen does not count"
+    again = plain(tmp_path / "a.jsonl", {"path": str(tmp_path / "index")})
+    for _ in range(2):
+        redactory.curate(again, output=tmp_path / "moved", resume=True)
+        assert counted(tmp_path) == ["000001-b", "000002-a"]
+    assert not list((tmp_path / "index" / "pending").iterdir())
+
+
+@pytest.mark.parametrize("moment", [9, 16])
+def test_a_resumed_run_is_the_same_though_another_one_committed(tmp_path: Path, moment: int) -> None:
+    texts = [*nights(5, 1, 8)[0], "hello", "call 5"]
+    for name in ("alone", "met"):
+        (tmp_path / name).mkdir()
+        curate(tmp_path / name, "a", ["call 9"])
+    whole = curate(tmp_path / "alone", "b", texts)
+    with pytest.raises(SealedError):
+        curate(tmp_path / "met", "b", texts, progress=Stop(moment))
+    curate(tmp_path / "met", "c", texts)
+    run = curate(tmp_path / "met", "b", texts, resume=True)
+    assert data_bytes(run) == data_bytes(whole)
+    assert said(run)["runs"] == ["000001-a"]
+    assert counted(tmp_path / "met") == ["000001-a", "000002-c", "000003-b"]
+
+
+def test_a_run_that_is_begun_anew_replaces_its_former_draft(tmp_path: Path) -> None:
+    with pytest.raises(SealedError):
+        curate(tmp_path, "a", ["hello"], progress=Stop(9))
+    pending = tmp_path / "index" / "pending"
+    assert len(list(pending.iterdir())) == 1
+    shutil.rmtree(tmp_path / "a")
+    curate(tmp_path, "a", ["hello"])
+    assert not list(pending.iterdir())
+    assert counted(tmp_path) == ["000001-a"]
+
+
+def test_what_was_forgotten_is_missed_by_whoever_resumes(tmp_path: Path) -> None:
+    curate(tmp_path, "a", ["hello"])
+    with pytest.raises(SealedError):
+        curate(tmp_path, "b", ["hello", "so"], progress=Stop(9))
+    redactory_index(tmp_path, "prune", "--keep-runs", "0")
+    with pytest.raises(RunStateError, match=r"entry 000001-a that this run goes by was removed .*new run"):
+        curate(tmp_path, "b", ["hello", "so"], resume=True)
+
+
+def test_an_entry_that_vanishes_while_a_run_is_at_work_stops_it(tmp_path: Path) -> None:
+    curate(tmp_path, "a", ["hello"])
+
+    def vanish(name: str, *_: object) -> None:
+        if name == "redact":
+            shutil.rmtree(tmp_path / "index" / "runs" / "000001-a")
+
+    with pytest.raises(RunStateError, match="was removed meanwhile"):
+        curate(
+            tmp_path,
+            "b",
+            ["hello"],
+            progress=lambda name, *_: (
+                vanish(name) if (tmp_path / "index" / "runs" / "000001-a").exists() else None
+            ),
+        )
+
+
+def test_an_entry_that_was_changed_is_noticed_at_the_begin(tmp_path: Path) -> None:
+    curate(tmp_path, "a", ["hello"])
+    path = tmp_path / "index" / "runs" / "000001-a" / "public.digests.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+    with pytest.raises(CheckFailed, match=r"public\.digests\.npy is not what was written"):
+        curate(tmp_path, "b", ["hello"])
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"config": {"detect": {**BARE, "conservative": {"rules": ["digit"]}}}}, "policies.conservative"),
+    ({"config": {"segment": {"mode": "document"}}}, "segment.mode line, .* segment.mode document"),
+    ({"dedup": {"scope": "user"}}, "scope corpus, .* scope user"),
+    ({"dedup": {"mode": "folded"}}, "modes.public exact, .* modes.public folded"),
+    ({"dedup": {"private_mode": "folded"}}, "modes.private exact, .* modes.private folded"),
+]
+
+
+def test_a_run_with_other_parameters_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curate(tmp_path, "a", ["hello"])
+    for change, what in CHANGES:
+        with pytest.raises(RunStateError, match=f"made with {what}.*refuses to mix"):
+            curate(tmp_path, "b", ["hello"], **change)
+    monkeypatch.setenv("REDACTORY_KEY", "another key, also long enough")
+    with pytest.raises(RunStateError, match=r"made with key .*refuses to mix"):
+        curate(tmp_path, "b", ["hello"])
+    assert not (tmp_path / "b").exists()
+    near = tmp_path / "near"
+    near.mkdir()
+    monkeypatch.undo()
+    curate(near, "a", ["hello"], {"mode": "minhash"})
+    with pytest.raises(RunStateError, match=r"near\.threshold 0\.7, .* near\.threshold 0\.8"):
+        curate(near, "b", ["hello"], {"mode": "minhash", "near": {"threshold": 0.8}})
+
+
+def test_what_an_index_cannot_go_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="index has no meaning with mode none"):
+        curate(tmp_path, "a", ["hello"], {"mode": "none"})
+    for place in ("a/index", ""):
+        with pytest.raises(ConfigurationError, match="lie in each other"):
+            curate(tmp_path, "a", ["hello"], index={"path": str(tmp_path / place)})
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name in ("index", "_index"):
+        index = {"path": str(folder / name)}
+        wrong = "lies in the input" if name == "index" else "nothing is there to read"
+        with pytest.raises(ConfigurationError, match=wrong):
+            redactory.curate(plain(folder, index), output=tmp_path / "a", detector=DigitDetector())
+    monkeypatch.delenv("REDACTORY_KEY")
+    with pytest.raises(ConfigurationError, match=r"needs a key .* REDACTORY_KEY .*redactory keys new"):
+        curate(tmp_path, "a", ["hello"])
+    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "index").exists()
+
+
+def test_resuming_with_another_index_or_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SealedError):
+        curate(tmp_path, "a", ["hello"], progress=Stop(9))
+    other, rows = tmp_path / "other", tmp_path / "a.jsonl"
+    for now in ("none", "[0-9a-f]{16}"):
+        with pytest.raises(RunStateError, match=f"begun with the index [0-9a-f]{{16}}, .* holds {now}: "):
+            curate(tmp_path, "a", ["hello"], index={"path": str(other)}, resume=True)
+        if now == "none":
+            assert not other.exists()
+            index = {"path": str(other)}
+            redactory.curate(plain(rows, index), output=tmp_path / "b", detector=DigitDetector())
+    with pytest.raises(RunStateError, match=r"another configuration \(dedup\.index\)"):
+        redactory.curate(plain(rows), output=tmp_path / "a", detector=DigitDetector(), resume=True)
+
+
+# ------------------------------------------------------------------------------------- what is said
+
+
+def redactory_index(folder: Path, command: str, *more: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["index", command, str(folder / "index"), *more, "--json"])
+    assert done.exit_code == 0, done.output
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_the_commands_show_and_prune(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        curate(tmp_path, name, ["hello", "call 1", "hello"])
+    with pytest.raises(SealedError):
+        curate(tmp_path, "c", ["so"], progress=Stop(9))
+    shown = redactory_index(tmp_path, "show")
+    assert [(r["entry"], r["texts"]) for r in shown["runs"]] == [
+        ("000001-a", {"public": 1, "private": 1}),
+        ("000002-b", {"public": 1, "private": 1}),
+    ]
+    assert [(Path(p["path"]).name, p["state"]) for p in shown["pending"]] == [("c", "unfinished")]
+    page = CliRunner().invoke(app, ["index", "show", str(tmp_path / "index")]).stdout
+    assert "000002-b" in page
+    assert "is not finished" in " ".join(page.split())
+    shutil.rmtree(tmp_path / "c")
+    pruned = redactory_index(tmp_path, "prune", "--keep-runs", "1", "--keep-days", "1")
+    assert pruned["kept"] == ["000002-b"]
+    assert pruned["removed"][0] == "000001-a"
+    assert len(pruned["removed"]) == 2, "and the draft of a run that is gone"
+    asked = CliRunner().invoke(app, ["index", "prune", str(tmp_path / "index")])
+    assert isinstance(asked.exception, ConfigurationError)
+    gone = CliRunner().invoke(app, ["index", "show", str(tmp_path / "nothing")])
+    assert isinstance(gone.exception, RedactoryError)
+
+
+def test_a_run_with_an_index_verifies_and_its_report_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "write_report", write_report)
+    curate(tmp_path, "a", ["hello", "so it is"])
+    run = curate(tmp_path, "b", ["hello", "another one"])
+    found = redactory.verify(run)
+    assert found["ok"], found
+    assert (
+        "1 public and 0 private points repeat what one of the 1 earlier runs"
+        in RunFolder(run).report.read_text()
+    )
+    told = redactory.describe(plain(tmp_path / "a.jsonl", {"path": "x"}))
+    assert "an earlier run of the index" in str(told["stages"])
+    modes = {p.stat().st_mode & 0o777 for p in (tmp_path / "index").rglob("*") if p.is_file()}
+    assert modes == {0o600}

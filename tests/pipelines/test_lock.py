@@ -1,0 +1,345 @@
+"""One run at a time in an output folder, whoever crashes; and a run is what it was begun as."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.locks import only_one
+from redactory.foundation.records import read_records
+from redactory.pipelines.differences import difference
+from tests.pipelines.faults import (
+    CONFIG,
+    KILLED,
+    REFUSED,
+    Fault,
+    curated,
+    outcome,
+    rows_file,
+    said,
+    start,
+    state_of,
+)
+from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.test_kills import OnceOnly
+
+
+def _wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _holds_nobody(path: Path) -> bool:
+    with only_one(path, "the folder"):
+        return True
+
+
+def test_a_second_run_is_refused_by_the_name_of_the_first(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    run, marker = tmp_path / "run", tmp_path / "at-work"
+    first = start(rows, run, detector=OnceOnly(marker, "wait"))
+    _wait_for(lambda: marker.exists() and marker.read_text(encoding="utf-8") != "")
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    assert curated(rows, run) == REFUSED
+    assert f"is being written by process {first.pid} on {socket.gethostname()} since 20" in said(run)
+    assert "wait for it, or stop it" in said(run)
+    assert curated(rows, run, resume=False) == REFUSED
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    first.kill()
+    assert outcome(first) == KILLED
+    # the lock's file is still there, with the name of the dead in it
+    assert json.loads((run / "state" / "lock").read_bytes())["process"]
+    assert curated(rows, run) == 0
+    assert state_of(run) == undisturbed
+
+
+def test_of_many_that_begin_at_once_one_works(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    processes = [start(rows, run) for _ in range(5)]
+    outcomes = sorted(outcome(process) for process in processes)
+    assert outcomes[0] == 0
+    assert set(outcomes) <= {0, REFUSED}
+    assert state_of(run) == undisturbed
+
+
+def test_without_resume_nobody_takes_over_what_another_has_just_finished(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have looked at the empty folder; the first comes to its end before the second has the lock."""
+    from redactory.pipelines import curate as module
+
+    run = tmp_path / "run"
+    real = module.find_sources
+
+    def slow(*arguments: Any) -> Any:
+        assert curated(rows, run) == 0
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "find_sources", slow)
+    with pytest.raises(RunStateError, match="finished run"):
+        redactory.curate({**CONFIG, "input": str(rows)}, output=run, detector=DigitDetector())
+    manifest = (run / "manifest.json").read_bytes()
+    shutil.move(run, tmp_path / "other")
+    summary = redactory.curate(
+        {**CONFIG, "input": str(rows)}, output=run, resume=True, detector=DigitDetector()
+    )
+    assert summary["points"] == json.loads(manifest)["counts"]["points"]
+
+
+def test_the_lock_is_gone_when_it_is_given_back_and_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with only_one(path, "the folder"):
+        holder = json.loads(path.read_bytes())
+        assert holder["process"] == os.getpid()
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(RunStateError, match=f"the folder is being written by process {os.getpid()} on"):
+            _holds_nobody(path)
+    assert not path.exists()
+    with pytest.raises(KeyError), only_one(path, "the folder"):
+        raise KeyError
+    assert not path.exists()
+    for left in (b"", b"not json", b'{"process": 1}', b"[]"):
+        path.write_bytes(left)
+        assert _holds_nobody(path)
+
+
+def test_a_holder_that_has_not_said_its_name_is_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(RunStateError, match="by another process"):
+            _holds_nobody(path)
+    assert _holds_nobody(path)
+
+
+def test_a_lock_that_was_given_back_while_it_was_waited_for_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the file and locking it, its holder removes it: a lock on it would lock nobody out."""
+    path, real, calls = tmp_path / "lock", fcntl.flock, 0
+    path.touch()
+
+    def flock(descriptor: int, operation: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            path.unlink()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with only_one(path, "the folder"):
+        assert calls == 2
+        assert path.exists()
+        with pytest.raises(RunStateError):
+            _holds_nobody(path)
+
+
+def test_threads_that_fight_for_it_are_never_two(tmp_path: Path) -> None:
+    path, inside, most, entered = tmp_path / "lock", 0, 0, 0
+
+    def fight() -> None:
+        nonlocal inside, most, entered
+        mine = 0
+        while mine < 15:
+            with contextlib.suppress(RunStateError), only_one(path, "the folder"):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0)
+                mine += 1
+                entered += 1
+                inside -= 1
+
+    threads = [threading.Thread(target=fight) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, entered) == (1, 90)
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(RunStateError, match=r"No locks available.*a file system that has locks"):
+        _holds_nobody(tmp_path / "lock")
+
+
+@pytest.fixture(scope="module")
+def begun(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed amid its work."""
+    run = tmp_path_factory.mktemp("begun") / "run"
+    assert curated(rows, run, Fault("after", "journal part detect")) == KILLED
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"segment": {"mode": "document"}}, "configuration (segment.mode)"),
+        ({"detect": {**CONFIG["detect"], "max_chars": 9}}, "configuration (detect.max_chars)"),
+        ({"dedup": {"scope": "user"}}, "configuration (dedup.scope)"),
+        (
+            {"segment": {"mode": "turn", "speaker": "x"}, "partition": {"documents": 4}},
+            "configuration (partition.documents, segment.mode, segment.speaker)",
+        ),
+    ],
+)
+def test_another_configuration_is_refused_by_the_names_of_its_keys(
+    rows: Path, begun: Path, tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(begun, run)
+    assert curated(rows, run, config=change) == REFUSED
+    assert f"begun with another {named}; resume it with the same" in said(run)
+
+
+def test_another_input_is_refused_by_the_names_of_its_files(rows: Path, tmp_path: Path) -> None:
+    folder, run = tmp_path / "in", tmp_path / "run"
+    folder.mkdir()
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        shutil.copy(rows, folder / name)
+    config = {"input": {"path": [str(folder / f"{n}.jsonl") for n in "abc"], "id": "number"}}
+    assert curated(rows, run, Fault("after", "journal part detect"), config=config) == KILLED
+    in_other_order = {"input": {**config["input"], "path": [str(folder / f"{n}.jsonl") for n in "bac"]}}
+    assert curated(rows, run, config=in_other_order) == REFUSED
+    assert "another input (the files come in another order)" in said(run)
+    with (folder / "b.jsonl").open("ab") as file:
+        file.write(b"\n")
+    assert curated(rows, run, config=config) == REFUSED
+    assert "another input (b.jsonl has changed); resume" in said(run)
+    shutil.copy(rows, folder / "b.jsonl")
+    shutil.copy(rows, folder / "d.jsonl")
+    others = {"input": {**config["input"], "path": [str(folder / f"{n}.jsonl") for n in "abd"]}}
+    assert curated(rows, run, config=others) == REFUSED
+    assert "another input (c.jsonl is missing, d.jsonl is new); resume" in said(run)
+    assert curated(rows, run, config=config) == 0
+
+
+def test_another_key_or_version_is_refused_by_name(begun: Path, rows: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(begun, run)
+    head = read_records(run / "state" / "journal.jsonl")[0].body
+    versions = {**head["versions"], "packages": {**head["versions"]["packages"], "pyarrow": "0"}}
+    assert difference(head, {**head, "versions": versions}) == "versions (packages.pyarrow)"
+    assert difference(head, {**head, "key": "00000000"}) == "key"
+    assert difference(head, head) is None
+    assert difference(head, {**head, "encryption": "local"}) == "encryption"
+    changed = {**head, "policies": {**head["policies"], "strict": {str(i): i for i in range(99)}}}
+    assert str(difference(head, changed)).count(",") == 8
+    # speed may differ
+    assert curated(rows, run, config={"detect": {**CONFIG["detect"], "batch_size": 3}}) == 0
+
+
+def test_a_difference_never_shows_a_value(begun: Path) -> None:
+    head = read_records(begun / "state" / "journal.jsonl")[0].body
+    deny = {"deny": [{"label": "LISTED", "words": ["Rosalind"]}]}
+    configuration = {**head["configuration"], "detect": {**head["configuration"]["detect"], "lists": deny}}
+    found = difference(head, {**head, "configuration": configuration})
+    assert found == "configuration (detect.lists)"
+
+
+def test_an_input_that_grows_while_it_is_read_is_found_out(tmp_path: Path) -> None:
+    rows, run = rows_file(tmp_path / "rows.jsonl"), tmp_path / "run"
+
+    def grow(work: str, *_: object) -> None:
+        if work == "ingest":
+            with rows.open("ab") as file:
+                file.write(b'{"text": "one more"}\n')
+
+    config = {**CONFIG, "input": str(rows)}
+    with pytest.raises(RunStateError, match=r"the input \(rows\.jsonl has changed\).*nobody writes"):
+        redactory.curate(config, output=run, detector=DigitDetector(), progress=grow)
+    assert not (run / "_SUCCESS").exists()
+
+
+def test_what_was_read_of_a_file_that_grew_is_never_counted(
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    """The attempt that is refused leaves a partition more than the run has."""
+    copy, run = tmp_path / "rows.jsonl", tmp_path / "run"
+    shutil.copy(rows, copy)
+
+    def grow(work: str, *_: object) -> None:
+        if work == "ingest" and copy.stat().st_size == rows.stat().st_size:
+            with copy.open("ab") as file:
+                file.writelines(b'{"text": "more"}\n' for _ in range(9))
+
+    with pytest.raises(RunStateError, match="has changed"):
+        redactory.curate({**CONFIG, "input": str(copy)}, output=run, detector=DigitDetector(), progress=grow)
+    more = json.loads((run / "state" / "journal.jsonl").read_bytes().splitlines()[-1])["body"]["number"]
+    assert more == 3
+    shutil.copy(rows, copy)
+    assert curated(copy, run, Fault("after", "journal stage ingest")) == KILLED
+    assert curated(copy, run) == 0
+    assert state_of(run) == undisturbed
+
+
+def test_a_run_folder_inside_its_input_is_refused(tmp_path: Path) -> None:
+    rows_file(tmp_path / "rows.jsonl")
+    config = {**CONFIG, "input": str(tmp_path)}
+    for inside in ("run", "deep/run"):
+        with pytest.raises(ConfigurationError, match="lies in the input"):
+            redactory.curate(config, output=tmp_path / inside, detector=DigitDetector(), resume=True)
+    for passed_over in ("_runs/run", ".runs/run"):
+        assert curated(tmp_path, tmp_path / passed_over) == 0
+        # the first one's files are no input of the second
+        assert state_of(tmp_path / passed_over)["counts"]["rows"] == 25
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folder of an input, and a finished run of it."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "in").mkdir()
+    rows_file(folder / "in" / "a.jsonl")
+    write_rows(folder / "in" / "b.jsonl", [{"text": "hello"}])
+    assert curated(folder / "in", folder / "run") == 0
+    return folder / "in", folder / "run"
+
+
+def test_a_finished_run_of_something_else_is_no_answer(made: tuple[Path, Path]) -> None:
+    folder, run = made
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    assert curated(folder, run, config={"segment": {"mode": "document"}}) == REFUSED
+    assert "a finished run of another configuration (segment.mode): give another output folder" in said(run)
+    late = write_rows(folder / "c.jsonl", [{"text": "tonight's rows"}])
+    assert curated(folder, run) == REFUSED
+    assert "a finished run of another input (c.jsonl is new)" in said(run)
+    late.unlink()
+    content = (folder / "b.jsonl").read_bytes()
+    (folder / "b.jsonl").write_bytes(content * 2)
+    assert curated(folder, run) == REFUSED
+    assert "a finished run of another input (b.jsonl has changed)" in said(run)
+    (folder / "b.jsonl").write_bytes(content)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_a_finished_run_needs_neither_its_input_nor_the_same_speed(made: tuple[Path, Path]) -> None:
+    folder, run = made
+    quicker = {"workers": 2, "detect": {**CONFIG["detect"], "batch_size": 3}, "train": {"epochs": 9}}
+    assert curated(folder, run, config=quicker) == 0
+    shutil.move(folder / "a.jsonl", folder.parent)
+    assert curated(folder, run) == 0
+    shutil.rmtree(folder)
+    assert curated(folder, run) == 0

@@ -1,0 +1,522 @@
+"""Encryption: what is written for one place under one key is read there with that key, and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow.parquet.encryption import create_decryption_properties
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.redaction import (
+    RunFolder,
+    RunKey,
+    content_of,
+    encryption,
+    establish_key,
+    key_of,
+    part_rows,
+    read_batches,
+    read_part,
+    read_secret,
+    shards,
+    write_part,
+    write_secret,
+)
+from redactory.redaction.content import table_digest
+from redactory.redaction.keyservice import SERVICE_VARIABLE, KeyService, LocalKey
+
+VARIABLE = "REDACTORY_ENCRYPTION_KEY"
+SECRET, OTHER = "correct horse battery staple, twice", "another horse, another battery, 32 b"
+TEXT = "Rosalind Marlowe of 12 Quiet Lane"
+TABLE = pa.table(
+    {
+        "point_id": ["a", "b", "c"],
+        "user": ["u"] * 3,
+        "text": [TEXT, "é", ""],
+        "reasons": [["x", "y"], [], None],
+    },
+    shards.PRIVATE,
+)
+ROOM = Path(shards.__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(f"{VARIABLE}_FILE", raising=False)
+    monkeypatch.delenv(SERVICE_VARIABLE, raising=False)
+    monkeypatch.setenv(VARIABLE, SECRET)
+
+
+def begun(root: Path) -> RunFolder:
+    """A run folder with a data key of its own, under the configured key."""
+    run = RunFolder(root)
+    run.state.mkdir(parents=True)
+    assert establish_key(run, begun=False) is not None
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return begun(tmp_path / "run")
+
+
+def data_key(run: RunFolder) -> RunKey:
+    key = key_of(run.vault / "part")
+    assert key is not None
+    return key
+
+
+# ------------------------------------------------------------------------------------ reading and writing
+
+CELLS = {
+    pa.string(): st.text(max_size=5),
+    pa.binary(): st.binary(max_size=5),
+    pa.binary(16): st.binary(min_size=16, max_size=16),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.float32(): st.floats(width=32, allow_nan=False).filter(lambda x: x or str(x) == "0.0"),
+    pa.list_(pa.string()): st.lists(st.text(max_size=3), max_size=3),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    """Tables of the kinds of columns that parts have, nulls among the values."""
+    kinds = draw(st.lists(st.sampled_from(list(CELLS)), min_size=1, max_size=4))
+    rows = draw(st.integers(0, 6))
+    columns = [pa.array(draw(st.lists(st.none() | CELLS[k], min_size=rows, max_size=rows)), k) for k in kinds]
+    return pa.table(columns, names=[f"c{number}" for number in range(len(kinds))])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The vaults of an encrypted run and of one in the open."""
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, SECRET)
+        closed, opened = begun(root / "closed"), RunFolder(root / "open")
+    opened.state.mkdir(parents=True)
+    return closed.vault, opened.vault
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tables())
+def test_a_part_is_read_as_it_was_written_encrypted_or_not(
+    folders: tuple[Path, Path], table: pa.Table
+) -> None:
+    for folder in folders:
+        path = folder / "part-00000.parquet"
+        write_part(path, table)
+        for found in (read_part(path), pa.Table.from_batches(read_batches(folder), table.schema)):
+            assert found.equals(table)
+            assert found.schema.metadata is None
+        assert read_part(path, table.column_names[:1]).equals(table.select([0]))
+        assert part_rows(path) == table.num_rows
+    assert content_of(folders[0] / "part-00000.parquet") == table_digest(table)
+    assert content_of(folders[1] / "part-00000.parquet") is None
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tables(), tables(), st.integers(0, 6))
+def test_digests_tell_tables_apart_and_chunks_not(one: pa.Table, other: pa.Table, cut: int) -> None:
+    same = one.schema == other.schema and one.to_pylist() == other.to_pylist()
+    assert (table_digest(one) == table_digest(other)) == same
+    assert table_digest(pa.concat_tables([one.slice(0, cut), one.slice(cut)])) == table_digest(one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([["ab", "c"]], [["a", "bc"]]),
+        ([["a"], []], [[], ["a"]]),
+        ([None, []], [[], None]),
+        ([[None]], [[""]]),
+        ([["a"], None], [["a"], [""]]),
+    ],
+)
+def test_digests_tell_near_misses_apart(one: list[Any], other: list[Any]) -> None:
+    kind = pa.list_(pa.string())
+    assert table_digest(pa.table({"c": pa.array(one, kind)})) != table_digest(
+        pa.table({"c": pa.array(other, kind)})
+    )
+
+
+def test_two_writings_have_other_bytes_and_the_same_content(run: RunFolder) -> None:
+    path = run.private / "part-00000.parquet"
+    written = set()
+    for _ in range(2):
+        write_part(path, TABLE)
+        written.add((path.read_bytes(), content_of(path)))
+    assert len({data for data, _ in written}) == 2
+    assert len({content for _, content in written}) == 1
+
+
+def test_the_public_side_and_files_outside_a_run_stay_open(run: RunFolder, tmp_path: Path) -> None:
+    table = pa.table({"point_id": ["a"], "text": [TEXT]}, shards.PUBLIC)
+    places = [run.public / "part-00000.parquet", tmp_path / "elsewhere" / "part-00000.parquet"]
+    for path in places:
+        write_part(path, table)
+        assert pq.read_table(path).equals(table)
+    assert places[0].read_bytes() == places[1].read_bytes()
+
+
+def test_work_files_are_encrypted_like_the_parts(run: RunFolder) -> None:
+    path = run.work / "points" / "part-00000.parquet"
+    write_part(path, TABLE)
+    assert path.read_bytes()[:4] == path.read_bytes()[-4:] == b"PARE"
+    assert read_part(path).equals(TABLE)
+
+
+def test_pyarrow_reads_a_part_with_the_plain_data_key(run: RunFolder) -> None:
+    path = run.private / "part-00000.parquet"
+    write_part(path, TABLE)
+    opened = create_decryption_properties(data_key(run).secret)
+    assert pq.read_table(path, decryption_properties=opened).equals(TABLE)
+    with pytest.raises(OSError, match="no decryption found"):
+        pq.read_table(path)
+
+
+# ------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.fixture
+def part(run: RunFolder) -> Path:
+    """One private part."""
+    path = run.private / "part-00000.parquet"
+    write_part(path, TABLE)
+    return path
+
+
+def every_reading(path: Path) -> list[Callable[[], object]]:
+    """The ways to read a part."""
+    return [
+        lambda: read_part(path),
+        lambda: list(read_batches(path.parent)),
+        lambda: part_rows(path),
+        lambda: content_of(path),
+    ]
+
+
+def refused(path: Path, error: type[RedactoryError], match: str) -> None:
+    """Every way to read ``path`` is refused with a message without text."""
+    for read in every_reading(path):
+        with pytest.raises(error, match=match) as caught:
+            read()
+        assert caught.value.__cause__ is None
+        assert "Rosalind" not in str(caught.value)
+
+
+def test_without_a_key(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    refused(part, ConfigurationError, f"is encrypted: set {VARIABLE}_FILE")
+    with pytest.raises(ConfigurationError):
+        write_part(part.with_name("part-00001.parquet"), TABLE)
+    assert len(list(part.parent.iterdir())) == 1
+
+
+def test_with_another_key(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, OTHER)
+    refused(part, CheckFailed, "the encryption key is another one")
+
+
+def test_with_another_data_key(run: RunFolder, part: Path, tmp_path: Path) -> None:
+    shutil.copy(begun(tmp_path / "other").data_key, run.data_key)
+    refused(part, CheckFailed, "private/part-00000.parquet cannot be decrypted")
+
+
+def test_without_the_data_key_nobody_reads_it(run: RunFolder, part: Path) -> None:
+    run.data_key.unlink()
+    refused(part, RunStateError, "there is no data key")
+    with pytest.raises(RunStateError, match=r"state/data-key.json is gone"):
+        establish_key(run, begun=True)
+
+
+def test_a_data_key_file_that_was_changed(run: RunFolder, part: Path) -> None:
+    record = json.loads(run.data_key.read_text())
+    for change in (
+        {"run_id": "0" * 32},
+        {"wrapped": record["wrapped"][:-8] + "AAAAAAA="},
+        {"wrapped": ""},
+        {"wrapped": "?"},
+        {"wrapped": None},
+        {"format": "redactory-data-key/2"},
+        {"run_id": 3},
+    ):
+        run.data_key.write_text(json.dumps({**record, **change}))
+        refused(part, RedactoryError, "data-key.json|refused")
+    run.data_key.write_text("[]")
+    refused(part, CheckFailed, "no key file")
+
+
+def test_a_file_in_the_open_is_no_part_of_an_encrypted_run(part: Path) -> None:
+    pq.write_table(TABLE, part)
+    refused(part, CheckFailed, "lies open in an encrypted run")
+
+
+def test_an_encrypted_file_is_no_public_part(run: RunFolder, part: Path) -> None:
+    place = run.public / part.name
+    place.parent.mkdir()
+    shutil.copy(part, place)
+    refused(place, RunStateError, "no data key for it")
+
+
+@pytest.mark.parametrize("place", ["private/part-00001.parquet", "vault/part-00000.parquet"])
+def test_one_part_in_the_place_of_another(run: RunFolder, part: Path, place: str) -> None:
+    other = run.root / place
+    write_part(other, TABLE)
+    shutil.copy(part, other)
+    refused(other, CheckFailed, "written as another part")
+
+
+def test_a_part_of_another_run_in_the_same_place(part: Path, tmp_path: Path) -> None:
+    other = begun(tmp_path / "other").private / part.name
+    write_part(other, TABLE)
+    shutil.copy(part, other)
+    refused(other, CheckFailed, "cannot be decrypted")
+
+
+def test_a_part_of_a_copied_run_whose_name_was_changed(run: RunFolder, part: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere" / "moved"
+    shutil.copytree(run.root, moved)
+    assert read_part(moved / "private" / part.name).equals(TABLE)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), change=st.integers(1, 255))
+def test_one_flipped_byte_never_gives_other_content(
+    folders: tuple[Path, Path], data: st.DataObject, change: int
+) -> None:
+    path = folders[0] / "flipped" / "part-00000.parquet"
+    if not path.exists():
+        write_part(path, TABLE)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[data.draw(st.integers(0, len(whole) - 1))] ^= change
+    path.write_bytes(flipped)
+    try:
+        assert read_part(path).equals(TABLE)
+    except CheckFailed:
+        pass
+    finally:
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("length", [0, 3, 4, 40, -40, -4, -1])
+def test_a_part_that_was_cut_off(part: Path, length: int) -> None:
+    part.write_bytes(part.read_bytes()[:length])
+    refused(part, CheckFailed, "part-00000.parquet")
+
+
+# ---------------------------------------------------------------------------------- files that are no parts
+
+
+@given(st.binary(max_size=50).filter(lambda data: not data.startswith(encryption._MAGIC)))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_secret_file_is_read_as_it_was_written(folders: tuple[Path, Path], data: bytes) -> None:
+    for folder in folders:
+        path = folder.parent / "state" / "traceback-1.txt"
+        write_secret(path, data)
+        assert read_secret(path) == data
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_secret_file_is_refused_like_a_part(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = run.state / "one.txt", run.state / "other.txt"
+    write_secret(path, TEXT.encode())
+    whole = path.read_bytes()
+    assert b"Rosalind" not in whole
+    for offset in range(len(whole)):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
+        with pytest.raises(CheckFailed, match="was changed"):
+            read_secret(path)
+    for data in (b"", whole[:30], TEXT.encode()):
+        path.write_bytes(data)
+        with pytest.raises(CheckFailed, match="was changed"):
+            read_secret(path)
+    other.write_bytes(whole)
+    with pytest.raises(CheckFailed, match="not this file"):
+        read_secret(other)
+    path.write_bytes(whole)
+    assert read_secret(path) == TEXT.encode()
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(ConfigurationError):
+        read_secret(path)
+    run.data_key.unlink()
+    with pytest.raises(RunStateError, match="data key is gone"):
+        read_secret(path)
+
+
+# ------------------------------------------------------------------------------------- keys and services
+
+
+def test_every_run_has_a_data_key_of_its_own_and_writes_none(run: RunFolder, tmp_path: Path) -> None:
+    one, other = data_key(run), data_key(begun(tmp_path / "other"))
+    assert one.secret != other.secret
+    assert len(one.secret) == 32
+    assert one.run_id != other.run_id
+    assert establish_key(run, begun=True) == one
+    assert run.data_key.stat().st_mode & 0o777 == 0o600
+    record = json.loads(run.data_key.read_text())
+    shown = json.dumps([record, one.to_json(), repr(one)])
+    for secret in (one.secret.hex(), SECRET, repr(one.secret)):
+        assert secret not in shown
+    assert set(record) == {"format", "run_id", "wrapped_by", "wrapped"}
+
+
+def test_without_a_configured_key_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    run = RunFolder(tmp_path / "run")
+    run.state.mkdir(parents=True)
+    assert establish_key(run, begun=False) is None
+    assert establish_key(run, begun=True) is None
+    assert not run.data_key.exists()
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=20), st.binary(max_size=20))
+def test_a_local_key_unwraps_what_it_wrapped_for_that_run_only(key: bytes, one: bytes, other: bytes) -> None:
+    from cryptography.exceptions import InvalidTag
+
+    local, stranger = LocalKey(SECRET.encode()), LocalKey(OTHER.encode())
+    wrapped = local.wrap(key, one)
+    assert local.unwrap(wrapped, one) == key
+    assert key not in wrapped
+    assert local.name != stranger.name
+    assert SECRET not in repr(local) + local.name
+    with pytest.raises(InvalidTag):
+        stranger.unwrap(wrapped, one)
+    if one != other:
+        with pytest.raises(InvalidTag):
+            local.unwrap(wrapped, other)
+
+
+class Backwards:
+    """A key service that counts its calls; its wrapping would fool nobody."""
+
+    name = "backwards:1"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        return context + data_key[::-1]
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        self.calls += 1
+        if not wrapped.startswith(context):
+            raise PermissionError(f"not for you: {TEXT}")
+        return wrapped[len(context) :][::-1]
+
+
+BACKWARDS = Backwards()
+
+
+def backwards() -> KeyService:
+    """What the variable names."""
+    return BACKWARDS
+
+
+class Short(Backwards):
+    """Gives back too little."""
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        return b"short"
+
+
+class Unable(Backwards):
+    """Refuses to wrap, and says too much."""
+
+    def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        raise PermissionError(TEXT)
+
+
+def no_service() -> object:
+    """Not a service."""
+    return object()
+
+
+def broken() -> KeyService:
+    """Fails."""
+    raise RuntimeError(TEXT)
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Configures a function of this module as the key service."""
+
+    def name(function: str) -> None:
+        monkeypatch.delenv(VARIABLE, raising=False)
+        monkeypatch.setenv(SERVICE_VARIABLE, f"{__name__}:{function}")
+
+    return name
+
+
+def test_a_key_service_is_named_and_asked_once(tmp_path: Path, named: Callable[[str], None]) -> None:
+    named("backwards")
+    run = begun(tmp_path / "run")
+    asked = BACKWARDS.calls
+    for number in range(5):
+        path = run.private / f"part-{number:05d}.parquet"
+        write_part(path, TABLE)
+        assert read_part(path).equals(TABLE)
+    assert BACKWARDS.calls == asked
+    assert json.loads(run.data_key.read_text())["wrapped_by"] == "backwards:1"
+    assert data_key(run).to_json()["wrapped_by"] == "backwards:1"
+    record = json.loads(run.data_key.read_text())
+    run.data_key.write_text(json.dumps({**record, "run_id": "another"}))
+    refused(path, RunStateError, r"backwards:1 refused \(PermissionError\)")
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "match"),
+    [
+        ("Short", CheckFailed, "5 bytes"),
+        ("Unable", RunStateError, r"refused \(PermissionError\)"),
+        ("no_service", ConfigurationError, "no key service"),
+        ("broken", ConfigurationError, r"failed \(RuntimeError\)"),
+        ("absent", ConfigurationError, r"failed \(AttributeError\)"),
+    ],
+)
+def test_a_key_service_that_fails_stops_the_run(
+    tmp_path: Path, named: Callable[[str], None], function: str, error: type[RedactoryError], match: str
+) -> None:
+    named(function)
+    with pytest.raises(error, match=match) as caught:
+        begun(tmp_path / "run")
+    assert "Rosalind" not in str(caught.value)
+
+
+def test_a_key_and_a_service_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SERVICE_VARIABLE, f"{__name__}:backwards")
+    with pytest.raises(ConfigurationError, match="both"):
+        begun(tmp_path / "run")
+
+
+# ------------------------------------------------------------------------------------------------- one door
+
+
+def test_parts_are_read_and_written_in_one_module() -> None:
+    """Whoever opens Parquet files elsewhere would meet encrypted ones, or leave open ones behind."""
+    allowed = {"redaction/shards.py", "redaction/encryption.py"}
+    found = set()
+    for path in ROOM.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            if any(name.startswith("pyarrow.parquet") for name in names):
+                found.add(path.relative_to(ROOM).as_posix())
+    readers = {name for name in found if name.startswith("pipelines/readers/")}
+    assert readers
+    assert found - readers == allowed

@@ -1,0 +1,146 @@
+"""What the card makes of each rule of deduplication: figures where it is stable, what is lost where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redactory.dedup import RULES
+from redactory.dedup.settings import Mode
+from redactory.foundation.errors import CheckFailed
+from redactory.redaction.folder import RunFolder
+from redactory.training import accounting, guarantee_card, train_model
+from redactory.training import guarantee_text as words
+from redactory.training.accounting import calibrate_noise, epsilon, group_epsilon
+from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.runinput import public_occurrences
+from tests.training.conftest import small, write_run
+
+OWN = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
+FIGURES = ("epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "epsilon_add_remove")
+
+
+def card_of(folder: Path, mode: Mode, trainer: str = "crt", **manifest: Any) -> dict[str, Any]:
+    rule = RULES[mode]
+    dedup = {"mode": mode, "scope": "corpus", "rule": rule.name, "group_size": rule.group_size, **manifest}
+    run = write_run(folder / "RUN", dedup=dedup)
+    train_model(run, small(seed=None, group_sizes=(2,), trainer=trainer))
+    return guarantee_card(run, trainer)
+
+
+def test_under_s2_every_figure_is_of_two_points_exchanged(tmp_path: Path) -> None:
+    card = card_of(tmp_path, "folded")
+    assert card["epsilon_substitution"] == group_epsilon(OWN, 8, 1e-5, 2)
+    assert card["epsilon_group"]["2"] == group_epsilon(OWN, 8, 1e-5, 4)
+    assert card["epsilon_add_remove"] == epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_bayesian"] == pytest.approx(card["epsilon_substitution"])
+    assert card["epsilon_substitution"] > 1.5 * epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)  # type: ignore[operator]
+    assert card["sensitivity"] == 4.0
+    assert any("rule S2" in text and "at most two" in text for text in card["assumptions"])
+
+
+@pytest.mark.parametrize("mode", ["minhash", "bloom"])
+def test_a_mode_without_a_proof_has_no_figure_and_says_what_is_lost(tmp_path: Path, mode: Mode) -> None:
+    card = card_of(tmp_path, mode)
+    for name in (*FIGURES, "epsilon_group"):
+        reason = card["reasons"][name]
+        assert "no finite epsilon" in reason
+        assert f"({mode})" in reason
+        assert "without a stability proof" in reason
+    assert all(card[name] is None for name in FIGURES)
+    assert card["epsilon_group"] == {"2": None}
+
+
+def test_a_rule_with_another_size_than_it_proves_has_no_figure(tmp_path: Path) -> None:
+    card = card_of(tmp_path, "folded", group_size=1)
+    assert card["epsilon_substitution"] is None
+    assert "not on the list" in card["reasons"]["epsilon_substitution"]
+
+
+def test_every_rule_has_its_words() -> None:
+    stable = {rule.name for rule in RULES.values() if rule.group_size is not None}
+    assert set(words.DEDUPLICATION) == stable
+    assert set(words.LOST) == {rule.name for rule in RULES.values()} - stable
+
+
+def test_dpsgd_trains_on_originals_whatever_the_rule(tmp_path: Path) -> None:
+    card = card_of(tmp_path, "minhash", trainer="dpsgd")
+    assert card["epsilon_substitution"] == epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["sensitivity"] == 2.0
+
+
+def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "GROUP_DISCRETIZATION", 5e-2)
+    one, two = (calibrate_noise(4.0, 1e-5, 0.25, 8, points=points) for points in (1, 2))
+    assert one < two
+    found = group_epsilon(PoissonGaussian(0.25, two, 1.0, 1.0), 8, 1e-5, 2)
+    assert found is not None
+    assert 3.99 < found <= 4.0
+
+
+def test_occurrences_need_to_be_known(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from redactory.redaction.shards import POINTS, write_part
+
+    run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
+    row = {"point_id": 0, "released_id": "p0", "document": "d", "user": "u", "side": "public"}
+    kept = {**row, "fate": "public", "dup_of": None, "reasons": []}
+    for original in (0, None):
+        copy = {**kept, "point_id": 1, "released_id": "p1", "fate": "duplicate", "dup_of": original}
+        write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([kept, copy], POINTS))
+        if original is None:
+            with pytest.raises(CheckFailed, match="public_epoch: distinct"):
+                public_occurrences(run)
+        else:
+            assert public_occurrences(run).tolist() == [2]
+
+
+INDEX: dict[str, Any] = {
+    "id": "0123456789abcdef",
+    "runs": ["000001-a", "000002-b"],
+    "duplicate_earlier": {"public": 1, "private": 2},
+}
+
+
+def test_an_index_leaves_the_figures_and_says_what_composes(tmp_path: Path) -> None:
+    with_it, without = (
+        card_of(tmp_path / name, "exact", index=index) for name, index in (("a", INDEX), ("b", None))
+    )
+    assert {name: with_it[name] for name in FIGURES} == {name: without[name] for name in FIGURES}
+    said, channel = " ".join(with_it["assumptions"]), with_it["side_channels"][22]
+    assert channel["channel"] == words.EARLIER_RUNS
+    assert "2 earlier runs of the index 0123456789abcdef" in channel["ensured_by"]
+    assert channel["ensured_by"] in said
+    assert any("for this model alone" in text and "2 earlier runs" in text for text in with_it["not_covered"])
+    assert "no index" in without["side_channels"][22]["ensured_by"]
+    assert len(with_it["not_covered"]) == len(without["not_covered"]) + 1
+
+
+def test_an_index_says_nothing_where_it_did_not_choose_the_private_texts(tmp_path: Path) -> None:
+    for number, (mode, trainer) in enumerate((("none", "crt"), ("exact", "dpsgd"))):
+        card = card_of(tmp_path / str(number), mode, trainer, index=INDEX)  # type: ignore[arg-type]
+        assert INDEX["id"] not in str(card)
+    one = card_of(tmp_path / "one", "exact", index={**INDEX, "runs": ["000001-a"]})
+    assert "1 earlier run of the index" in str(one["assumptions"])
+
+
+def test_a_point_of_an_earlier_run_has_no_row_to_count(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from redactory.redaction.shards import POINTS, write_part
+
+    run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
+    row = {
+        "point_id": 0,
+        "released_id": "p0",
+        "document": "d",
+        "user": "u",
+        "side": "public",
+        "fate": "public",
+    }
+    copy = {**row, "point_id": 1, "released_id": "p1", "fate": "duplicate", "earlier_run": "000001-a"}
+    write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([row, copy], POINTS))
+    assert public_occurrences(run).tolist() == [1]
