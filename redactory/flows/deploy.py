@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from redactory.flows.prefect_client import limit_tasks, make_pool, server_address
+from redactory.flows.prefect_client import drop_schedules, limit_tasks, make_pool, server_address
 from redactory.flows.schedule import Schedule, check_cron, deployment_entry
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, write_text
@@ -33,6 +33,8 @@ def deploy(schedule: Schedule, file: Path, pool: str, limit: int | None) -> dict
         if limit is not None:
             limit_tasks(limit)
         _register(schedule, file)
+        if schedule.cron is None:
+            drop_schedules(schedule.full_name)
     return {
         "file": str(file),
         "deployment": schedule.full_name,

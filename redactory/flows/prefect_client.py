@@ -1,4 +1,4 @@
-"""What is asked of a Prefect server: its address, a work pool, a limit on tasks."""
+"""What is asked of a Prefect server: its address, a work pool, a limit on tasks, no more schedules."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def make_pool(name: str) -> None:
             client.read_work_pool(name)
         except ObjectNotFound:
             client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+
+def drop_schedules(deployment: str) -> None:
+    """Take what an earlier registration scheduled: Prefect keeps it where the new one has no schedule."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name(deployment)
+        for schedule in found.schedules:
+            client.delete_deployment_schedule(found.id, schedule.id)
 
 
 def limit_tasks(at_once: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redactory.flows.environment import ADDRESS, settle_prefect
-from redactory.flows.prefect_client import limit_tasks
+from redactory.flows.prefect_client import drop_schedules, limit_tasks
 from redactory.flows.schedule import FLOWS, Schedule, check_cron
 from redactory.flows.server import own_server, settle_own_server
 from redactory.flows.with_prefect import our_flows
@@ -49,7 +49,7 @@ def serve(schedule: Schedule, port: int, limit: int | None, told: Callable[[dict
                 "keyed": not load_digest_key().fresh,
             }
         )
-        _run(deployment)
+        _run(deployment, schedule)
 
 
 def _deployment(flow: Any, schedule: Schedule) -> Any:
@@ -68,7 +68,7 @@ def _deployment(flow: Any, schedule: Schedule) -> Any:
     )
 
 
-def _run(deployment: Any) -> None:
+def _run(deployment: Any, schedule: Schedule) -> None:
     """Prefect's runner until an interrupt or SIGTERM, which ends it in the same way."""
     from prefect.runner import Runner
 
@@ -79,5 +79,7 @@ def _run(deployment: Any) -> None:
 
     runner = OurRunner(pause_on_shutdown=True, limit=1)
     runner.add_deployment(deployment)
+    if schedule.cron is None:
+        drop_schedules(schedule.full_name)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(runner.start())

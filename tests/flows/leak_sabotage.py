@@ -1,8 +1,8 @@
 """What is done to each process of a leak test: all is logged, and a chosen function fails with the corpus.
 
 ``LEAK_CORPUS`` names the file whose content goes into the error, ``LEAK_FAIL`` the function
-(``module:function`` or ``module:Class.method``) and the kind of error (``…=kind``), ``LEAK_OPENED`` a file
-that the path of every file opened for writing is appended to.
+(``module:function`` or ``module:Class.method``) and the kind of error (``…=kind``), ``LEAK_QUIET`` loggers
+that are left out, ``LEAK_OPENED`` a file that the path of every file opened for writing is appended to.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class CarriesText(Exception):
 def begin() -> None:
     """Set this process up, before anything else is imported."""
     logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s")
+    for name in os.environ.get("LEAK_QUIET", "").split():
+        logging.getLogger(name).setLevel(logging.WARNING)
     warnings.simplefilter("always")
     faulthandler.enable()
     # a machine that keeps the memory of whatever crashes

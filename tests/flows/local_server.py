@@ -33,8 +33,15 @@ class Server:
         request = urllib.request.Request(
             f"{self.url}{path}", data, {"Content-Type": "application/json"}, method="POST" if data else "GET"
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read() or b"null")
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                # its database is locked for a moment: Prefect's own clients ask again, too
+                if error.code != 503:
+                    raise
+                time.sleep(0.5)
 
     def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
         """The JSON object that a command prints; it must succeed."""

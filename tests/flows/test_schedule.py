@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from prefect.states import Failed
 
 import redactory
+from redactory.flows import prefect_flows
 from redactory.flows.deploy import deploy, write_deployment
 from redactory.flows.reuse import content_key, content_of, still_there
 from redactory.flows.run_line import say_how_it_ended
 from redactory.flows.run_place import folder_of_all, one_folder_a_run, place_of
 from redactory.flows.schedule import Schedule, check_cron, plan_schedule
 from redactory.flows.worker_pool import WorkerPool
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, SealedError
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.loading import load_config
 from tests.flows import dying_part
@@ -191,6 +192,19 @@ def test_the_line_of_a_run_quotes_no_words_but_ours(
     run.deployment_id = None
     say_how_it_ended(SimpleNamespace(name="curate"), run, Failed(data=error))
     assert capsys.readouterr().err == ""
+
+
+def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("words of a list")
+
+    monkeypatch.setattr(prefect_flows, "load_config", fails)
+    with pytest.raises(SealedError, match="unexpected ValueError") as told:
+        prefect_flows.curate.fn("nightly.yaml")
+    assert "words" not in str(told.value)
+    assert told.value.__context__ is None
 
 
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 import redactory
+from redactory.flows.deploy import write_deployment
+from redactory.flows.schedule import plan_schedule
 from redactory.redaction import RunFolder, parts
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
@@ -137,9 +139,11 @@ def _artifacts(server: Server, flow: dict[str, Any]) -> dict[str, str]:
 
 def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_path: Path) -> None:
     config = small_job(tmp_path, "nightly")
-    deploy = ("deploy", config, "--timezone", "Europe/Berlin", "--workers", 1, "--limit", 50)
+    deploy = ("deploy", config, "--timezone", "Europe/Berlin", "--workers", 1)
     # another job stands in the file already
-    server.redactory(*deploy, "--work", "run", "--name", "weekly", cwd=tmp_path)
+    asked: dict[str, Any] = {"out": None, "work": "run", "name": "weekly", "workers": 1, "verify": True}
+    weekly = plan_schedule(str(config), "0 4 * * 0", "UTC", **asked)
+    write_deployment(weekly, tmp_path / "prefect.yaml", "redactory")
     told = server.redactory(*deploy, "--cron", "0 2 * * *", cwd=tmp_path)
     assert (told["deployment"], told["registered"]) == ("curate/nightly", True)
     entry = yaml.safe_load((tmp_path / "prefect.yaml").read_text())["deployments"][1]
@@ -151,7 +155,6 @@ def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_pa
         "day_or": True,
     }
     assert deployment["global_concurrency_limit"]["limit"] == 1
-    assert server.ask("/concurrency_limits/tag/redactory")["concurrency_limit"] == 50
     _two_at_night(server, deployment["id"])
 
     started = server.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
@@ -167,6 +170,10 @@ def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_pa
     assert str(folder) in worker.stderr
     redactory.curate(config, output=tmp_path / "plain")
     assert _data(folder) == _data(tmp_path / "plain")
+
+    server.redactory(*deploy, "--limit", 50, cwd=tmp_path)
+    assert server.ask("/concurrency_limits/tag/redactory")["concurrency_limit"] == 50
+    assert not server.ask("/deployments/name/curate/nightly")["schedules"]
 
 
 def _two_at_night(server: Server, deployment: str) -> None:
