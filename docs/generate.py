@@ -65,16 +65,25 @@ def configuration() -> str:
 def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for name, field in model.model_fields.items():
-        below = _model_in(field.annotation)
-        if below is not None:
-            yield from _sections(below, f"{path}.{name}".lstrip("."))
+        found = _models_in(field.annotation)
+        for below in found:
+            kind = f" ({_kind_of(below)})" if len(found) > 1 else ""
+            yield from _sections(below, f"{path}.{name}".lstrip(".") + kind)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = [model for part in typing.get_args(annotation) if (model := _model_in(part))]
-    return found[0] if found else None
+    return next(iter(_models_in(annotation)), None)
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    """What the key ``kind`` says where a section is one of several."""
+    return str(typing.get_args(model.model_fields["kind"].annotation)[0])
 
 
 def _row(name: str, field: FieldInfo) -> str:
@@ -110,7 +119,7 @@ def _kind(annotation: Any) -> str:
     if origin is typing.Annotated:
         return _kind(parts[0])
     if origin in (typing.Union, types.UnionType):
-        return " or ".join("none" if part is type(None) else _kind(part) for part in parts)
+        return " or ".join(dict.fromkeys("none" if part is type(None) else _kind(part) for part in parts))
     if origin in (tuple, list):
         return f"list of {_kind(parts[0])}"
     if origin is dict:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redactory.pipelines.explain import explain
     from redactory.pipelines.fit import fit
     from redactory.pipelines.fit_policy import fit_policy
+    from redactory.pipelines.plan import plan
     from redactory.pipelines.policy_diff import policy_diff
     from redactory.pipelines.run import run
     from redactory.pipelines.train import guarantee, train
@@ -40,6 +41,7 @@ _WHERE = {
     "fit": "redactory.pipelines.fit:fit",
     "fit_policy": "redactory.pipelines.fit_policy:fit_policy",
     "guarantee": "redactory.pipelines.train:guarantee",
+    "plan": "redactory.pipelines.plan:plan",
     "policy_diff": "redactory.pipelines.policy_diff:policy_diff",
     "run": "redactory.pipelines.run:run",
     "simulate": "redactory.evaluation.simulator:write_simulation",
@@ -61,6 +63,7 @@ __all__ = [
     "fit",
     "fit_policy",
     "guarantee",
+    "plan",
     "policy_diff",
     "run",
     "simulate",

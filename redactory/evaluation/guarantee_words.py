@@ -20,6 +20,7 @@ _WORLDS = {
         "training would have given with any other private sentence in its place."
     ),
 }
+_WORLDS["crt-drop"] = _WORLDS["crt"]
 _TITLES = {
     "epsilon_substitution": "one private sentence, whatever secret it holds",
     "epsilon_bayesian": "a secret that at least one policy catches, nobody knows which",
@@ -52,14 +53,15 @@ def figures(card: Mapping[str, Any]) -> list[Figure]:
 
 def promises(card: Mapping[str, Any]) -> list[str]:
     """What the card promises, a few sentences each; empty where it promises nothing."""
-    if card["epsilon_substitution"] is None:
+    named = named_epsilon(card)
+    if named is None:
         return []
     certainty = f", except with a probability of 1 in {round(1 / card['delta']):,}."
     sentences = [
         f"{_WORLDS[card['trainer']]} Whoever holds the model, and even knows every other word of the corpus, "
-        f"can with its help {_odds(card['epsilon_substitution'])}{certainty}"
+        f"can with its help {_odds(named)}{certainty}"
     ]
-    if card["trainer"] != "crt":
+    if card["trainer"] not in ("crt", "crt-drop"):
         return sentences
     if card["epsilon_bayesian"] is not None and card["miss_rates"]["gamma_upper"] < 1:
         sentences.append(
@@ -68,6 +70,12 @@ def promises(card: Mapping[str, Any]) -> list[str]:
             f"of the two policies catches, {_odds(card['epsilon_bayesian'])}{certainty}"
         )
     return [*sentences, _coverage(card["coverage_failure"], card["miss_rates"].get("measured"))]
+
+
+def named_epsilon(card: Mapping[str, Any]) -> float | None:
+    """The figure for one named secret; what an earlier version called ``epsilon_substitution`` only."""
+    value: float | None = card.get("epsilon", card["epsilon_substitution"])
+    return value
 
 
 def warning(card: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ def _row(
     return [
         ("perplexity", as_is.get("perplexity")),
         ("perplexity, masked by π", masked.get("perplexity")),
-        ("ε, named secret", card["epsilon_substitution"]),
+        ("ε, named secret", words.named_epsilon(card)),
         ("ε, Bayesian", card["epsilon_bayesian"]),
         ("canary exposure, highest", canary.get("highest_exposure")),
         ("exposure of controls, highest", canary.get("control_highest_exposure")),

@@ -27,6 +27,7 @@ from redactory.flows.options import (
     carry_out,
     show,
 )
+from redactory.flows.plan_commands import plans
 from redactory.flows.simulate_commands import simulations
 from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
@@ -42,6 +43,7 @@ app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
 app.add_typer(indexes, name="index")
 app.add_typer(keys, name="keys")
+app.add_typer(plans, name="plan")
 app.add_typer(simulations, name="simulate")
 
 
@@ -183,9 +185,16 @@ def verify(
 
 
 @app.command()
-def guarantee(run: RunArgument, model: ModelOption = None, as_json: JsonOption = False) -> None:
-    """Print what may be promised of a trained model, derived again from its ledger."""
-    show(redactory.guarantee(run, model), as_json, pages.guarantee)
+def guarantee(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="A run folder, or several.")],
+    model: ModelOption = None,
+    delta: Annotated[float | None, typer.Option(help="Of several runs: delta of the figures.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what may be promised of a trained model, or of several, derived again from the ledgers."""
+    first, *also = runs
+    result = redactory.guarantee(first, model, also=also, delta=delta)
+    show(result, as_json, pages.composed_guarantee if also else pages.guarantee)
 
 
 @app.command()

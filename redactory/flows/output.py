@@ -103,4 +103,5 @@ def _amount(done: int, total: int | None, unit: str) -> str:
 
 def _rate(done: int, start: float, unit: str) -> str:
     seconds = time.monotonic() - start
-    return f"{done / seconds:,.1f} {unit}/s" if seconds > 1 else ""
+    # what follows a comma is a remark
+    return f"{done / seconds:,.1f} {unit.split(',')[0]}/s" if seconds > 1 else ""

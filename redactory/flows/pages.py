@@ -9,7 +9,13 @@ from rich.markup import escape
 from redactory.dedup.told import told
 from redactory.flows.output import out, table
 
-_FIGURES = ("epsilon_confidentiality", "epsilon_bayesian", "coverage_failure", "epsilon_substitution")
+_FIGURES = (
+    "epsilon",
+    "epsilon_confidentiality",
+    "epsilon_bayesian",
+    "coverage_failure",
+    "epsilon_substitution",
+)
 _FATES = ("public", "private", "duplicate", "quarantined")
 
 
@@ -93,6 +99,14 @@ def guarantee(card: dict[str, Any]) -> None:
     """``redactory guarantee``: each figure with its value, or the reason why there is none."""
     out.print(f"Guarantee of {card['model']} ({card['trainer']}): {card['unit']}", soft_wrap=True)
     out.print(card["relation_meaning"] or "", soft_wrap=True)
+    _figures(card)
+
+
+def composed_guarantee(card: dict[str, Any]) -> None:
+    """``redactory guarantee RUN1 RUN2``: the models, and the figures of all together."""
+    rows = [(one["run"], one["model"], one["trainer"], f"{one['steps']:,}") for one in card["models"]]
+    table("Models, all in one hand", rows, ("run", "model", "trainer", "noisy steps"), text=True)
+    out.print(f"{card['unit']}. {card['relation_meaning']}", soft_wrap=True)
     _figures(card)
 
 
@@ -240,7 +254,10 @@ def _figures(card: dict[str, Any]) -> None:
     for name in _FIGURES:
         value, reason = card[name], card["reasons"].get(name, "")
         out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)
-    if card["recall"]:
+    for size, value in card["epsilon_group"].items():
+        shown = "none" if value is None else f"{value:.4g}"
+        out.print(f"  {'epsilon_group, ' + size:<24} {shown:>8}", soft_wrap=True)
+    if card.get("recall"):
         out.print(f"  {card['recall']}", soft_wrap=True)
     if not card["holds"]:
         out.print(f"  does not hold: {card['holds_reason']}", soft_wrap=True)

@@ -6,7 +6,10 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called with the name of the work, units done so far, and the total where it is known."""
+    """Called with the name of the work, units done so far, and the total where it is known.
+
+    ``unit`` may carry a remark behind a comma: "steps, ε ≤ 1.2".
+    """
 
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None: ...
 

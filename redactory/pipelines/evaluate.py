@@ -26,6 +26,9 @@ from redactory.pipelines.segment import segmenter
 from redactory.pipelines.train import named_model, require_training_packages
 from redactory.redaction import RunFolder, read_manifest, route, seal
 
+OF_SHARDS = ("crt", "crt-drop", "redact-only")
+"""The trainers that learn from the shards; the others learn from the vault."""
+
 
 def evaluate_perplexity(
     run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = silent
@@ -72,7 +75,7 @@ def evaluate_canary(
 
         trained = load_model(folder.model(name))
         trainer = read_manifest(folder.model(name))["summary"]["trainer"]
-        seen = (folder.public, folder.private) if trainer == "crt" else (folder.vault,)
+        seen = (folder.public, folder.private) if trainer in OF_SHARDS else (folder.vault,)
         left = canary_copies_left(seen, planted)
         return {
             "run": str(folder.root),

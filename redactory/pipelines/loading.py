@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -89,11 +88,23 @@ def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(anchored.get("evaluate"), dict):
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
+    if isinstance(anchored.get("train"), dict):
+        anchored["train"] = _anchored_training(anchored["train"], place)
     if isinstance(dedup := anchored.get("dedup"), dict) and isinstance(index := dedup.get("index"), dict):
         anchored["dedup"] = {**dedup, "index": {k: place(v) if k == "path" else v for k, v in index.items()}}
     if isinstance(anchored.get("detect"), dict):
         anchored["detect"] = _anchored_engines(anchored["detect"], place)
     return anchored
+
+
+def _anchored_training(train: dict[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:
+    """The files and the folder that a training reads."""
+    section = {key: place(value) if key == "recall_file" else value for key, value in train.items()}
+    for name, path in (("model", "folder"), ("budget", "path")):
+        below = section.get(name)
+        if isinstance(below, dict) and path in below:
+            section[name] = {**below, path: place(below[path])}
+    return section
 
 
 def _anchored_engines(detect: dict[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:
@@ -145,16 +156,31 @@ def _explain(error: Any) -> str:
 def _known_keys(location: list[Any]) -> list[str]:
     """The keys that the settings at ``location`` have."""
     model: Any = Config
+    kinds: list[Any] = []
     for part in location:
+        named = [kind for kind in kinds if part == _kind_of(kind)]
+        if named:
+            model = named[0]
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is None:
             continue
-        kinds = typing.get_args(field.annotation) if isinstance(field.annotation, types.UnionType) else ()
-        models = [k for k in (field.annotation, *kinds, *typing.get_args(field.annotation)) if _is_model(k)]
-        if not models:
+        kinds = _models_in(field.annotation)
+        if not kinds:
             return []
-        model = models[0]
+        model = kinds[0]
     return sorted(model.model_fields)
+
+
+def _models_in(annotation: Any) -> list[Any]:
+    if _is_model(annotation):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
+
+
+def _kind_of(model: Any) -> Any:
+    """The value of ``kind`` that says that a section is this one of several."""
+    field = model.model_fields.get("kind")
+    return typing.get_args(field.annotation)[0] if field else None
 
 
 def _is_model(kind: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.training.settings import RecallMeasurement
 
-TRAINING_PACKAGES = ("torch", "dp_accounting", "scipy", "safetensors")
+TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
 
 
 def require_training_packages() -> None:
@@ -50,13 +51,13 @@ def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]
 
     settings = config.train
     if settings.recall is None and settings.recall_file is None:
-        settings = settings.model_copy(update={"recall": _recall_of(run, settings.model_name)})
+        settings = settings.model_copy(update={"recall": recall_of(run, settings.model_name)})
     result = train_model(run, settings, progress)
     write_report(run)
     return {"run": str(run.root), **result}
 
 
-def _recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
+def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
     """The misses that were measured last (``evaluate_recall``, ``audit_score``); once finished, its own."""
     model = run.model(name)
     if is_finished(model):
@@ -84,8 +85,25 @@ def train_summary(run: RunFolder, name: str) -> dict[str, Any]:
     return {"run": str(run.root), **summary, "guarantee": read_json(model.guarantee)}
 
 
-def guarantee(run: str | Path, model: str | None = None) -> dict[str, Any]:
-    """The guarantee card of a trained model, derived again from its ledger and the run's manifest."""
+def guarantee(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    also: Sequence[str | Path] = (),
+    delta: float | None = None,
+) -> dict[str, Any]:
+    """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
+
+    With ``also``, further runs: what may be promised of somebody who holds all their models together (those
+    named ``model`` where that is given, else every finished one of each run), at ``delta``, or the one
+    that all of them state.
+    """
+    if also:
+        return _composed([run, *also], model, delta)
+    if delta is not None:
+        raise ConfigurationError(
+            "delta: a single model's card states its figures at the delta it was trained for"
+        )
     folder = RunFolder(Path(run))
     name = named_model(folder, model)
     require_training_packages()
@@ -95,10 +113,28 @@ def guarantee(run: str | Path, model: str | None = None) -> dict[str, Any]:
     return card
 
 
+def _composed(runs: Sequence[str | Path], model: str | None, delta: float | None) -> dict[str, Any]:
+    require_training_packages()
+    from redactory.training.composition import composed_card
+
+    models = []
+    for run in runs:
+        folder = RunFolder(Path(run))
+        read_manifest(folder)
+        names = folder.model_names() if model is None else [named_model(folder, model)]
+        if not names:
+            raise RunStateError(f"{folder.root} has no finished model")
+        models += [(folder, name) for name in names]
+    return composed_card(models, delta)
+
+
 def named_model(run: RunFolder, model: str | None) -> str:
     """``model``, or the one that the run's configuration trains; ``RunStateError`` where it is not there."""
-    section = read_manifest(run)["configuration"]["train"]
-    name = model or str(section["name"] or section["trainer"])
+    manifest = read_manifest(run)
+    if model is None:
+        section = manifest["configuration"]["train"]
+        model = str(section["name"] or section["trainer"])
+    name = model
     if not is_finished(run.model(name)):
         there = ", ".join(run.model_names()) or "none yet"
         raise RunStateError(f"{run.root} has no finished model '{name}'; there: {there}")

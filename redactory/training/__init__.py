@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redactory.training.card_page import guarantee_page
     from redactory.training.guarantee import guarantee_card
     from redactory.training.model import LanguageModel, load_model
-    from redactory.training.network import LstmLanguageModel
+    from redactory.training.models.lstm import LstmLanguageModel
     from redactory.training.tokenizer import Tokenizer
     from redactory.training.train import train_model
 
@@ -35,7 +35,7 @@ __all__ = [
 
 _WHERE = {
     "LanguageModel": "model",
-    "LstmLanguageModel": "network",
+    "LstmLanguageModel": "models.lstm",
     "Tokenizer": "tokenizer",
     "guarantee_card": "guarantee",
     "guarantee_page": "card_page",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from redactory.redaction.mask import MASK
 
 _TITLES = {
+    "epsilon": "One named secret that the strict policy missed (epsilon)",
     "epsilon_confidentiality": "Every secret of the corpus (epsilon_confidentiality)",
     "epsilon_bayesian": "Secrets that at least one policy catches (epsilon_bayesian)",
     "coverage_failure": "Share of secrets without any guarantee, at most (coverage_failure)",
@@ -18,11 +20,12 @@ _TITLES = {
 def guarantee_page(card: dict[str, Any]) -> str:
     """``card`` (of ``guarantee_card``) in Markdown with YAML front matter, free of corpus text."""
     sections = [_front_matter(card), _opening(card), _figures(card), _reading(card), _how(card)]
+    sections += [_accountants(card), _pre_steps(card)]
     sections += [
         _list("What this rests on", card["assumptions"]),
         _list("What is not covered", card["not_covered"]),
     ]
-    sections.append(_channels(card))
+    sections += [_channels(card), _published(card)]
     page = "\n\n".join(section for section in sections if section) + "\n"
     return page.replace(MASK, f"`{MASK}`")
 
@@ -30,7 +33,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
 def _front_matter(card: dict[str, Any]) -> str:
     return (
         "---\nlibrary_name: redactory\npipeline_tag: text-generation\n"
-        f"tags:\n- {card['trainer']}\n- lstm\n- confidentiality\n---"
+        f"tags:\n- {card['trainer']}\n- {card['kind']}\n- confidentiality\n---"
     )
 
 
@@ -39,7 +42,7 @@ def _opening(card: dict[str, Any]) -> str:
     if not card["holds"]:
         verdict = f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
     return (
-        f"# {card['model']}\n\nA one-layer LSTM language model, trained with `{card['trainer']}`.\n\n"
+        f"# {card['model']}\n\nA language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
         f"## The guarantee\n\n{verdict}\n\nProtected unit: {card['unit']}.\n\n{card['relation_meaning']}"
     )
 
@@ -64,7 +67,7 @@ def _number(value: float) -> str:
 
 
 def _reading(card: dict[str, Any]) -> str:
-    value = card["epsilon_substitution"]
+    value = card["epsilon"]
     if value is None:
         return ""
     factor = "more than a million" if value > 13.8 else f"{2.718281828459045**value:,.1f}"
@@ -74,7 +77,7 @@ def _reading(card: dict[str, Any]) -> str:
         "concludes "
         "from the model, they would have concluded it there with a probability that differs by a factor of "
         "at "
-        f"most e^epsilon ({factor} for epsilon_substitution), apart from an event of probability delta. A "
+        f"most e^epsilon ({factor} for epsilon), apart from an event of probability delta. A "
         f"smaller "
         "epsilon is a stronger promise; 0 means that the secret made no difference at all. A figure that is "
         "missing means that no promise is made, not that the risk is small."
@@ -87,17 +90,56 @@ def _how(card: dict[str, Any]) -> str:
     return (
         "## How it was computed\n\n"
         f"- {card['steps']} noisy steps, each on a {card['sampler_run']} sample at rate "
-        f"{card['sampling_rate']:g}, "
-        f"accounted as {card['sampler_accounted']}.\n"
-        f"- Each point's gradient clipped to {card['clip_norm']:g}; exchanging a point moves the sum by at "
-        f"most "
-        f"{card['sensitivity']:g}; noise {card['noise_multiplier']:g} times the clipping norm; the sum "
-        f"divided by "
-        f"the constant {card['normaliser']:g}.\n"
-        f"- Accountant: {card['accountant']}.\n"
+        f"{card['sampling_rate']:g}, accounted as {card['sampler_accounted']}.\n"
+        f"- Each point's gradient clipped to {card['clip_norm']:g}; the two worlds' sums are at most "
+        f"{card['sensitivity']:g} apart; noise ({card['noise']}) {card['noise_multiplier']:g} times the "
+        f"clipping norm; the sum divided by the constant {card['normaliser']:g}.\n"
+        f"- Main accountant: {card['accountants']['main']}.\n"
+        f"- Second accountant: {card['accountants']['second']}.\n"
         f"- Ledger of {card['ledger']['steps']} steps, sha256 `{card['ledger']['head']}`; curated run "
-        f"`{card['ledger']['parent']}`."
+        f"`{card['ledger']['parent']}`.\n"
+        f"- Privacy event of it all: `{json.dumps(card['event'], sort_keys=True)}`."
     )
+
+
+def _accountants(card: dict[str, Any]) -> str:
+    """Each figure between the second accountant's bounds."""
+    bounds = dict(card["accountants"]["bounds"]) if card["accountants"] else {}
+    groups = bounds.pop("epsilon_group", {})
+    told = [(name, card[name], bounds[name]) for name in bounds if card[name] is not None]
+    told += [(f"epsilon_group, {size}", card["epsilon_group"][size], both) for size, both in groups.items()]
+    if not told:
+        return ""
+    rows = [
+        f"| {name} | {_bound(two['lower'])} | {value:.6g} | {_bound(two['upper'])} |"
+        for name, value, two in told
+    ]
+    head = "| figure | at least | stated | at most |\n|---|---|---|---|\n"
+    return "## Two accountants\n\n" + head + "\n".join(rows)
+
+
+def _bound(value: float | None) -> str:
+    return "no bound" if value is None else f"{value:.6g}"
+
+
+def _published(card: dict[str, Any]) -> str:
+    """What the paper's formulas give, under the words that they are no guarantee."""
+    told = card["as_published"]
+    if told is None:
+        return ""
+    lines = [
+        f"- {name} {'none' if told[name] is None else _number(told[name])}: {told['why_not'][name]}."
+        for name in ("epsilon", "epsilon_bayesian")
+    ]
+    return "## As published, not a guarantee\n\n" + "\n".join(lines)
+
+
+def _pre_steps(card: dict[str, Any]) -> str:
+    if not card["pre_steps"]:
+        return ""
+    rows = [f"| {step['step']} | {step['depends_on']} | {step['covered']} |" for step in card["pre_steps"]]
+    head = "| step | depends on | why it is covered |\n|---|---|---|\n"
+    return "## What was computed from the corpus before\n\n" + head + "\n".join(rows)
 
 
 def _list(title: str, items: list[str]) -> str:

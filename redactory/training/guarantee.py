@@ -2,182 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from redactory.dedup import RULES
 from redactory.detectors.fitted import side_channel
-from redactory.foundation.errors import GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training import guarantee_text as words
-from redactory.training.accounting import epsilon, group_epsilon
-from redactory.training.confidentiality import MissRates, bayesian_epsilon
+from redactory.training.accounting import Spending, event_tree
+from redactory.training.accounting.published import crt_published
+from redactory.training.confidentiality import MissRates
+from redactory.training.guarantee_figures import Claim, Figures, figures_of, refused, require_reasons
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.settings import RecallMeasurement
+from redactory.training.settings import RecallMeasurement, TrainSettings
 
-FORMAT = "redactory-guarantee/1"
+FORMAT = "redactory-guarantee/2"
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
 """The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
-_NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
-_NO_GROUP_FIGURE = "where a size has no figure, none below 500 was found: the noise protects no such group"
-_FIGURES = (
-    "epsilon_confidentiality",
-    "epsilon_bayesian",
-    "coverage_failure",
-    "epsilon_substitution",
-    "epsilon_add_remove",
-)
+BY_POLICY = ("crt", "crt-drop")
+"""The trainers in which the policies decide what is noised."""
 
 
 def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None = None) -> dict[str, Any]:
-    """The guarantee of model ``name`` of ``run`` as JSON, derived again each time.
+    """The guarantee of model ``name`` of ``run`` as JSON, derived again each time by two accountants.
 
     ``recall`` replaces the measurement that the training's settings hold.  A figure that cannot be
     stated is ``None``, and ``reasons`` says why (``docs/guarantees.md``, "The card").  Raises
-    ``GuaranteeError`` where the ledger does not match the weights, the run or itself.
+    ``GuaranteeError`` where the ledger does not match the weights, the run or itself, or where the
+    accountants disagree.
     """
-    facts = ledger_facts(run, run.model(name))
-    manifest = read_manifest(run)
+    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
     measured = recall or facts.settings.recall
-    exchanged = _exchanged(facts, manifest)
-    card = {**_identity(name, facts), **_mechanism(facts, exchanged), **_coverage(facts, measured, manifest)}
-    figures, reasons = _figures(facts, card["miss_rates"], manifest)
-    card.update(figures)
-    card["reasons"] = {**card["reasons"], **reasons}
-    card.update(_words(facts, manifest, _recall_words(measured, card["coverage_failure"])))
-    missing = [name for name in _FIGURES if card[name] is None and name not in card["reasons"]]
-    if missing:
-        raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
+    rates = miss_rates(measured, manifest)
+    claim = claim_of(facts, manifest, rates)
+    refusal = refusal_of(facts, manifest)
+    figures = refused(claim.group_sizes, refusal) if refusal else figures_of(claim)
+    coverage, why = _coverage(facts, rates)
+    card = {
+        **_identity(name, facts),
+        **_mechanism(facts, claim),
+        "coverage_failure": coverage,
+        "miss_rates": _rates_json(rates, measured),
+        **figures.values,
+        "reasons": {**why, **figures.reasons},
+        "accountants": _accountants(facts, figures),
+        "as_published": _as_published(facts, claim),
+        **_words(facts, manifest, _recall_words(measured, coverage)),
+    }
+    require_reasons({**figures.values, "coverage_failure": coverage}, card["reasons"])
     return card
 
 
-def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
-    reason = words.NO_NOISE if facts.mechanism is None else words.SEEDED if facts.seeded else None
-    return {
-        "format": FORMAT,
-        "model": name,
-        "trainer": facts.settings.trainer,
-        "holds": reason is None,
-        "holds_reason": reason,
-        "seeded": facts.seeded,
-        "unit": words.UNIT_OF_DPSGD if facts.settings.trainer == "dpsgd" else words.UNIT,
-        "relation": Relation.SUBSTITUTION.value,
-        "relation_meaning": words.RELATION,
-        "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
-        "versions": facts.versions,
-    }
+def claim_of(facts: LedgerFacts, manifest: dict[str, Any], rates: MissRates) -> Claim:
+    """What the figures of one model are computed from."""
+    spent = (Spending(facts.mechanism, facts.steps, _exchanged(facts, manifest)),) if facts.mechanism else ()
+    return Claim(
+        spent=spent,
+        delta=facts.settings.delta,
+        group_sizes=facts.settings.group_sizes,
+        relation=facts.relation,
+        gamma=rates.gamma,
+        delta_2=rates.delta_2,
+        by_policy=facts.settings.trainer in BY_POLICY,
+    )
 
 
-def _exchanged(facts: LedgerFacts, manifest: dict[str, Any]) -> int:
-    """How many rows that are trained on one exchanged point exchanges; 1 where no rule says."""
-    if facts.settings.trainer != "crt":
-        return 1  # originals, every one a row of its own
-    return int(manifest["dedup"]["group_size"] or 1)
-
-
-def _mechanism(facts: LedgerFacts, exchanged: int) -> dict[str, Any]:
-    mechanism = facts.mechanism
-    return {
-        "sampler_run": "poisson" if mechanism else None,
-        "sampler_accounted": "poisson" if mechanism else None,
-        "accountant": "privacy loss distributions, pessimistic (dp_accounting)" if mechanism else None,
-        "sensitivity": exchanged * mechanism.sensitivity(Relation.SUBSTITUTION) if mechanism else None,
-        "clip_norm": mechanism.clip_norm if mechanism else None,
-        "sampling_rate": mechanism.sampling_rate if mechanism else None,
-        "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
-        "normaliser": mechanism.normaliser if mechanism else None,
-        "steps": facts.steps,
-        "delta": facts.settings.delta,
-    }
-
-
-def _coverage(
-    facts: LedgerFacts, recall: RecallMeasurement | None, manifest: dict[str, Any]
-) -> dict[str, Any]:
-    """``coverage_failure`` and what it was computed from; only ``crt`` relies on the policies."""
+def miss_rates(recall: RecallMeasurement | None, manifest: dict[str, Any]) -> MissRates:
+    """The upper bounds of γ and δ₂; δ₂ is 0 where every point is made private."""
     rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
     if manifest["policies"]["conservative"].get("flags_everything") is True:
-        rates = MissRates(rates.gamma, 0.0)
-    reasons: dict[str, str] = {}
-    if facts.mechanism is None:
-        reasons["coverage_failure"] = words.NO_NOISE
-    elif facts.settings.trainer == "dpsgd":
-        reasons["coverage_failure"] = "not applicable: every point is noised, the policies decide nothing"
-    elif rates.delta_2 is None:
-        reasons["coverage_failure"] = words.NOT_MEASURED
-    return {
-        "coverage_failure": None if reasons else rates.delta_2,
-        "miss_rates": {
-            "gamma_upper": rates.gamma,
-            "delta_2_upper": rates.delta_2,
-            "measured": None if recall is None else recall.model_dump(mode="json", exclude_none=True),
-        },
-        "reasons": reasons,
-    }
+        return MissRates(rates.gamma, 0.0)
+    return rates
 
 
-def _figures(
-    facts: LedgerFacts, rates: dict[str, Any], manifest: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every epsilon, and a reason for each that is ``None``."""
-    delta, groups = facts.settings.delta, [str(size) for size in facts.settings.group_sizes]
-    refusal = _refusal(facts, manifest)
-    if facts.mechanism is None or refusal:
-        names = [name for name in (*_FIGURES, "epsilon_group") if name != "coverage_failure"]
-        none: dict[str, Any] = dict.fromkeys(names)
-        return {**none, "epsilon_group": dict.fromkeys(groups)}, dict.fromkeys(names, refusal or "")
-    exchanged = _exchanged(facts, manifest)
-    curve = _curve(facts.mechanism, facts.steps, exchanged)
-    # under rule S2 a point that goes leaves its place to another: one row is exchanged, none just gone
-    alone = Relation.ADD_OR_REMOVE if exchanged == 1 else Relation.SUBSTITUTION
-    figures: dict[str, Any] = {
-        "epsilon_substitution": curve(delta),
-        "epsilon_add_remove": epsilon(facts.mechanism, facts.steps, delta, alone),
-        "epsilon_group": {
-            size: group_epsilon(facts.mechanism, facts.steps, delta, exchanged * int(size)) for size in groups
-        },
-    }
-    reasons = {name: _NOT_FINITE for name, value in figures.items() if value is None}
-    if None in figures["epsilon_group"].values():
-        reasons["epsilon_group"] = _NO_GROUP_FIGURE
-    redaction, why = _redaction_figures(facts, rates, curve)
-    return {**figures, **redaction}, {**reasons, **why}
-
-
-def _redaction_figures(
-    facts: LedgerFacts, rates: dict[str, Any], curve: Callable[[float], float | None]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
-    names = ("epsilon_confidentiality", "epsilon_bayesian")
-    if facts.settings.trainer == "dpsgd":
-        why = (
-            "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
-            "point of the private side; the vocabulary, taken from public/, is outside of it"
-        )
-        return dict.fromkeys(names), dict.fromkeys(names, why)
-    delta, gamma, delta_2 = facts.settings.delta, rates["gamma_upper"], rates["delta_2_upper"]
-    caught = bayesian_epsilon(curve, delta, gamma, 0.0)
-    every = None if delta_2 is None else bayesian_epsilon(curve, delta, gamma, delta_2)
-    reasons = {} if caught is not None else {"epsilon_bayesian": _NOT_FINITE}
-    if delta_2 is None:
-        reasons["epsilon_confidentiality"] = f"{words.NOT_MEASURED}: delta_2 may be above delta"
-    elif delta <= delta_2:
-        reasons["epsilon_confidentiality"] = (
-            f"delta {delta:g} is not above {delta_2:.3g}, the upper bound of the share of secrets that both "
-            "policies miss: for those there is no guarantee"
-        )
-    elif every is None:
-        reasons["epsilon_confidentiality"] = _NOT_FINITE
-    return {"epsilon_confidentiality": every, "epsilon_bayesian": caught}, reasons
-
-
-def _refusal(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
+def refusal_of(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
     """Why no epsilon at all can be stated, or ``None`` (``docs/guarantees.md``, "Deduplication")."""
     if facts.mechanism is None:
-        return words.NO_NOISE
-    if facts.settings.trainer != "crt":
+        return words.NO_NOISE[facts.settings.trainer]
+    if facts.settings.trainer not in BY_POLICY:
         return None
     dedup = manifest["dedup"]
     rule = dedup["rule"]
@@ -188,21 +91,93 @@ def _refusal(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
     return None
 
 
-def _curve(mechanism: PoissonGaussian, steps: int, exchanged: int) -> Callable[[float], float | None]:
-    def at(delta: float) -> float | None:
-        if delta >= 1.0:
-            return 0.0
-        if exchanged > 1:
-            return group_epsilon(mechanism, steps, delta, exchanged)
-        return epsilon(mechanism, steps, delta, Relation.SUBSTITUTION)
+def unit_of(settings: TrainSettings) -> str:
+    """What is protected, in words; two cards with different units say different things."""
+    return words.UNIT_OF_DPSGD if settings.trainer == "dpsgd" else words.UNIT
 
-    return at
+
+def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
+    trainer = facts.settings.trainer
+    reason = words.NO_NOISE[trainer] if facts.mechanism is None else words.SEEDED if facts.seeded else None
+    return {
+        "format": FORMAT,
+        "model": name,
+        "kind": facts.settings.model.kind,
+        "trainer": trainer,
+        "holds": reason is None,
+        "holds_reason": reason,
+        "seeded": facts.seeded,
+        "unit": unit_of(facts.settings),
+        "relation": facts.relation.value,
+        "relation_meaning": words.RELATIONS[facts.relation],
+        "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
+        "versions": facts.versions,
+    }
+
+
+def _exchanged(facts: LedgerFacts, manifest: dict[str, Any]) -> int:
+    """How many rows that are trained on one exchanged point exchanges; 1 where no rule says."""
+    if facts.settings.trainer not in BY_POLICY:
+        return 1  # originals, every one a row of its own
+    return int(manifest["dedup"]["group_size"] or 1)
+
+
+def _mechanism(facts: LedgerFacts, claim: Claim) -> dict[str, Any]:
+    mechanism = facts.mechanism
+    relation = Relation.ADD_OR_REMOVE if claim.dropped else Relation.SUBSTITUTION
+    return {
+        "sampler_run": mechanism.sampler if mechanism else None,
+        "sampler_accounted": mechanism.sampler if mechanism else None,
+        "event": event_tree(claim.spent) if mechanism else None,
+        "sensitivity": claim.rows * mechanism.sensitivity(relation) if mechanism else None,
+        "clip_norm": mechanism.clip_norm if mechanism else None,
+        "sampling_rate": mechanism.sampling_rate if mechanism else None,
+        "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
+        "noise": mechanism.noise if mechanism else None,
+        "normaliser": mechanism.normaliser if mechanism else None,
+        "steps": facts.steps,
+        "delta": facts.settings.delta,
+    }
+
+
+def _coverage(facts: LedgerFacts, rates: MissRates) -> tuple[float | None, dict[str, str]]:
+    """``coverage_failure``, or the reason why there is none; only CRT relies on the policies."""
+    reason = None
+    if facts.mechanism is None:
+        reason = words.NO_NOISE[facts.settings.trainer]
+    elif facts.settings.trainer not in BY_POLICY:
+        reason = "not applicable: every point is noised, the policies decide nothing"
+    elif rates.delta_2 is None:
+        reason = words.NOT_MEASURED
+    return (None, {"coverage_failure": reason}) if reason else (rates.delta_2, {})
+
+
+def _rates_json(rates: MissRates, recall: RecallMeasurement | None) -> dict[str, Any]:
+    return {
+        "gamma_upper": rates.gamma,
+        "delta_2_upper": rates.delta_2,
+        "measured": None if recall is None else recall.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def _accountants(facts: LedgerFacts, figures: Figures) -> dict[str, Any] | None:
+    if facts.mechanism is None:
+        return None
+    return {"main": words.MAIN_ACCOUNTANT, "second": words.SECOND_ACCOUNTANT, "bounds": figures.second}
+
+
+def _as_published(facts: LedgerFacts, claim: Claim) -> dict[str, Any] | None:
+    """What the paper's formulas would say, for CRT's own mechanism only."""
+    if facts.settings.trainer != "crt" or not isinstance(facts.mechanism, PoissonGaussian) or claim.rows > 1:
+        return None
+    return crt_published(claim.spent, claim.delta, claim.gamma, claim.delta_2, claim.group_sizes)
 
 
 def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]) -> dict[str, Any]:
     rule = words.DEDUPLICATION.get(manifest["dedup"]["rule"])
-    of_crt = (*((rule,) if rule else ()), *words.ASSUMPTIONS_OF_CRT, *recall)
-    own = {"crt": of_crt, "dpsgd": words.ASSUMPTIONS_OF_DPSGD, "sgd": ()}[facts.settings.trainer]
+    by_policy = facts.settings.trainer in BY_POLICY
+    drop = (words.DROPPED,) if facts.settings.trainer == "crt-drop" else ()
+    of_crt = (*((rule,) if rule else ()), *drop, *words.ASSUMPTIONS_OF_CRT, *recall)
     tuned = side_channel(manifest["policies"])
     indexed = _of_index(facts, manifest)
     instead = {words.POLICIES_TUNED: tuned} if tuned else {}
@@ -214,11 +189,17 @@ def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]
         for number, (channel, ensured) in enumerate(words.SIDE_CHANNELS, 1)
     ]
     noisy = facts.mechanism is not None
+    own = (
+        (*(of_crt if by_policy else words.ASSUMPTIONS_OF_DPSGD), words.NOISE[facts.mechanism.noise])
+        if facts.mechanism
+        else ()
+    )
     return {
         "assumptions": [*words.ASSUMPTIONS_OF_ALL, *own, *instead.values()] if noisy else [],
+        "pre_steps": words.pre_steps(by_policy) if noisy else [],
         "side_channels": channels if noisy else [],
         "not_covered": [*words.NOT_COVERED, *together] if noisy else ["everything: nothing is guaranteed"],
-        "recall": " ".join(recall) if noisy and facts.settings.trainer == "crt" else None,
+        "recall": " ".join(recall) if noisy and by_policy else None,
         "notes": words.NOTES,
     }
 
@@ -227,7 +208,7 @@ def _of_index(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, str]:
     """The index that decided which private texts are trained on, and how many runs it held; else nothing."""
     dedup = manifest["dedup"]
     index = dedup.get("index")
-    if index is None or facts.settings.trainer != "crt" or dedup["rule"] == "none":
+    if index is None or facts.settings.trainer not in BY_POLICY or dedup["rule"] == "none":
         return {}
     number = len(index["runs"])
     return {"index": index["id"], "runs": f"{number} earlier run{'' if number == 1 else 's'}"}

@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
+from redactory.training.guarantee_figures import NOT_MEASURED as NOT_MEASURED
+from redactory.training.mechanism import Relation
+
 UNIT = "one secret in one data point (a sentence or a turn), replaced by <MASK>"
 
 UNIT_OF_DPSGD = "one original data point (a sentence or a turn)"
 
 NOTES = {
+    "epsilon": "for one named secret that the strict policy missed, in a private point",
+    "as_published": "the papers' formulas on the same mechanism: not a guarantee",
     "epsilon_add_remove": "information only: one point there or not, a weaker relation than substitution",
     "epsilon_group": "that many points of the private side exchanged at once, by number of points",
     "epsilon_bayesian": "for secrets that at least one policy catches",
     "coverage_failure": "upper bound of the share of secrets that both policies miss: no guarantee for them",
 }
 
-RELATION = (
-    "Two corpora are neighbours when one data point of the private side is exchanged for another one, "
-    "both present (substitution, dp_accounting's REPLACE_ONE)."
+RELATIONS = {
+    Relation.SUBSTITUTION: "Two corpora are neighbours when one data point of the private side is "
+    "exchanged for another one, both present (substitution, dp_accounting's REPLACE_ONE).",
+    Relation.ADD_OR_REMOVE: "Two corpora are neighbours when one secret is replaced by <MASK>. A point "
+    "with a mask contributes a zero gradient here, so its point is there in one world and gone in the other "
+    "(dp_accounting's ADD_OR_REMOVE_ONE).",
+}
+
+MAIN_ACCOUNTANT = "privacy loss distributions, pessimistic (dp_accounting)"
+SECOND_ACCOUNTANT = (
+    "a discretised distribution of our own, rounded both ways: each figure lies between its bounds, or "
+    "none is stated"
 )
 
-NOT_MEASURED = "recall not measured"
-NO_NOISE = "no noise: this trainer learns the original texts as they are, nothing is guaranteed"
+NO_NOISE = {
+    "sgd": "no noise: this trainer learns the original texts as they are, nothing is guaranteed",
+    "redact-only": "no noise: this trainer learns the masked texts as they are; a secret that π missed is "
+    "learnt without noise, nothing is guaranteed",
+    "sdp": "no finite epsilon: noise protects only the tokens that π marks, and a secret that π missed is "
+    "learnt without noise; under a policy that can miss, epsilon is infinite",
+}
+"""Why a trainer without a privacy mechanism of its own has no figure."""
+
+NOISE = {
+    "float": "Arithmetic is exact: noise is computed in double precision, and attacks on floating-point "
+    "noise are not covered (setting noise: lattice).",
+    "lattice": "Noise is an exactly rounded Gaussian, added as whole numbers, so that its addition gives "
+    "nothing away. How the clipped sum itself is rounded in floating point is covered by a margin of the "
+    "noise, not proved.",
+}
+
+SEVERAL_MODELS = (
+    "A secret is taken to stand in one point of each run. Where policies differ between runs, a secret "
+    "counts as missed if any run misses it, and the bounds of all runs are added; bounds measured on one "
+    "run are taken to hold for the secrets that the runs share."
+)
+
+DROPPED = (
+    "A private point with a mask contributes a zero gradient, but counts wherever points are counted. A "
+    "secret that π missed is compared with its point gone: one point there or not, and groups likewise."
+)
 SEEDED = (
     "test mode: seed known. Whoever knows the seed can subtract the noise; the figures hold for nobody else"
 )
@@ -32,7 +71,6 @@ ASSUMPTIONS_OF_ALL = (
     "intermediate file or second model of the same data (each further model costs its own epsilon).",
     "The root key came from the operating system's entropy, unless this card says that it was seeded, "
     "and was deleted when training ended.",
-    "Arithmetic is exact: attacks on floating-point noise are not covered.",
 )
 
 DEDUPLICATION = {
@@ -102,8 +140,34 @@ NOT_COVERED = (
     "Which points are private, and how many: equal in both worlds, so it may be seen.",
     "What can be inferred about a person from other people's text or from public points.",
     "Evaluations on private text (exposure, membership attacks, perplexity): releases of their own.",
-    "Attacks on floating-point arithmetic, on the machine, or by whoever holds the run folder.",
+    "Timing, the machine itself, and whoever holds the run folder.",
 )
+
+_PRE_STEPS_OF_ALL = (
+    (
+        "segmentation",
+        "a document's own text",
+        "a point is segmented before anything else: the unit is a point",
+    ),
+    ("masking and routing", "a point's own text", "policies fixed before the corpus was seen"),
+    ("quarantine", "a point's own text", "a failed point counts as a private one that contributes nothing"),
+)
+_PRE_STEPS_BY_POLICY = (
+    (
+        "deduplication",
+        "the masked texts of a point's own side",
+        "by the rule that is named in the assumptions",
+    ),
+    ("vocabulary, network, initial weights", "public text and constants", "equal in both worlds"),
+    ("steps without noise", "public text", "equal in both worlds: post-processing of the noisy steps"),
+)
+
+
+def pre_steps(by_policy: bool) -> list[dict[str, str]]:
+    """What is computed from the corpus before the noisy steps, from what, and why that is covered."""
+    told = (*_PRE_STEPS_OF_ALL, *(_PRE_STEPS_BY_POLICY if by_policy else _PRE_STEPS_BY_POLICY[1:2]))
+    return [{"step": step, "depends_on": data, "covered": why} for step, data, why in told]
+
 
 POLICIES_TUNED = "policies tuned on private text"
 EARLIER_RUNS = "an index or warm start from earlier runs"
@@ -148,7 +212,10 @@ SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
     ("averaging of private iterates", "none; it would be post-processing"),
     ("segmentation", "before everything else; secrets are spans inside segmented points"),
     ("batched detector numerics and timeouts", "assumed of the curation: a failed text is quarantined"),
-    ("oversize or empty Poisson batches", "never cut or skipped: an empty batch is a step of noise"),
+    (
+        "oversize or empty Poisson batches",
+        "an empty batch is a step of noise; none is cut, unless by the truncated sampler, accounted as such",
+    ),
     ("loss scaling, skipped steps on infinity", "none; a point's non-finite gradient counts as zero"),
     (
         "keys in checkpoints, or used twice",

@@ -15,7 +15,7 @@ from torch import Tensor
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanism import Mechanism, Relation
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"
@@ -37,7 +37,7 @@ class StepLedger:
     the digests comes from the root key and is gone with it, so the ledger does not give sums away.
     """
 
-    def __init__(self, log: RecordLog, mechanism: PoissonGaussian, stream: RandomStream) -> None:
+    def __init__(self, log: RecordLog, mechanism: Mechanism, stream: RandomStream) -> None:
         self._log = log
         self._event = mechanism.event()
         self._key = stream.octets("ledger", 0, 32)
@@ -48,7 +48,7 @@ class StepLedger:
 
         Raises ``CheckFailed`` where a replayed sum differs or a step would be left out.
         """
-        octets = clipped_sum.contiguous().numpy().tobytes()
+        octets = clipped_sum.detach().cpu().contiguous().numpy().tobytes()
         digest = hashlib.blake2b(octets, digest_size=_DIGEST_BYTES, key=self._key).hexdigest()
         known = self._known.get(step)
         if known is None:
@@ -66,24 +66,28 @@ class StepLedger:
 
 def head_body(
     settings: dict[str, Any],
-    mechanism: PoissonGaussian | None,
-    sampler: str | None,
+    mechanism: Mechanism | None,
     steps: int,
     parent: str,
     versions: dict[str, str],
+    relation: Relation = Relation.SUBSTITUTION,
+    base: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The body of the ``head`` record, without what depends on the key.
 
-    ``steps`` is the number of noisy steps that are promised, ``parent`` the sha256 of the curated
-    run's manifest, ``settings`` the resolved settings.  Without a ``mechanism`` nothing is noised.
+    ``relation`` is what a secret and its mask are to the noised points, ``base`` the content hash of
+    pretrained weights, ``steps`` the number of noisy steps that are promised, ``parent``
+    the sha256 of the curated run's manifest, ``settings`` the resolved settings.
+    Without a ``mechanism`` nothing is noised.
     """
     return {
         "format": FORMAT,
-        "relation": "substitution",
+        "relation": relation.value,
         "mechanism": None if mechanism is None else mechanism.to_json(),
-        "sampler": sampler,
+        "sampler": None if mechanism is None else mechanism.sampler,
         "steps": steps,
         "settings": settings,
+        "base": base,
         "parent": parent,
         "versions": versions,
     }

@@ -10,17 +10,20 @@ from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
-from redactory.training.mechanism import PoissonGaussian
-from redactory.training.sampling import PoissonSampler
+from redactory.training.mechanism import Mechanism, Relation, mechanism_from_json
 from redactory.training.settings import TrainSettings
 
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex."""
+    """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
+
+    ``relation`` is what a secret and its mask are to the noised points.
+    """
 
     settings: TrainSettings
-    mechanism: PoissonGaussian | None
+    mechanism: Mechanism | None
+    relation: Relation
     steps: int
     seeded: bool
     parent: str
@@ -36,24 +39,30 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     """
     records = _records(folder)
     head, steps, end = records[0].body, records[1:-1], records[-1].body
-    mechanism = None if head["mechanism"] is None else PoissonGaussian.from_json(head["mechanism"])
-    _require(head["relation"] == "substitution", "was accounted for another relation")
-    _require(
-        head["sampler"] == (PoissonSampler.name if mechanism else None), "names a sampler that is not known"
-    )
+    mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
+    settings = TrainSettings.model_validate(head["settings"])
+    _require(head["relation"] == relation_of(settings).value, "was accounted for another relation")
+    sampler = None if mechanism is None else mechanism.sampler
+    _require(head["sampler"] == sampler, "names a sampler that is not known")
     _require(head["parent"] == file_sha256(run.manifest), "belongs to another curated run")
     _require(end["steps"] == head["steps"] == len(steps), "lacks steps that were promised, or holds more")
     _require_steps(steps, mechanism)
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     return LedgerFacts(
-        settings=TrainSettings.model_validate(head["settings"]),
+        settings=settings,
         mechanism=mechanism,
+        relation=relation_of(settings),
         steps=len(steps),
         seeded=bool(head["seeded"]),
         parent=head["parent"],
         versions=head["versions"],
         chain_head=chain_head(folder.ledger),
     )
+
+
+def relation_of(settings: TrainSettings) -> Relation:
+    """What a secret and its mask are to the noised points: ``crt-drop`` gives a masked point no gradient."""
+    return Relation.ADD_OR_REMOVE if settings.trainer == "crt-drop" else Relation.SUBSTITUTION
 
 
 def _records(folder: ModelFolder) -> list[Record]:
@@ -68,7 +77,7 @@ def _records(folder: ModelFolder) -> list[Record]:
     return records
 
 
-def _require_steps(steps: list[Record], mechanism: PoissonGaussian | None) -> None:
+def _require_steps(steps: list[Record], mechanism: Mechanism | None) -> None:
     _require(mechanism is not None or not steps, "holds noisy steps of a training without noise")
     event: dict[str, Any] = mechanism.event() if mechanism else {}
     for number, record in enumerate(steps):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.stream import RandomStream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NoiseKind = Literal["float", "lattice"]
 
 
 class Relation(Enum):
@@ -23,21 +25,21 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
-class PoissonGaussian:
-    """A Poisson-sampled sum of vectors of norm at most C with noise N(0, (σC)²) on every coordinate.
+class _SampledGaussian:
+    """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
     ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C > 0; ``normaliser`` is
-    the public constant that the noisy sum is divided by.
-
-    Formal guarantees: under substitution one step is dominated by the pair
-    (1−q)N(0, σ²) + qN(1, σ²) and (1−q)N(0, σ²) + qN(−1, σ²), which is what
-    dp_accounting computes under REPLACE_ONE; steps compose adaptively.
+    the public constant that the noisy sum is divided by; ``noise`` says how the noise is drawn and
+    added (``docs/guarantees.md``, "Floating point").
     """
 
     sampling_rate: float
     noise_multiplier: float
     clip_norm: float
     normaliser: float
+    noise: NoiseKind = "float"
+
+    sampler: ClassVar[str]
 
     def sensitivity(self, relation: Relation) -> float:
         """How far (L2) the sum before noise can move when a sampled point changes: 2C or C."""
@@ -49,46 +51,140 @@ class PoissonGaussian:
 
     @property
     def noise_deviation(self) -> float:
-        """σC, the standard deviation of the noise on each coordinate of the sum."""
+        """σC, the standard deviation of the noise on each coordinate of the sum, as it is accounted."""
         return self.noise_multiplier * self.clip_norm
 
     def noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
-        """(``clipped_sum`` + noise) / ``normaliser``; its noise is that of ``step``, in float64."""
-        noise = torch.from_numpy(stream.normal("noise", step, clipped_sum.numel()))
+        """(``clipped_sum`` + noise) / ``normaliser``; its noise is that of ``step``."""
+        import torch
+
+        if self.noise == "lattice":
+            from redactory.training.lattice import noisy_on_lattice
+
+            total = clipped_sum.detach().double().cpu().numpy().ravel()
+            noisy = torch.from_numpy(noisy_on_lattice(total, self, stream, step))
+            return (noisy / self.normaliser).to(clipped_sum.dtype).view_as(clipped_sum).to(clipped_sum.device)
+        noise = torch.from_numpy(stream.normal("noise", step, clipped_sum.numel())).to(clipped_sum.device)
         noisy = clipped_sum.double() + self.noise_deviation * noise.view_as(clipped_sum)
         return (noisy / self.normaliser).to(clipped_sum.dtype)
 
     def event(self) -> dict[str, Any]:
         """The privacy event of one step: dp_accounting's classes and fields, as JSON."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """What the head of a ledger says about the mechanism; :func:`mechanism_from_json` reads it back."""
+        return {
+            "event": self.event(),
+            "clip_norm": self.clip_norm,
+            "normaliser": {"kind": "public constant", "value": self.normaliser},
+            "noise": self.noise,
+            "sensitivity": {relation.value: self.sensitivity(relation) for relation in Relation},
+        }
+
+
+@dataclass(frozen=True)
+class PoissonGaussian(_SampledGaussian):
+    """A Poisson-sampled sum of vectors of norm at most C with noise N(0, (σC)²) on every coordinate.
+
+    Formal guarantees: under substitution one step is dominated by the pair
+    (1−q)N(0, σ²) + qN(1, σ²) and (1−q)N(0, σ²) + qN(−1, σ²), which is what
+    dp_accounting computes under REPLACE_ONE; steps compose adaptively.
+    """
+
+    sampler: ClassVar[str] = "poisson"
+
+    def event(self) -> dict[str, Any]:
+        """``PoissonSampledDpEvent`` of ``GaussianDpEvent``."""
         return {
             "class": "PoissonSampledDpEvent",
             "sampling_probability": self.sampling_rate,
             "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """What the head of a ledger says about the mechanism; :meth:`from_json` reads it back."""
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PoissonGaussian:
+        """The mechanism of a ledger's head; ``GuaranteeError`` for anything but this one."""
+        found = mechanism_from_json(value)
+        if not isinstance(found, cls):
+            raise GuaranteeError("the ledger describes another mechanism than Poisson sampling")
+        return found
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonGaussian(_SampledGaussian):
+    """As :class:`PoissonGaussian`, but of more than ``truncated_batch_size`` drawn a random subset is kept.
+
+    ``points`` is a public constant: coins are thrown for that many slots, of which those beyond the
+    real points are null (their gradient is exactly 0), so that the sample is a function of constants
+    and coins alone.
+
+    Formal guarantees: with E the event that at least ``truncated_batch_size`` of the *other* slots are
+    drawn, a step is dominated under substitution by the Poisson pair at rate q with probability
+    1 − P(E), and by the Poisson pair of half the noise at rate P(kept | E) with probability P(E)
+    (``docs/guarantees.md``, "Truncated batches").  That is dp_accounting's
+    ``TruncatedSubsampledGaussianDpEvent``.
+    """
+
+    truncated_batch_size: int = 0
+    points: int = 0
+
+    sampler: ClassVar[str] = "truncated_poisson"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.truncated_batch_size <= self.points:
+            raise GuaranteeError("a truncated sampler needs 0 < truncated_batch_size <= points")
+
+    @property
+    def crowded(self) -> tuple[float, float]:
+        """P(E), and the probability that a slot is kept given E."""
+        from scipy import stats
+
+        kept = self.truncated_batch_size
+        cut = float(stats.binom.sf(kept - 1, self.points - 1, self.sampling_rate))
+        if cut <= 0.0:
+            return 0.0, 0.0
+        over = float(stats.binom.sf(kept, self.points, self.sampling_rate))
+        return cut, min(1.0, over * kept / (cut * self.points))
+
+    def event(self) -> dict[str, Any]:
+        """``TruncatedSubsampledGaussianDpEvent``."""
         return {
-            "event": self.event(),
-            "clip_norm": self.clip_norm,
-            "normaliser": {"kind": "public constant", "value": self.normaliser},
-            "sensitivity": {relation.value: self.sensitivity(relation) for relation in Relation},
+            "class": "TruncatedSubsampledGaussianDpEvent",
+            "dataset_size": self.points,
+            "sampling_probability": self.sampling_rate,
+            "truncated_batch_size": self.truncated_batch_size,
+            "noise_multiplier": self.noise_multiplier,
         }
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved here."""
-        try:
-            event = value["event"]
-            mechanism = cls(
-                sampling_rate=event["sampling_probability"],
-                noise_multiplier=event["event"]["noise_multiplier"],
-                clip_norm=value["clip_norm"],
-                normaliser=value["normaliser"]["value"],
+
+Mechanism = PoissonGaussian | TruncatedPoissonGaussian
+
+
+def mechanism_from_json(value: dict[str, Any]) -> Mechanism:
+    """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved here."""
+    mechanism: Mechanism | None = None
+    try:
+        event = value["event"]
+        shared: dict[str, Any] = {
+            "sampling_rate": event["sampling_probability"],
+            "clip_norm": value["clip_norm"],
+            "normaliser": value["normaliser"]["value"],
+            "noise": value["noise"],
+        }
+        if event["class"] == "PoissonSampledDpEvent":
+            mechanism = PoissonGaussian(noise_multiplier=event["event"]["noise_multiplier"], **shared)
+        elif event["class"] == "TruncatedSubsampledGaussianDpEvent":
+            mechanism = TruncatedPoissonGaussian(
+                noise_multiplier=event["noise_multiplier"],
+                truncated_batch_size=event["truncated_batch_size"],
+                points=event["dataset_size"],
+                **shared,
             )
-            known = mechanism.to_json() == value
-        except (KeyError, TypeError):
-            known = False
-        if not known:
-            raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
-        return mechanism
+        known = mechanism is not None and mechanism.noise in ("float", "lattice")
+        known = known and mechanism is not None and mechanism.to_json() == value
+    except (KeyError, TypeError):
+        known = False
+    if mechanism is None or not known:
+        raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
+    return mechanism

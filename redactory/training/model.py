@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,72 +13,132 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from redactory.foundation.errors import InputError
 from redactory.foundation.files import commit, read_json, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.network import LstmLanguageModel
-from redactory.training.points import EncodedPoints
-from redactory.training.tokenizer import Tokenizer
-
-FORMAT = "redactory-lstm/1"
+from redactory.training.models.build import rebuilt, rebuilt_classifier
+from redactory.training.models.causal import CausalNetwork
+from redactory.training.models.classifier import ClassifierNetwork
+from redactory.training.models.lora import has_adapters, merged
+from redactory.training.models.network import LanguageNetwork
+from redactory.training.models.pretrained import FolderTokenizer
+from redactory.training.points import EncodedPoints, LabelledPoints
+from redactory.training.tokenizer import TextCodec, Tokenizer
+from redactory.training.windows import Windows
 
 
 @dataclass(frozen=True)
 class LanguageModel:
     """A tokenizer and the network trained on its ids."""
 
-    tokenizer: Tokenizer
-    network: LstmLanguageModel
+    tokenizer: TextCodec
+    network: LanguageNetwork
 
     @torch.no_grad()
     def token_log_probs(self, texts: Sequence[str], batch_size: int = 64) -> list[NDArray[np.float64]]:
         """Natural log probability of each token of each text, its end token included, given those before.
 
-        One float64 array [tokens + 1] a text, in the order of ``texts``.  A begin token stands
-        before each text and is not scored; the hidden state starts at zero for every text.
+        One float64 array [tokens + 1] a text, in the order of ``texts``.  A begin token stands before
+        each text and is not scored; nothing is carried from one text to the next.  Of a text longer
+        than the network's context, each token is scored after at least half a context, if there are
+        as many before it.
         """
+        self.network.eval()
         points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
-        order = np.argsort(points.lengths, kind="stable")
-        found: list[NDArray[np.float64]] = [np.empty(0)] * len(points)
+        windows = Windows.of(points, self.network.context)
+        order = np.argsort(windows.lengths, kind="stable")
+        found: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            scores = self._scores(points, rows)
-            for row, own in zip(rows, np.split(scores, np.cumsum(points.lengths[rows])[:-1]), strict=True):
-                found[int(row)] = own
-        return found
+            for row, scores in zip(rows, self._scores(windows, rows), strict=True):
+                found[int(row)] = scores
+        return windows.joined(found)
 
-    def _scores(self, points: EncodedPoints, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        batch = points.batch(rows)
-        logits = self.network.output(self.network.hidden(batch.inputs)[batch.real])
+    def _scores(self, windows: Windows, rows: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        batch = windows.points.batch(rows).to(self.network.device)
+        logits = self.network.head(self.network.hidden(batch)[batch.real])
         targets: Tensor = batch.targets[batch.real][:, None]
-        scores = logits.double().log_softmax(-1).gather(1, targets)[:, 0]
-        return np.asarray(scores.numpy(), np.float64)
+        scores = logits.double().log_softmax(-1).gather(1, targets)[:, 0].cpu().numpy()
+        return np.split(np.asarray(scores, np.float64), np.cumsum(windows.lengths[rows])[:-1])
 
 
-def save_model(folder: ModelFolder, model: LanguageModel) -> None:
-    """Commit weights (safetensors), architecture and tokenizer (JSON) to ``folder``."""
-    embedding, lstm = model.network.embedding, model.network.lstm
-    weights = {name: value.contiguous() for name, value in model.network.state_dict().items()}
+@dataclass(frozen=True)
+class TextClassifier:
+    """A tokenizer and a network that gives every text a class."""
+
+    tokenizer: TextCodec
+    network: ClassifierNetwork
+
+    @torch.no_grad()
+    def log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
+        """Natural log probability of every class for every text: float64 [texts, classes]."""
+        self.network.eval()
+        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
+        read = LabelledPoints(points, np.zeros(len(points), np.int64))
+        found = []
+        for start in range(0, len(points), batch_size):
+            batch = read.batch(np.arange(start, min(start + batch_size, len(points))))
+            logits = self.network.logits(batch.to(self.network.device))
+            found.append(logits.double().log_softmax(-1).cpu().numpy())
+        return np.concatenate(found)
+
+
+def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> list[Path]:
+    """Commit weights (safetensors), architecture and tokenizer (JSON) to ``folder``; the files' paths.
+
+    A network of Hugging Face is written as that library writes it, adapters added to the weights, so that
+    plain ``transformers`` reads the folder.
+    """
+    network = model.network
+    weights = network.state_dict()
+    if isinstance(network, CausalNetwork | ClassifierNetwork):
+        inner = merged(network.model) if has_adapters(network.model) else network.model
+        weights = inner.state_dict()
     with commit(folder.weights) as temporary:
-        save_file(weights, temporary)
+        save_file(_once(weights), temporary, metadata={"format": "pt"})
+    write_json(folder.config, network.describe())
+    written = [folder.weights, folder.config]
+    if isinstance(model.tokenizer, FolderTokenizer):
+        return [*written, *model.tokenizer.save(folder.root)]
+    assert isinstance(model.tokenizer, Tokenizer)
     write_json(folder.tokenizer, model.tokenizer.to_json())
-    config = {
-        "format": FORMAT,
-        "vocabulary": embedding.num_embeddings,
-        "embedding_size": embedding.embedding_dim,
-        "hidden_size": lstm.hidden_size,
-    }
-    write_json(folder.config, config)
+    return [*written, folder.tokenizer]
 
 
 def load_model(folder: ModelFolder) -> LanguageModel:
     """The finished model in ``folder``; else ``RunStateError`` or ``InputError``."""
     read_manifest(folder)
-    config = read_json(folder.config)
-    if config.get("format") != FORMAT:
-        raise InputError(f"{folder.root.name}/config.json has another format than this version reads")
-    network = LstmLanguageModel(config["vocabulary"], config["embedding_size"], config["hidden_size"])
-    network.load_state_dict(load_file(folder.weights))
-    network.eval()
-    return LanguageModel(Tokenizer.from_json(read_json(folder.tokenizer)), network)
+    network = _read(folder, rebuilt(folder.root.name, read_json(folder.config)))
+    return LanguageModel(_read_tokenizer(folder), network)
+
+
+def load_classifier(folder: ModelFolder) -> TextClassifier:
+    """The classifier in ``folder``, as :func:`save_model` wrote it; else ``InputError``."""
+    network = _read(folder, rebuilt_classifier(folder.root.name, read_json(folder.config)))
+    return TextClassifier(_read_tokenizer(folder), network)
+
+
+def _read(folder: ModelFolder, network: Any) -> Any:
+    weights = load_file(folder.weights)
+    inner = network.model if isinstance(network, CausalNetwork | ClassifierNetwork) else network
+    missing, unknown = inner.load_state_dict(weights, strict=False)
+    # a shared tensor is saved under one of its names
+    shared = set(inner.state_dict(keep_vars=True)) - set(_once(inner.state_dict(keep_vars=True)))
+    if unknown or set(missing) - shared:
+        raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
+    return network.eval()
+
+
+def _read_tokenizer(folder: ModelFolder) -> TextCodec:
+    value = read_json(folder.tokenizer)
+    if "model" in value:
+        return FolderTokenizer.from_folder(folder.root)
+    return Tokenizer.from_json(value)
+
+
+def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by name, one that has several names under the first of them."""
+    kept: dict[int, str] = {}
+    for name, value in weights.items():
+        kept.setdefault(value.data_ptr(), name)
+    return {name: weights[name].contiguous() for name in kept.values()}

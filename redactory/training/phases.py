@@ -1,121 +1,158 @@
-"""The two kinds of epoch that every trainer is made of: without noise, and with it."""
+"""The two kinds of step that every trainer is made of: without noise, and with it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
 from redactory.training.ledger import Admission
-from redactory.training.mechanism import PoissonGaussian
-from redactory.training.network import LstmLanguageModel
-from redactory.training.points import EncodedPoints
-from redactory.training.sampling import PoissonSampler
+from redactory.training.mechanism import Mechanism
+from redactory.training.models.network import Network
+from redactory.training.points import Points
+from redactory.training.sampling import Sampler
 
 
 class Phase(Protocol):
-    """A part of an epoch."""
+    """One kind of step; its steps are numbered from 0 through all epochs."""
+
+    descent: Descent
+
+    def step(self, number: int) -> None:
+        """Carry out step ``number``: a function of the number, the parameters, the data and the stream."""
+
+
+@dataclass
+class Descent:
+    """An optimizer, which two kinds of step may share, at the ``learning_rate`` of one of them.
+
+    With ``steps``, the number of steps of this kind, the rate falls linearly to zero over them: a function
+    of the step's number and of constants alone.
+    """
 
     optimizer: Optimizer
+    learning_rate: float
+    steps: int | None = None
 
-    def epoch(self, number: int, progress: Progress) -> None:
-        """Run epoch ``number``, counted from 0."""
+    def step(self, number: int) -> None:
+        """Move the parameters by the gradients that lie on them, in step ``number`` of this kind."""
+        left = 1.0 if self.steps is None else 1.0 - number / self.steps
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate * left
+        self.optimizer.step()
 
 
 @dataclass
 class PlainPhase:
     """SGD over points that may be learnt without noise, in an order from the stream.
 
-    A pass goes through ``rows``, which may name a row more than once.  An epoch is one pass (CRT,
-    Algorithm 1, line 6), or as many whole passes as give ``minimum_steps``: after deduplication a
-    public side can be a few dozen points.
+    A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes,
+    one after the other, each in its own order.
 
     Formal guarantees: none.  It may see public points only, wherever a guarantee is claimed.
     """
 
-    network: LstmLanguageModel
-    optimizer: Optimizer
-    points: EncodedPoints
+    network: Network
+    descent: Descent
+    points: Points
     rows: NDArray[np.int64]
     batch_size: int
-    minimum_steps: int
     stream: RandomStream
+    _order: tuple[int, NDArray[np.int64]] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
-    def epoch(self, number: int, progress: Progress) -> None:
-        """Whole passes over the points in batches of ``batch_size``, each pass in its own order."""
-        steps_a_pass = math.ceil(len(self.rows) / self.batch_size)
-        passes = math.ceil(self.minimum_steps / steps_a_pass) if steps_a_pass else 0
-        for index in range(passes):
-            order = self.rows[self.stream.permutation("plain order", number, len(self.rows), index)]
-            for place in range(steps_a_pass):
-                self.step(order[place * self.batch_size : (place + 1) * self.batch_size])
-                done = index * steps_a_pass + place + 1
-                progress(f"epoch {number + 1}, without noise", done, passes * steps_a_pass, "steps")
+    def fall_over(self, steps: int) -> None:
+        """Let the step size fall to zero over ``steps`` steps."""
+        self.descent = replace(self.descent, steps=steps)
 
-    def step(self, rows: NDArray[np.int64]) -> None:
-        """One optimizer step on the mean over ``rows`` of a point's loss, the sum over its tokens."""
-        self.optimizer.zero_grad()
-        loss = self.network.token_losses(self.points.batch(rows)).sum() / len(rows)
-        torch.autograd.backward(loss)
-        self.optimizer.step()
+    @property
+    def steps_a_pass(self) -> int:
+        """Steps that go once through ``rows``."""
+        return math.ceil(len(self.rows) / self.batch_size)
+
+    def rows_of(self, number: int) -> NDArray[np.int64]:
+        """The rows of step ``number``, at least one."""
+        this, place = divmod(number, self.steps_a_pass)
+        if self._order[0] != this:
+            self._order = this, self.rows[self.stream.permutation("plain order", this, len(self.rows))]
+        return self._order[1][place * self.batch_size : (place + 1) * self.batch_size]
+
+    def step(self, number: int) -> None:
+        """One optimizer step on the mean over the step's rows of a point's loss."""
+        rows = self.rows_of(number)
+        self.network.train()
+        self.network.begin_step(self.stream, "plain step", number)
+        self.descent.optimizer.zero_grad()
+        losses = self.network.point_losses(self.points.batch(rows))
+        torch.autograd.backward(losses.sum() / len(rows))
+        self.descent.step(number)
 
 
 @dataclass
 class NoisyPhase:
-    """DP-SGD: ⌈1/q⌉ Poisson-sampled steps an epoch (CRT, Algorithm 1, line 7 and footnote 3).
+    """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
+
+    ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn.
 
     Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped
     sum of the points its sampler drew; the sum is admitted by the ledger before noise is drawn; no
-    step is left out, whatever was drawn.  Everything else (optimizer, later phases) is
+    step is left out, whatever was drawn.  Everything else (optimizer, later steps) is
     post-processing.
     """
 
-    network: LstmLanguageModel
-    optimizer: Optimizer
-    points: EncodedPoints
-    mechanism: PoissonGaussian
-    sampler: PoissonSampler
-    steps_per_epoch: int
+    network: Network
+    descent: Descent
+    points: Points
+    mechanism: Mechanism
+    sampler: Sampler
     physical_tokens: int
     stream: RandomStream
     ledger: Admission
+    dropped: NDArray[np.bool_] | None = None
     clipped_sum: Callable[..., Tensor] = clipped_sum
 
-    def epoch(self, number: int, progress: Progress) -> None:
-        """The noisy steps of one epoch; their numbers count through all epochs."""
-        for done in range(self.steps_per_epoch):
-            self.step(number * self.steps_per_epoch + done)
-            progress(f"epoch {number + 1}, with noise", done + 1, self.steps_per_epoch, "steps")
+    def fall_over(self, steps: int) -> None:
+        """Let the step size fall to zero over ``steps`` steps."""
+        self.descent = replace(self.descent, steps=steps)
 
-    def step(self, step: int) -> None:
+    def step(self, number: int) -> None:
         """Sample, clip and sum, admit, add noise, divide by the constant, and take an optimizer step."""
-        rows = self.sampler.rows(self.stream, step, len(self.points))
+        rows = self.sampler.rows(self.stream, number, len(self.points))
+        if self.dropped is not None:
+            rows = rows[~self.dropped[rows]]
+        self.network.train()
+        self.network.begin_step(self.stream, "noisy step", number)
         total = self.clipped_sum(
             self.network, self.points, rows, self.mechanism.clip_norm, self.physical_tokens
         )
-        self.ledger.admit(step, total)
-        self._descend(self.mechanism.noisy_mean(total, self.stream, step))
-
-    def _descend(self, gradient: Tensor) -> None:
-        parameters = list(self.network.parameters())
-        shares = torch.split(gradient, [parameter.numel() for parameter in parameters])
-        for parameter, share in zip(parameters, shares, strict=True):
-            parameter.grad = share.view_as(parameter)
-        self.optimizer.step()
+        self.ledger.admit(number, total)
+        descend(self.network, self.descent, self.mechanism.noisy_mean(total, self.stream, number), number)
 
 
-def make_optimizer(network: LstmLanguageModel, rule: str, learning_rate: float) -> Optimizer:
-    """A fresh optimizer over every parameter; ``rule`` is "adam" or "sgd"."""
+def descend(network: nn.Module, descent: Descent, gradient: Tensor, number: int) -> None:
+    """Step ``number`` along ``gradient``, flat in the order of the trainable ``named_parameters``."""
+    parameters = trainable(network)
+    shares = torch.split(gradient, [parameter.numel() for parameter in parameters])
+    for parameter, share in zip(parameters, shares, strict=True):
+        parameter.grad = share.view_as(parameter)
+    descent.step(number)
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """The parameters that training moves, in the order of ``named_parameters``, a shared one once."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+def make_optimizer(network: nn.Module, rule: str) -> Optimizer:
+    """A fresh optimizer over every trainable parameter; ``rule`` is "adam" or "sgd"."""
     if rule == "adam":
-        return torch.optim.Adam(network.parameters(), lr=learning_rate)
-    return torch.optim.SGD(network.parameters(), lr=learning_rate)
+        return torch.optim.Adam(trainable(network))
+    return torch.optim.SGD(trainable(network), lr=1.0)

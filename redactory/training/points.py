@@ -4,27 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from redactory.training.tokenizer import Tokenizer
+from redactory.training.tokenizer import TextCodec
+
+Rows = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """``inputs`` and ``targets`` int64 [B, T]; ``real`` bool [B, T] is False where a row is padded."""
+    """``inputs`` and ``targets`` int64 [B, T]; ``real`` bool [B, T] is False where a row is padded.
+
+    ``rows`` int64 [B], where given, are the points' numbers in their table: what dropout is drawn by.
+    For classification ``targets`` [B, 1] are class numbers, and ``real`` says which inputs are read.
+    """
 
     inputs: Tensor
     targets: Tensor
     real: Tensor
+    rows: Tensor | None = None
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on ``device``."""
+        if self.inputs.device == device:
+            return self
+        rows = None if self.rows is None else self.rows.to(device)
+        return Batch(self.inputs.to(device), self.targets.to(device), self.real.to(device), rows)
+
+
+class Points(Protocol):
+    """A table of encoded points."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each point, int64 [n]: what it costs in memory."""
+
+    def batch(self, rows: Rows) -> Batch:
+        """The points ``rows`` (at least one), padded on the right to the longest of them."""
 
 
 @dataclass(frozen=True)
 class EncodedPoints:
-    """The targets of every point, one after the other; point i is ``ids[offsets[i]:offsets[i + 1]]``."""
+    """The targets of every point, one after the other; point i is ``ids[offsets[i]:offsets[i + 1]]``.
+
+    Formal guarantees: row i is a function of text i and public constants alone, so a point exchanged
+    exchanges one row (``docs/guarantees.md``, "Side channels", item 5).
+    """
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -32,7 +64,7 @@ class EncodedPoints:
     pad_id: int
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str], tokenizer: Tokenizer, max_tokens: int | None) -> EncodedPoints:
+    def from_texts(cls, texts: Iterable[str], tokenizer: TextCodec, max_tokens: int | None) -> EncodedPoints:
         """Each text's ids with the end token, cut to its own first ``max_tokens``.
 
         One text is one row: nothing is packed or joined, so no text moves another one's tokens.
@@ -59,7 +91,13 @@ class EncodedPoints:
         """The target ids of one point."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
+    def contain(self, token: int) -> NDArray[np.bool_]:
+        """Which points hold the id ``token``, bool [n]."""
+        found = np.zeros(len(self), bool)
+        found[np.searchsorted(self.offsets, np.flatnonzero(self.ids == token), side="right") - 1] = True
+        return found
+
+    def batch(self, rows: Rows) -> Batch:
         """The points ``rows`` (at least one), padded on the right to the longest of them."""
         longest = max(len(self.targets_of(int(row))) for row in rows)
         targets = np.full((len(rows), longest), self.pad_id, np.int64)
@@ -69,7 +107,52 @@ class EncodedPoints:
             targets[place, : len(own)] = own
             real[place, : len(own)] = True
         inputs = np.concatenate([np.full((len(rows), 1), self.begin_id, np.int64), targets[:, :-1]], axis=1)
-        return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(real))
+        numbers = torch.as_tensor(np.asarray(rows, np.int64))
+        return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(real), numbers)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """``points`` whose batches lie on ``device``."""
+
+    points: Points
+    device: torch.device
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each point, int64 [n]."""
+        return self.points.lengths
+
+    def batch(self, rows: Rows) -> Batch:
+        """The points ``rows``, on the device."""
+        return self.points.batch(rows).to(self.device)
+
+
+@dataclass(frozen=True)
+class LabelledPoints:
+    """Points with a class each: ``points`` as they are read, ``labels`` int64 [n]."""
+
+    points: EncodedPoints
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each point, int64 [n]."""
+        return self.points.lengths
+
+    def batch(self, rows: Rows) -> Batch:
+        """The points ``rows``: their whole text as inputs, begin and end token included."""
+        own = self.points.batch(rows)
+        longer = torch.cat([own.inputs[:, :1], own.targets], dim=1)
+        real = torch.cat([torch.ones_like(own.real[:, :1]), own.real], dim=1)
+        labels = torch.as_tensor(self.labels[np.asarray(rows, np.int64)])
+        return Batch(longer, labels[:, None], real, own.rows)
 
 
 def physical_batches(

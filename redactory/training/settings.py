@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_v
 from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
+from redactory.training.models.settings import LstmSettings, ModelSettings
 
 Rate = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -63,17 +64,28 @@ class RecallMeasurement(Settings):
         return self
 
 
+class BudgetSettings(Settings):
+    """What all models of one corpus may spend together (``docs/how-to/budget.md``)."""
+
+    path: Path = Field(description="The record of what was spent; made by the first training that names it.")
+    epsilon: PositiveFloat = Field(description="Most that all trainings together may spend (substitution).")
+    delta: Probability = Field(1e-5, description="Delta of that epsilon.")
+
+
 class TrainSettings(Settings):
     """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""
 
-    trainer: Literal["crt", "sgd", "dpsgd"] = Field(
+    trainer: Literal["crt", "crt-drop", "dpsgd", "redact-only", "sdp", "sgd"] = Field(
         "crt",
-        description="crt: SGD on public and DP-SGD on masked private points; dpsgd: DP-SGD on all original "
-        "points; sgd: no noise, on all original points (a baseline without any guarantee).",
+        description="crt: SGD on public and DP-SGD on masked private points; crt-drop: the same, but a "
+        "private point with a mask contributes nothing; dpsgd: DP-SGD on all original points; redact-only: "
+        "no noise, on both sides' masked points; sdp: noise on what π marks of original points (Shi et "
+        "al.); sgd: no noise, on all original points. The last three are baselines without any guarantee.",
     )
     name: str | None = Field(
         None, description="The model's folder below models/; the trainer's name if absent."
     )
+    model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
     epochs: PositiveInt = Field(3, description="Epochs; each has ceil(1 / sampling_rate) noisy steps.")
 
     epsilon: PositiveFloat = Field(
@@ -84,10 +96,24 @@ class TrainSettings(Settings):
         None, description="Noise standard deviation over clip_norm; given instead of calibrating to epsilon."
     )
     sampling_rate: Rate = Field(0.01, description="Probability q of each point in each noisy step.")
+    truncated_batch_size: PositiveInt | None = Field(
+        None,
+        description="Truncated Poisson sampling: of a larger sample this many points, drawn at random, take "
+        "part. Accounted as what it is; needs dataset_size.",
+    )
+    dataset_size: PositiveInt | None = Field(
+        None,
+        description="A public bound on the number of noised points; needed for truncation, and enforced.",
+    )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
     )
     clip_norm: PositiveFloat = Field(1.0, description="L2 bound C of one point's gradient.")
+    noise: Literal["float", "lattice"] = Field(
+        "lattice",
+        description="How noise is drawn: in double precision, or as whole numbers that floating point cannot "
+        "give away (slower).",
+    )
 
     public_batch_size: PositiveInt = Field(32, description="Points in a step without noise.")
     minimum_plain_steps: PositiveInt = Field(
@@ -99,16 +125,38 @@ class TrainSettings(Settings):
         "occurred before deduplication. Public points are equal in both worlds of the guarantee: no epsilon "
         "changes; but a secret that both policies missed is then seen as often as it occurred.",
     )
+    interleaving: Literal["epoch", "mixed"] = Field(
+        "epoch",
+        description="crt, an epoch's steps: all without noise and then all with it, as published, or in an "
+        "order that is drawn, at the ratio public_share.",
+    )
+    public_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.5, description="interleaving mixed: the share of steps without noise, a public constant."
+    )
     learning_rate: PositiveFloat = Field(2e-3, description="Step size of steps without noise.")
-    private_learning_rate: PositiveFloat = Field(4e-3, description="Step size of noisy steps.")
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="Rule of both kinds of step, states apart.")
+    private_learning_rate: PositiveFloat = Field(
+        1e-2, description="Step size of noisy steps; for pretrained transformers a twentieth of it."
+    )
+    learning_rate_schedule: Literal["constant", "linear"] = Field(
+        "constant",
+        description="linear: both step sizes fall to zero over the training, by the number of the step.",
+    )
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="Rule of both kinds of step.")
+    optimizers: Literal["two", "one"] = Field(
+        "two",
+        description="Whether the two kinds of step keep states of their own or share one: both are sound.",
+    )
+    state_clip_norm: PositiveFloat = Field(
+        1.0, description="sdp: L2 bound of the state that is noised where private text ends."
+    )
 
-    embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
-    hidden_size: PositiveInt = Field(200, description="Width of the LSTM's state.")
     max_tokens: PositiveInt = Field(128, description="A point's tokens beyond this many are not trained on.")
     vocabulary_size: PositiveInt = Field(10_000, description="At most this many words of public/ are tokens.")
     minimum_count: PositiveInt = Field(2, description="A word is a token from this count in public/ on.")
 
+    budget: BudgetSettings | None = Field(
+        None, description="The budget that this training must stay within; one that would not is refused."
+    )
     recall: RecallMeasurement | None = Field(None, description="Measured misses of the two policies.")
     recall_file: Path | None = Field(None, description="A JSON file with the keys of recall, instead of it.")
     group_sizes: tuple[Annotated[int, Field(ge=2)], ...] = Field(
@@ -120,6 +168,12 @@ class TrainSettings(Settings):
     threads: PositiveInt = Field(
         2, description="Threads of the numerics; results are bit-equal for equal numbers."
     )
+    checkpoint_steps: PositiveInt = Field(
+        500, description="Steps after which an interrupted training can go on; also after every epoch."
+    )
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Where the arithmetic is done; a replayed step is bit-equal on cpu only."
+    )
     physical_tokens: PositiveInt = Field(
         4096, description="Tokens (with padding) held in memory at once in a noisy step; changes no result."
     )
@@ -128,6 +182,22 @@ class TrainSettings(Settings):
     def _one_source_of_recall(self) -> Self:
         if self.recall is not None and self.recall_file is not None:
             raise ValueError("recall and recall_file are both given: keep one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _truncation_has_its_bound(self) -> Self:
+        if self.truncated_batch_size is not None and self.dataset_size is None:
+            raise ValueError("truncated_batch_size needs dataset_size, a public bound on the noised points")
+        return self
+
+    @model_validator(mode="after")
+    def _sdp_is_what_it_was_published_for(self) -> Self:
+        if self.trainer != "sdp":
+            return self
+        if self.model.kind != "lstm" or self.model.layers != 1:
+            raise ValueError("sdp noises the state of one LSTM layer: model kind lstm, layers 1")
+        if self.noise_multiplier is None:
+            raise ValueError("sdp has no epsilon to calibrate to: give noise_multiplier")
         return self
 
     @property

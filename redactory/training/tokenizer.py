@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from redactory.foundation.errors import InputError
 from redactory.redaction.mask import MASK
@@ -26,6 +26,29 @@ _FIRST_BYTE = len(_SPECIALS) + len(_ALPHABET)
 _FIRST_WORD = len(_FIXED)
 _PIECES = re.compile(f"{re.escape(MASK)}| ?[^\\W\\d_]+|.", re.DOTALL)
 FORMAT = "redactory-tokenizer/1"
+
+
+class TextCodec(Protocol):
+    """Text to ids and back; ``<MASK>`` is one id, and every id lies in ``range(size)``."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def pad_id(self) -> int: ...
+
+    @property
+    def begin_id(self) -> int: ...
+
+    @property
+    def end_id(self) -> int: ...
+
+    @property
+    def mask_id(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -92,6 +115,18 @@ class Tokenizer:
             else:
                 ids.append(known)
         return ids
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
+        found: list[tuple[int, int]] = []
+        for match in _PIECES.finditer(text):
+            start, piece = match.start(), match.group()
+            if piece in self._ids:
+                found.append((start, match.end()))
+                continue
+            for place, character in enumerate(piece, start):
+                found += [(place, place + 1)] * len(self._spell(character))
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``: the exact inverse of :meth:`encode`; padding, begin and end are left out.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,35 +13,38 @@ from typing import Any
 from safetensors import safe_open
 
 from redactory.foundation.canonical import file_sha256, hash_of
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.records import RecordLog
+from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, seal
+from redactory.training.accounting import Spending
+from redactory.training.budget import Budget
 from redactory.training.card_page import guarantee_page
-from redactory.training.checkpoint import read_checkpoint, write_checkpoint
-from redactory.training.guarantee import guarantee_card
-from redactory.training.ledger import END, StepLedger, head_body
+from redactory.training.checkpoint import Checkpoint
+from redactory.training.guarantee import guarantee_card, unit_of
+from redactory.training.ledger import END, NOISY_STEP, StepLedger, head_body
+from redactory.training.live import live_epsilon, nothing_told
 from redactory.training.model import LanguageModel, save_model
-from redactory.training.network import LstmLanguageModel
+from redactory.training.models.build import identity_of, network_of, tokenizer_of
+from redactory.training.moved import update_norms
 from redactory.training.numerics import fixed_numerics
 from redactory.training.rootkey import begin_or_resume, require_same_head
 from redactory.training.runinput import parent_digest, public_texts, require_unchanged
-from redactory.training.sampling import PoissonSampler
 from redactory.training.settings import TrainSettings
-from redactory.training.tokenizer import Tokenizer
 from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.walk import walk
 
 FORMAT = "redactory-model/1"
-_PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors")
+_PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors", "transformers", "peft")
 
 
 def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = silent) -> dict[str, Any]:
     """Train a language model on the finished ``run`` and seal it in ``models/NAME``; the JSON summary.
 
-    An interrupted training is resumed from its last epoch, with the same bits as if it had not been
+    An interrupted training is resumed from its last checkpoint, with the same bits as if it had not been
     interrupted; a finished one with the same settings returns its summary.  Raises ``RunStateError``
     where the run is unfinished or the name is taken by a training with other settings, and
     ``CheckFailed`` where the run's parts changed or a replayed step has another sum.
@@ -68,40 +72,77 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     trainer = trainer_of(settings, run)
     mechanism = mechanism_of(settings, trainer)
     steps = settings.epochs * steps_per_epoch(settings) if mechanism else 0
-    sampler = PoissonSampler.name if mechanism else None
-    head = head_body(_settings_json(settings), mechanism, sampler, steps, parent, _versions())
+    head = head_body(
+        _settings_json(settings),
+        mechanism,
+        steps,
+        parent,
+        _versions(),
+        relation=trainer.relation,
+        base=identity_of(settings.model),
+    )
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
-    checkpoint = _checkpoint_file(run, settings)
     if not log.records:
-        checkpoint.unlink(missing_ok=True)  # of a training whose ledger is gone
+        _checkpoint_file(run, settings).unlink(missing_ok=True)  # of a training whose ledger is gone
+    spending = Spending(mechanism, steps, trainer.group_size) if mechanism else None
+    budget = Budget(settings.budget, unit_of(settings)) if settings.budget else None
+    named = f"{run.root.name}/{settings.model_name}"
+    if budget and not log.records:
+        budget.require_room(named, spending)
     stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
+    if budget and spending:
+        budget.reserve(hash_of(log.records[0].body), named, spending)
     model = _fresh_model(run, settings, stream)
     ledger = StepLedger(log, mechanism, stream) if mechanism else None
-    phases = Ingredients(settings, model.network, model.tokenizer, stream).phases(trainer, mechanism, ledger)
-    optimizers = [phase.optimizer for phase in phases]
-    binding = hash_of(log.records[0].body)
-    for epoch in range(read_checkpoint(checkpoint, binding, model.network, optimizers), settings.epochs):
-        for phase in phases:
-            phase.epoch(epoch, progress)
-        write_checkpoint(checkpoint, binding, epoch + 1, model.network, optimizers)
+    ingredients = Ingredients(settings, model.network, model.tokenizer, stream)
+    plain, noisy = ingredients.phases(trainer, mechanism, ledger)
+    optimizers = {id(phase.descent.optimizer): phase.descent.optimizer for phase in (plain, noisy) if phase}
+    checkpoint = Checkpoint(
+        _checkpoint_file(run, settings),
+        hash_of(log.records[0].body),
+        model.network,
+        list(optimizers.values()),
+    )
+    walk(
+        ingredients.schedule(plain, noisy),
+        plain,
+        noisy,
+        checkpoint,
+        settings.checkpoint_steps,
+        sum(record.type == NOISY_STEP for record in log.records),
+        progress,
+        nothing_told if progress is silent else live_epsilon(spending, settings.delta, trainer.relation),
+    )
     folder = run.model(settings.model_name)
-    save_model(folder, model)
-    log.append(END, {"steps": steps, "weights": file_sha256(folder.weights)})
+    files = save_model(folder, model)
+    moved = update_norms(_fresh_model(run, settings, stream).network, model.network)
+    end = {
+        "steps": steps,
+        "weights": file_sha256(folder.weights),
+        "files": [path.name for path in files],
+        "update_norms": moved,
+    }
+    log.append(END, end)
 
 
 def _fresh_model(run: RunFolder, settings: TrainSettings, stream: RandomStream) -> LanguageModel:
-    """The public vocabulary and a network drawn from the stream."""
-    tokenizer = Tokenizer.from_texts(public_texts(run), settings.vocabulary_size, settings.minimum_count)
-    network = LstmLanguageModel(tokenizer.size, settings.embedding_size, settings.hidden_size)
+    """The public vocabulary, or the folder's, and a network as it is before the first step."""
+    tokenizer = tokenizer_of(
+        settings.model, lambda: public_texts(run), settings.vocabulary_size, settings.minimum_count
+    )
+    network = network_of(settings.model, tokenizer)
+    if network.context is not None and settings.max_tokens > network.context:
+        raise ConfigurationError(f"max_tokens: the model reads {network.context} tokens, not more")
     network.initialise(stream)
-    return LanguageModel(tokenizer, network)
+    return LanguageModel(tokenizer, network.to(settings.device))
 
 
 def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float) -> dict[str, Any]:
     """Guarantee, model card, manifest and seal; the summary that the manifest holds."""
     folder = run.model(settings.model_name)
+    end = read_records(folder.ledger)[-1].body
     card = guarantee_card(run, settings.model_name)
     write_json(folder.guarantee, card)
     write_text(folder.card, guarantee_page(card))
@@ -110,11 +151,13 @@ def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float
         "trainer": settings.trainer,
         "parameters": _parameters(folder),
         "steps": card["steps"],
+        "update_norms": end["update_norms"],
         "seconds": round(seconds, 3),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
     body = {"format": FORMAT, "parent": parent, "settings": _settings_json(settings), "versions": _versions()}
-    files = [folder.weights, folder.config, folder.tokenizer, folder.ledger, folder.guarantee, folder.card]
+    files = [folder.root / name for name in end["files"]]
+    files += [folder.ledger, folder.guarantee, folder.card]
     seal(folder, {**body, "summary": summary}, files)
     return {**summary, "guarantee": card}
 
@@ -132,7 +175,7 @@ def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> di
 
 
 def _settings_json(settings: TrainSettings) -> dict[str, Any]:
-    return settings.model_dump(mode="json")
+    return settings.model_dump(mode="json", exclude={"budget"})  # where it lies is no part of a training
 
 
 def _parameters(folder: ModelFolder) -> int:
@@ -141,7 +184,11 @@ def _parameters(folder: ModelFolder) -> int:
 
 
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _key_file(run: RunFolder, settings: TrainSettings) -> Path:

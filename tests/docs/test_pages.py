@@ -126,8 +126,10 @@ def _sections(page: str) -> dict[str, str]:
 def _models(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for name, field in model.model_fields.items():
-        for kind in _kinds(field.annotation):
-            yield from _models(kind, f"{path}.{name}".lstrip("."))
+        kinds = list(_kinds(field.annotation))
+        for kind in kinds:
+            named = f" ({kind.model_fields['kind'].annotation.__args__[0]})" if len(kinds) > 1 else ""
+            yield from _models(kind, f"{path}.{name}".lstrip(".") + named)
 
 
 def _kinds(annotation: Any) -> Iterator[type[BaseModel]]:

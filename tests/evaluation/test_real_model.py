@@ -11,7 +11,7 @@ from redactory.evaluation import canary_exposure, perplexity
 from redactory.evaluation.trie import continuation_log_probs
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel
-from redactory.training.network import LstmLanguageModel
+from redactory.training.models.lstm import LstmLanguageModel
 from redactory.training.tokenizer import Tokenizer
 
 

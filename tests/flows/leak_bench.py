@@ -28,8 +28,7 @@ TRAIN = {
     "epochs": 1,
     "sampling_rate": 0.25,
     "noise_multiplier": 1.0,
-    "embedding_size": 8,
-    "hidden_size": 8,
+    "model": {"embedding_size": 8, "hidden_size": 8},
     "minimum_plain_steps": 2,
     "threads": 1,
 }

@@ -149,3 +149,29 @@ def test_version_and_help() -> None:
         "simulate",
     ):
         assert _redactory(command, "--help").returncode == 0
+
+
+def test_plan_takes_a_configuration_or_numbers(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "input: a.jsonl\ntrain: {epochs: 1, sampling_rate: 0.1, group_sizes: []}\n"
+    )
+    planned = _json(_redactory("plan", "c.yaml", "--json", cwd=tmp_path))
+    assert planned["steps"] == 10
+    assert 7.9 < planned["epsilon"] <= 8.0
+    numbers = ("--sampling-rate", 0.1, "--noise", 2.0, "--steps", 10, "--delta", 1e-5)
+    one = _redactory(
+        *("plan", "crt", "--private-points", 100, *numbers, "--gamma", 0.1, "--group-size", 2, "--json")
+    )
+    assert one.returncode == 0, one.stderr
+    assert _json(one)["epsilon_bayesian"] < _json(one)["epsilon"] < _json(one)["epsilon_group"]["2"]
+    page = _redactory("plan", "dpsgd", *numbers, "--plot", tmp_path / "p.svg")
+    assert "epsilon_substitution" in page.stdout
+    assert (tmp_path / "p.svg").is_file()
+    assert _redactory("plan", "--help").returncode == 0
+    for wrong, says in (
+        (("plan", "absent.yaml"), "cannot be read"),
+        (("plan", "crt", *numbers, "--gamma", 2), "gamma"),
+    ):
+        refused = _redactory(*wrong, "--json", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert says in _json(refused)["error"]

@@ -28,7 +28,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.audit import audit_sample
 from redactory.pipelines.audit_score import audit_score as score
 from redactory.pipelines.audit_score import refuse_fitted
-from redactory.pipelines.train import _recall_of
+from redactory.pipelines.train import recall_of
 from redactory.redaction import RunFolder, broken_files, read_batches, route
 from redactory.training import RecallMeasurement, guarantee_card, train_model
 from tests.pipelines.support import DigitDetector, write_rows
@@ -431,7 +431,7 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
     assert read_json(sealed.root / "result.json") == read_json(folder.recall) == result
     assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
     assert f"{result['misses']['n']:,} labelled secrets" in render_report(folder)
-    recall = _recall_of(folder, "crt")
+    recall = recall_of(folder, "crt")
     assert recall is not None
     assert recall.sample is not None
     assert (recall.sample.texts, recall.sample.date, recall.confidence) == (sample["texts"], DAY, 0.9)
@@ -444,7 +444,7 @@ def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> Non
     rows = [{**row, "spans": []} for row in rows_in(sample["files"]["rows"])]
     result = score(run, write_rows(tmp_path / "l.jsonl", rows), fates=fates)
     assert result["misses"]["gamma"] == {"misses": 0, "rate": None, "upper": 1.0}
-    assert _recall_of(RunFolder(run), "crt") is None
+    assert recall_of(RunFolder(run), "crt") is None
 
 
 MEASURED: dict[str, Any] = {"labels": 180, "missed_by_strict": 9, "missed_by_both": 2, "confidence": 0.9}

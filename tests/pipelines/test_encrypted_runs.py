@@ -46,7 +46,7 @@ from tests.pipelines.support import DigitDetector, write_rows
 
 ENCRYPTION, SIGNING = "REDACTORY_ENCRYPTION_KEY_FILE", "REDACTORY_SIGNING_KEY_FILE"
 NAMES = ("ann", "bob")
-TRAINING = {"epochs": 1, "sampling_rate": 0.25, "noise_multiplier": 1.0, "embedding_size": 8, "threads": 1}
+TRAINING = {"epochs": 1, "sampling_rate": 0.25, "noise_multiplier": 1.0, "model": {"embedding_size": 8}}
 
 
 @pytest.fixture(scope="module")

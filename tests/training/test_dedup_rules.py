@@ -11,9 +11,9 @@ from redactory.dedup import RULES
 from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
-from redactory.training import accounting, guarantee_card, train_model
+from redactory.training import guarantee_card, train_model
 from redactory.training import guarantee_text as words
-from redactory.training.accounting import calibrate_noise, epsilon, group_epsilon
+from redactory.training.accounting import calibrate_noise, epsilon, figures, group_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.runinput import public_occurrences
 from tests.training.conftest import small, write_run
@@ -72,7 +72,7 @@ def test_dpsgd_trains_on_originals_whatever_the_rule(tmp_path: Path) -> None:
 
 
 def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounting, "GROUP_DISCRETIZATION", 5e-2)
+    monkeypatch.setattr(figures, "GROUP_DISCRETIZATION", 5e-2)
     one, two = (calibrate_noise(4.0, 1e-5, 0.25, 8, points=points) for points in (1, 2))
     assert one < two
     found = group_epsilon(PoissonGaussian(0.25, two, 1.0, 1.0), 8, 1e-5, 2)

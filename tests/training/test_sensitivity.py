@@ -1,176 +1,205 @@
-"""Grey box: what enters the noise on neighbouring data under equal randomness; sabotage is seen."""
+"""Grey box: what enters the noise on neighbouring data moves as far as declared; sabotage is seen."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.network import LstmLanguageModel
-from redactory.training.phases import NoisyPhase, make_optimizer
-from redactory.training.points import EncodedPoints
-from redactory.training.sampling import PoissonSampler
-from redactory.training.tokenizer import Tokenizer
-from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS
+from redactory.training.sampling import PoissonSampler, TruncatedPoissonSampler
+from tests.training.conftest import PRIVATE_TEXTS
+from tests.training.greybox import KINDS, MECHANISM, STEPS, Recorder, Trial
 
-TOKENIZER = Tokenizer.from_texts(PUBLIC_TEXTS, 50)
-MECHANISM = PoissonGaussian(sampling_rate=0.4, noise_multiplier=0.5, clip_norm=0.2, normaliser=8.0)
-STEPS = 6
 SECRET, MASKED = "Hello, my name is Grace Hopper 4711.", f"Hello, my name is {MASK}."
-Clipper = Callable[..., Tensor]
+DATA = PRIVATE_TEXTS[:12]
+EXCHANGED, REMOVED = (
+    MECHANISM.sensitivity(Relation.SUBSTITUTION),
+    MECHANISM.sensitivity(Relation.ADD_OR_REMOVE),
+)
+ROUNDING = 1 + 1e-9
+FEW = ["9" * 18, SECRET]
+APART = ["9" * 18, *["a" * 18, "Thank you", "b" * 18, SECRET] * 3]
 
 
-class Recorder:
-    """Keeps what is admitted: the grey box's view of the noise primitive's input."""
-
-    def __init__(self) -> None:
-        self.sums: list[Tensor] = []
-
-    def admit(self, step: int, clipped_sum: Tensor) -> None:
-        assert step == len(self.sums)
-        self.sums.append(clipped_sum.clone())
+# ------------------------------------------------------------------- what every check of a trainer is
 
 
-class Keyed(PoissonSampler):
-    """Coins that travel with a point: row i of the shorter table keeps its coin when a row is dropped."""
-
-    dropped: int | None = None
-
-    def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-        if Keyed.dropped is None:
-            return super().rows(stream, step, points)
-        rows = super().rows(stream, step, points + 1)
-        rows = rows[rows != Keyed.dropped]
-        return rows - (rows > Keyed.dropped)
+def check_exchange(trial: Trial) -> None:
+    """A point exchanged moves the sum by at most 2C, and not at all where its coin left it out."""
+    for place, (first, second) in enumerate([(SECRET, MASKED), ("9" * 18, "a")]):
+        rest = DATA[place:]
+        assert max(trial.distances([*rest, first], [*rest, second])) <= EXCHANGED * ROUNDING
 
 
-def phase_on(texts: list[str], recorder: Recorder, clipper: Clipper, sampler: PoissonSampler) -> NoisyPhase:
-    network = LstmLanguageModel(TOKENIZER.size, 5, 6).double()
-    network.initialise(RandomStream.from_seed(2))
-    return NoisyPhase(
-        network=network,
-        optimizer=make_optimizer(network, "sgd", 0.5),
-        points=EncodedPoints.from_texts(texts, TOKENIZER, 20),
-        mechanism=MECHANISM,
-        sampler=sampler,
-        steps_per_epoch=STEPS,
-        physical_tokens=64,
-        stream=RandomStream.from_seed(9),
-        ledger=recorder,
-        clipped_sum=clipper,
-    )
+def check_removal(trial: Trial) -> None:
+    """A point taken away moves the sum by at most C, wherever it stood."""
+    for texts, place in ((FEW, 1), (APART, 0)):
+        without = [*texts[:place], *texts[place + 1 :]]
+        assert max(trial.distances(texts, without, gone=place)) <= REMOVED * ROUNDING
 
 
-def distances(
-    first: list[str], second: list[str], clipper: Clipper = clipped_sum, dropped: int | None = None
-) -> Iterator[float]:
-    """‖sum on D − sum on D'‖ at every step, D' walking with the parameters that D released."""
-    ours, theirs = Recorder(), Recorder()
-    one = phase_on(first, ours, clipper, PoissonSampler(MECHANISM.sampling_rate))
-    other = phase_on(second, theirs, clipper, Keyed(MECHANISM.sampling_rate))
-    for step in range(STEPS):
-        other.network.load_state_dict(one.network.state_dict())
-        one.step(step)
-        Keyed.dropped = dropped
-        other.step(step)
-        Keyed.dropped = None
-        yield float((ours.sums[-1] - theirs.sums[-1]).norm())
+def check_group(trial: Trial) -> None:
+    """K points exchanged move it by at most 2C for each of them that was drawn."""
+    first, second = [SECRET, "9" * 18, *DATA, "b"], [MASKED, "a", *DATA, ""]
+    exchanged = np.array([0, 1, len(first) - 1])
+    for step, distance in enumerate(trial.distances(first, second)):
+        drawn = np.isin(exchanged, trial.sampler.rows(RandomStream.from_seed(9), step, len(first))).sum()
+        assert distance <= drawn * EXCHANGED * ROUNDING
 
 
-DATA = PRIVATE_TEXTS[:20]
+def check_noise(trial: Trial) -> None:
+    """The noise has the declared deviation, and no two steps share it."""
+    first, second = trial.noises(DATA, 2)
+    assert abs(first.std() - 1.0) < 0.1
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 19), st.text("ab 19", max_size=12))
-def test_exchanging_a_point_moves_the_sum_by_at_most_the_declared_sensitivity(place: int, other: str) -> None:
+CHECKS = (check_exchange, check_removal, check_group, check_noise)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_network_holds(kind: str, check: Callable[[Trial], None]) -> None:
+    check(Trial(kind))
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 11), st.text("ab 19", max_size=12))
+def test_any_exchanged_point_moves_the_sum_by_at_most_the_declared_sensitivity(
+    place: int, other: str
+) -> None:
     exchanged = [*DATA[:place], other, *DATA[place + 1 :]]
-    bound = MECHANISM.sensitivity(Relation.SUBSTITUTION)
-    assert max(distances(DATA, exchanged)) <= bound * (1 + 1e-9)
+    assert max(Trial().distances(DATA, exchanged)) <= EXCHANGED * ROUNDING
 
 
-def test_a_secret_against_its_mask_and_a_missing_point() -> None:
-    with_secret, with_mask = [*DATA, SECRET], [*DATA, MASKED]
-    found = list(distances(with_secret, with_mask))
-    assert 0.0 < max(found) <= 2 * MECHANISM.clip_norm * (1 + 1e-9)
-    assert 0.0 in found  # steps whose coin left the point out do not differ at all
-    gone = list(distances(with_secret, DATA, dropped=20))
-    assert 0.5 * MECHANISM.clip_norm < max(gone) <= MECHANISM.clip_norm * (1 + 1e-9)
-
-
-def test_the_bound_is_met_by_points_that_pull_apart() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_is_met_by_points_that_pull_apart(kind: str) -> None:
     """The sensitivity is not only an upper bound: without it a factor of two could hide."""
-    found = max(distances([*DATA, "9" * 18], [*DATA, "a" * 18]))
-    assert found > 1.2 * MECHANISM.clip_norm
+    found = list(Trial(kind).distances([*DATA, "9" * 18], [*DATA, "a" * 18]))
+    assert max(found) > 1.1 * MECHANISM.clip_norm
+    assert 0.0 in found  # steps whose coin left the point out do not differ at all
 
 
-def unclipped(
-    network: LstmLanguageModel, points: EncodedPoints, rows: Any, clip_norm: float, tokens: int
-) -> Tensor:
+# ------------------------------------------------------------------------------------------- sabotage
+
+
+def unclipped(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
     return clipped_sum(network, points, rows, 1e9, tokens)
 
 
-def clipped_after_summing(
-    network: LstmLanguageModel, points: EncodedPoints, rows: Any, clip_norm: float, tokens: int
-) -> Tensor:
+def clipped_after_summing(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
     total = clipped_sum(network, points, rows, 1e9, tokens)
     return total * min(1.0, len(rows) * clip_norm / max(float(total.norm()), 1e-12))
 
 
-def realised_batch_size(
-    network: LstmLanguageModel, points: EncodedPoints, rows: Any, clip_norm: float, tokens: int
-) -> Tensor:
+def realised_batch_size(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
     total = clipped_sum(network, points, rows, clip_norm, tokens)
     return total * MECHANISM.normaliser / max(len(rows), 1)
 
 
-@pytest.mark.parametrize("sabotage", [unclipped, clipped_after_summing])
-def test_sums_that_are_not_clipped_point_by_point_are_seen(sabotage: Clipper) -> None:
-    first, second = [*["a"] * 15, "9" * 18], [*["a"] * 15, "b" * 18]
-    bound = MECHANISM.sensitivity(Relation.SUBSTITUTION)
-    assert max(distances(first, second)) <= bound * (1 + 1e-9)
-    assert max(distances(first, second, sabotage)) > bound * 1.2
+class Shuffled(PoissonSampler):
+    """Batches of a fixed size in a drawn order, as loaders have them."""
+
+    def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
+        size = round(self.sampling_rate * points)
+        return np.sort(stream.permutation("shuffled", step, points)[:size])
 
 
-def test_dividing_by_the_realised_batch_size_is_seen() -> None:
-    """Alone in its batch a point is then multiplied, and every other point moves when one is missing."""
-    few = ["9" * 18, SECRET]
-    found = max(distances(few, few[:1], realised_batch_size, dropped=1))
-    assert found > MECHANISM.clip_norm * (1 + 1e-6)
-    assert max(distances(few, few[:1], clipped_sum, dropped=1)) <= MECHANISM.clip_norm * (1 + 1e-9)
+class CutShort(PoissonSampler):
+    """What does not fit the memory is left out."""
+
+    def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
+        return super().rows(stream, step, points)[:3]
 
 
-@pytest.mark.parametrize("factor", [2 / 3, 1.0, 3 / 2])
-def test_the_noise_that_reaches_the_parameters_has_the_declared_deviation(factor: float) -> None:
-    """From the outside: parameters before and after one plain gradient step give the noise back."""
-    recorder = Recorder()
-    phase = phase_on(DATA, recorder, clipped_sum, PoissonSampler(MECHANISM.sampling_rate))
-    before = torch.cat([p.detach().flatten().clone() for p in phase.network.parameters()])
-    phase.step(0)
-    after = torch.cat([p.detach().flatten() for p in phase.network.parameters()])
-    noise = (before - after) / 0.5 * MECHANISM.normaliser - recorder.sums[0]
-    scaled = noise.numpy() / (factor * MECHANISM.noise_deviation)
-    rejected = abs(scaled.std() - 1.0) > 0.1
-    assert rejected == (factor != 1.0)
-    assert len(scaled) > 2000
+class WronglyScaled(PoissonGaussian):
+    """The variance in place of the deviation."""
+
+    @property
+    def noise_deviation(self) -> float:
+        return (self.noise_multiplier * self.clip_norm) ** 2
+
+
+class Reused(PoissonGaussian):
+    """The noise of the first step again and again."""
+
+    def noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
+        return super().noisy_mean(clipped_sum, stream, 0)
+
+
+SAME = (MECHANISM.sampling_rate, MECHANISM.noise_multiplier, MECHANISM.clip_norm, MECHANISM.normaliser)
+SABOTAGES = {
+    "sum not clipped": Trial(clipper=unclipped),
+    "clipped after summing": Trial(clipper=clipped_after_summing),
+    "divided by the realised batch": Trial(clipper=realised_batch_size),
+    "shuffled": Trial(sampler=Shuffled(MECHANISM.sampling_rate)),
+    "oversize batch cut": Trial(sampler=CutShort(MECHANISM.sampling_rate)),
+    "noise scaled wrong": Trial(mechanism=WronglyScaled(*SAME)),
+    "noise reused": Trial(mechanism=Reused(*SAME)),
+}
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_sabotaged_trainer_is_caught(name: str) -> None:
+    def caught(check: Callable[[Trial], None]) -> bool:
+        try:
+            check(SABOTAGES[name])
+        except AssertionError:
+            return True
+        return False
+
+    assert any(caught(check) for check in CHECKS)
+
+
+# -------------------------------------------------------------------------------- dropped and truncated
+
+
+def test_a_dropped_point_is_one_that_is_not_there() -> None:
+    dropping = Trial(drops_masked=True)
+    found = list(dropping.distances([*DATA, SECRET], [*DATA, MASKED]))
+    assert 0.0 < max(found) <= REMOVED * ROUNDING
+    other = f"{MASK} and {SECRET}"
+    assert max(dropping.distances([*DATA, other], [*DATA, f"{MASK} and {MASK}"])) == 0.0
+    assert max(Trial().distances([*DATA, other], [*DATA, f"{MASK} and {MASK}"])) > 0.0
+
+
+def test_a_truncated_batch_is_a_function_of_constants_and_coins() -> None:
+    sampler, stream = TruncatedPoissonSampler(0.5, size=5, slots=16), RandomStream.from_seed(4)
+    for step in range(40):
+        everyone = sampler.rows(stream, step, 16)
+        assert len(everyone) <= 5
+        assert (np.diff(everyone) > 0).all()
+        assert sampler.rows(stream, step, 9).tolist() == [row for row in everyone if row < 9]
+    untruncated = TruncatedPoissonSampler(0.5, size=16, slots=16).rows(stream, 3, 16)
+    assert untruncated.tolist() == PoissonSampler(0.5).rows(stream, 3, 16).tolist()
+    kept = np.bincount(np.concatenate([sampler.rows(stream, step, 16) for step in range(400)]), minlength=16)
+    assert kept.min() > 80
+    with pytest.raises(ConfigurationError, match="dataset_size"):
+        sampler.rows(stream, 0, 17)
+    check_exchange(Trial(sampler=TruncatedPoissonSampler(0.4, size=3, slots=20)))
+
+
+# ------------------------------------------------------------------------------------------ noise steps
 
 
 def test_an_empty_batch_is_a_step_of_noise() -> None:
     recorder = Recorder()
-    phase = phase_on([], recorder, clipped_sum, PoissonSampler(MECHANISM.sampling_rate))
+    phase = Trial().phase([], recorder)
     before = [p.detach().clone() for p in phase.network.parameters()]
-    phase.epoch(0, lambda *_: None)
+    for step in range(STEPS):
+        phase.step(step)
     assert len(recorder.sums) == STEPS
     assert not any(bool(total.any()) for total in recorder.sums)
     pairs = zip(before, phase.network.parameters(), strict=True)
@@ -189,7 +218,8 @@ def test_sums_are_admitted_before_their_noise_is_drawn(monkeypatch: pytest.Monke
         def admit(self, step: int, clipped_sum: Tensor) -> None:
             order.append("admitted")
 
-    phase = phase_on(DATA, Ordered(), clipped_sum, PoissonSampler(MECHANISM.sampling_rate))
+    phase = Trial().phase(DATA, Ordered())
     monkeypatch.setattr(RandomStream, "normal", drawn)
-    phase.epoch(0, lambda *_: None)
+    for step in range(STEPS):
+        phase.step(step)
     assert order == list(itertools.chain.from_iterable(("admitted", "noise") for _ in range(STEPS)))

@@ -27,6 +27,7 @@ from redactory.training.trainers import trainer_of
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 
 MakeRun = Callable[[], RunFolder]
+LARGER = {"hidden_size": 32, "embedding_size": 16}
 
 
 class Interrupted(Exception):
@@ -70,7 +71,9 @@ def test_a_model_is_sealed_with_all_it_needs(trained: RunFolder) -> None:
 
 def test_the_summary_is_json_and_a_finished_training_gives_it_again(trained: RunFolder) -> None:
     again = train_model(trained, small())
-    assert {"model", "trainer", "parameters", "steps", "seconds", "peak_mb", "guarantee"} == set(again)
+    keys = {"model", "trainer", "parameters", "steps", "update_norms", "seconds", "peak_mb", "guarantee"}
+    assert keys == set(again)
+    assert all(norm > 0 for norm in again["update_norms"].values())
     assert again["steps"] == 8
     assert again["parameters"] == sum(
         p.numel() for p in load_model(trained.model("crt")).network.parameters()
@@ -230,7 +233,7 @@ def test_private_text_changes_no_vocabulary(trained: RunFolder, tmp_path: Path) 
 
 def test_training_lowers_the_loss_and_crt_learns_the_private_side(tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN")
-    learnt = small(epochs=15, noise_multiplier=0.1, hidden_size=32, embedding_size=16, learning_rate=0.02)
+    learnt = small(epochs=15, noise_multiplier=0.1, model=LARGER, learning_rate=0.02)
     private = [
         f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")
     ]
@@ -239,7 +242,7 @@ def test_training_lowers_the_loss_and_crt_learns_the_private_side(tmp_path: Path
         return -float(np.concatenate(load_model(run.model(name)).token_log_probs(texts)).mean() / np.log(2))
 
     train_model(run, learnt.model_copy(update={"name": "long", "private_learning_rate": 0.02}))
-    train_model(run, small(name="short", epochs=1, hidden_size=32, embedding_size=16))
+    train_model(run, small(name="short", epochs=1, model=LARGER))
     assert bits("long", PUBLIC_TEXTS) < 0.5 * bits("short", PUBLIC_TEXTS)
     assert bits("long", private) < 0.6 * bits("short", private)
 

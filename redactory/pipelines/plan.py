@@ -1,0 +1,93 @@
+"""Plan: what a training would cost, from a configuration or from numbers, before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redactory.dedup.rules import rule_of
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import write_text
+from redactory.pipelines.config import Config
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.train import recall_of, require_training_packages
+from redactory.redaction import RunFolder, is_finished, read_manifest
+
+if TYPE_CHECKING:
+    from redactory.training.planner import PlanRequest
+
+
+def plan(
+    config: Given | None = None,
+    *,
+    output: str | Path | None = None,
+    plot: str | Path | None = None,
+    **numbers: Any,
+) -> dict[str, Any]:
+    """Epsilon, noise, ratio to the batch and what would improve it, of the training of ``config``.
+
+    Without ``config`` the ``numbers`` are those of :class:`~redactory.training.planner.PlanRequest`.  With it
+    they come from the section ``train``, and from the run where it is finished: its private points and
+    its measured recall.  ``plot`` is an SVG file to write, epsilon against steps.  Nothing is trained.
+    """
+    require_training_packages()
+    from redactory.training.planner import PlanRequest, plan_training
+
+    if config is None:
+        request = PlanRequest(**numbers)
+    elif numbers:
+        raise ConfigurationError(f"a plan takes a configuration or numbers, not both: {', '.join(numbers)}")
+    else:
+        request = _of_config(load_config(config, output=output))
+    result = plan_training(request)
+    if plot is not None:
+        from redactory.evaluation.epsilon_plot import epsilon_plot
+
+        told = f"{request.trainer}: q = {request.sampling_rate:g}, noise {result['noise_multiplier']:g}"
+        write_text(Path(plot), epsilon_plot(result["curve"], f"{told}, delta = {request.delta:g}"))
+        result["plot"] = str(plot)
+    return result
+
+
+def _of_config(config: Config) -> PlanRequest:
+    from redactory.training.confidentiality import MissRates
+    from redactory.training.planner import PlanRequest
+
+    run, settings = RunFolder(Path(config.output)), config.train.resolved()
+    if settings.trainer not in ("crt", "crt-drop", "dpsgd"):
+        raise ConfigurationError(
+            f"train.trainer {settings.trainer} has no privacy mechanism: nothing to plan"
+        )
+    by_policy = settings.trainer != "dpsgd"
+    rule = rule_of(config.dedup, "private")
+    if by_policy and rule.group_size is None:
+        raise ConfigurationError(
+            f"dedup: rule {rule.name} has no stability proof, so no epsilon can be planned: dedup.mode exact "
+            "has one"
+        )
+    finished = is_finished(run)
+    recall = settings.recall or (recall_of(run, settings.model_name) if finished else None)
+    rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
+    steps_an_epoch = -(-1 // settings.sampling_rate)
+    return PlanRequest(
+        trainer=settings.trainer,
+        sampling_rate=settings.sampling_rate,
+        steps=settings.epochs * int(steps_an_epoch),
+        delta=settings.delta,
+        noise=settings.noise_multiplier,
+        target=None if settings.noise_multiplier else settings.epsilon,
+        private_points=_points(run, by_policy) if finished else None,
+        batch=settings.expected_batch_size,
+        gamma=rates.gamma,
+        delta_2=0.0 if config.detect.conservative.flags_everything else rates.delta_2,
+        group_sizes=settings.group_sizes,
+        rows=(rule.group_size or 1) if by_policy else 1,
+        truncated_batch_size=settings.truncated_batch_size,
+        dataset_size=settings.dataset_size,
+    )
+
+
+def _points(run: RunFolder, by_policy: bool) -> int | None:
+    counts = read_manifest(run)["counts"]
+    found = counts["private"] if by_policy else counts["points"] - counts["quarantined"]
+    return int(found) or None

@@ -1,0 +1,172 @@
+"""Epsilons of what was spent: exact for one point, by a chain of worlds for groups, noise from a target."""
+
+from __future__ import annotations
+
+import math
+
+from scipy import optimize
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting.bounds import chain, revealed
+from redactory.training.accounting.distributions import composed, composed_group
+from redactory.training.accounting.pairs import group_weights
+from redactory.training.accounting.spending import Spending, Spendings
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+
+DISCRETIZATION = 1e-4
+GROUP_DISCRETIZATION = 2e-3
+_HOPELESS_RATIO = 20.0
+_LARGEST_SEARCHED = 1e6
+
+
+def epsilon(
+    mechanism: Mechanism,
+    steps: int,
+    delta: float,
+    relation: Relation,
+    discretization: float = DISCRETIZATION,
+) -> float | None:
+    """Epsilon of ``steps`` adaptive steps at ``delta`` in (0, 1); ``None`` where it is not finite.
+
+    No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for
+    less noise, whose losses range further): coarser is faster and gives a larger epsilon.
+    """
+    return epsilon_of((Spending(mechanism, steps),), delta, relation, discretization)
+
+
+def epsilon_of(
+    spent: Spendings, delta: float, relation: Relation, discretization: float = DISCRETIZATION
+) -> float | None:
+    """Epsilon of all of ``spent`` together; as :func:`epsilon` for a single training.
+
+    Where one exchanged point exchanges several rows of a training, substitution has the bound of
+    :func:`group_epsilon_of`, and for ``ADD_OR_REMOVE`` nothing is proved (``GuaranteeError``).
+    """
+    spent = tuple(one for one in spent if one.steps)
+    if not spent:
+        return 0.0
+    if any(one.rows > 1 for one in spent) and relation is Relation.SUBSTITUTION:
+        return group_epsilon_of(spent, delta, 1)
+    # the range of losses grows with 1/σ², its width that matters with 1/σ
+    inverse = max(1.0 / one.mechanism.noise_multiplier for one in spent)
+    grid = discretization * max(1.0, inverse, 0.1 * inverse**2)
+    return _finite(composed(spent, relation, grid).get_epsilon_for_delta(delta))
+
+
+def group_epsilon(mechanism: Mechanism, steps: int, delta: float, points: int) -> float | None:
+    """Epsilon when ``points`` K >= 2 points are exchanged at once; ``None`` where none finite is found."""
+    return group_epsilon_of((Spending(mechanism, steps),), delta, points)
+
+
+def group_epsilon_of(spent: Spendings, delta: float, points: int) -> float | None:
+    """Epsilon when ``points`` points are exchanged at once in everything that was ``spent``.
+
+    K points go and K others come: with MoG_K the T-fold mixture of Gaussians with sensitivities
+    0..K and weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R
+    without the K points; the smallest a + b over a few splits of ``delta``
+    (``docs/guarantees.md``, "Groups of points").  Nothing is searched where K/σ is over 20: such
+    noise protects no group.
+    """
+    spent = tuple(one for one in spent if one.steps)
+    if not spent:
+        return 0.0
+    if truncated(spent):
+        return _revealed_group(spent, delta, points, 2)
+    grid = _group_grid(spent, points)
+    if grid is None:
+        return None
+    one_side = composed_group(spent, points, grid).get_epsilon_for_delta
+    return _finite(chain(one_side, one_side, delta))
+
+
+def removal_epsilon_of(spent: Spendings, delta: float, points: int) -> float | None:
+    """Epsilon when ``points`` points that contribute a gradient on one side contribute none on the other.
+
+    One side of :func:`group_epsilon_of`: what ``crt-drop`` is accounted by (``docs/guarantees.md``,
+    "Dropping masked points").
+    """
+    spent = tuple(one for one in spent if one.steps)
+    if not spent:
+        return 0.0
+    if truncated(spent):
+        return _revealed_group(spent, delta, points, 1)
+    grid = _group_grid(spent, points)
+    return None if grid is None else _finite(composed_group(spent, points, grid).get_epsilon_for_delta(delta))
+
+
+def _group_grid(spent: Spendings, points: int) -> float | None:
+    # the range of losses grows with K/σ: as many cells
+    ratio = max(points * one.rows / one.mechanism.noise_multiplier for one in spent)
+    return None if ratio > _HOPELESS_RATIO else GROUP_DISCRETIZATION * max(1.0, ratio)
+
+
+def truncated(spent: Spendings) -> bool:
+    """Whether a sampler cuts large batches: groups then have the revealed bound only."""
+    return any(isinstance(one.mechanism, TruncatedPoissonGaussian) for one in spent)
+
+
+def _revealed_group(spent: Spendings, delta: float, points: int, shift: int) -> float | None:
+    """Truncation only takes points out: at most Bin(K, q) of the group stay, each with a ``shift`` in C."""
+    if len(spent) != 1:
+        raise GuaranteeError("groups under a truncated sampler are accounted for one training at a time")
+    (one,) = spent
+    law = {
+        shift * int(count): weight
+        for count, weight in group_weights(one.mechanism.sampling_rate, points * one.rows).items()
+    }
+    return _finite(revealed(law, one.mechanism.noise_multiplier, one.steps, delta))
+
+
+def calibrate_noise(
+    target: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    discretization: float = 1e-3,
+    points: int = 1,
+    relation: Relation = Relation.SUBSTITUTION,
+    truncation: tuple[int, int] | None = None,
+    tolerance: float = 5e-5,
+) -> float:
+    """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
+
+    A root of :func:`epsilon`, or, where one exchanged point exchanges ``points`` rows, of
+    :func:`group_epsilon`; ``truncation`` is (truncated_batch_size, slots) of a truncated sampler.  σ is
+    found to a share of ``tolerance``.  ``GuaranteeError`` where no σ below 10,000 reaches the target.
+    """
+
+    def spent(noise_multiplier: float) -> float:
+        mechanism: Mechanism = PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0)
+        if truncation is not None:
+            batch, slots = truncation
+            mechanism = TruncatedPoissonGaussian(
+                sampling_rate, noise_multiplier, 1.0, 1.0, truncated_batch_size=batch, points=slots
+            )
+        if points > 1:
+            found = group_epsilon(mechanism, steps, delta, points)
+        else:
+            found = epsilon(mechanism, steps, delta, relation, discretization)
+        return _LARGEST_SEARCHED if found is None else min(max(found, 1e-12), _LARGEST_SEARCHED)
+
+    low, high = 0.1, 1.0
+    while spent(high) > target:
+        low, high = high, 2.0 * high
+        if high > 10_000:
+            raise GuaranteeError("no noise multiplier below 10000 reaches the target epsilon")
+    found = low
+    if spent(low) > target:
+        root = optimize.brentq(
+            lambda log: math.log(spent(math.exp(log)) / target),
+            math.log(low),
+            math.log(high),
+            xtol=tolerance,
+        )
+        found = math.exp(root)
+    found = math.ceil(found * 1e4) / 1e4
+    while spent(found) > target:
+        found = math.ceil(found * (1.0 + tolerance) * 1e4) / 1e4
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,133 @@
+"""Dominating pairs on the line: what one noisy step looks like in its worst case, whatever the network.
+
+A pair (P, Q) consists of two mixtures of Gaussians of one deviation.  Its privacy loss
+L(x) = log dP/dQ(x) rises with x for every pair that is made here.  Proofs: ``docs/guarantees.md``,
+"Substitution" and "Groups of points".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+
+_NEGLIGIBLE_MASS = 1e-30
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Σ weights[i] · N(means[i], deviation²)."""
+
+    weights: tuple[float, ...]
+    means: tuple[float, ...]
+    deviation: float
+
+    def below(self, x: Floats) -> Floats:
+        """P(X <= x)."""
+        parts = zip(self.weights, self.means, strict=True)
+        return np.asarray(np.sum([w * ndtr((x - m) / self.deviation) for w, m in parts], axis=0))
+
+    def above(self, x: Floats) -> Floats:
+        """P(X > x), exact to the last place in the upper tail."""
+        parts = zip(self.weights, self.means, strict=True)
+        return np.asarray(np.sum([w * ndtr((m - x) / self.deviation) for w, m in parts], axis=0))
+
+    def between(self, edges: Floats) -> Floats:
+        """The mass between neighbouring ``edges`` [n + 1], ascending, as [n]; exact in both tails."""
+        turn = int(np.searchsorted(edges, 0.0))
+        left, right = np.diff(self.below(edges[: turn + 1])), -np.diff(self.above(edges[turn:]))
+        return np.asarray(np.concatenate([left, right]))
+
+    def log_density(self, x: Floats) -> Floats:
+        """log of the density, up to the constant that all mixtures of one deviation share."""
+        terms = [
+            np.log(w) - (x - m) ** 2 / (2.0 * self.deviation**2)
+            for w, m in zip(self.weights, self.means, strict=True)
+        ]
+        return np.asarray(np.logaddexp.reduce(terms, axis=0))
+
+    @property
+    def mirrored(self) -> Mixture:
+        """The law of −X."""
+        return Mixture(self.weights, tuple(-m for m in self.means), self.deviation)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """P against Q."""
+
+    p: Mixture
+    q: Mixture
+
+    def loss(self, x: Floats) -> Floats:
+        """L(x), rising."""
+        return self.p.log_density(x) - self.q.log_density(x)
+
+    def spread(self, tail: float) -> float:
+        """How far apart the losses are, but for ``tail`` of P on each side."""
+        low, high = self.loss(np.array(self.reach(tail)))
+        return float(high - low)
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """x between which all of P but ``tail`` on each side lies."""
+        far = float(stats.norm.isf(tail)) * self.p.deviation
+        return min(self.p.means) - far, max(self.p.means) + far
+
+
+Branches = tuple[tuple[float, Pair], ...]
+"""Pairs with the probability that each is played, the choice being known to whoever looks."""
+
+
+def substitution(sampling_rate: float, deviation: float) -> Pair:
+    """(1−q)N(0, σ²) + qN(1, σ²) against (1−q)N(0, σ²) + qN(−1, σ²)."""
+    p = _drop_nothing((1.0 - sampling_rate, sampling_rate), (0.0, 1.0), deviation)
+    return Pair(p, p.mirrored)
+
+
+def group_weights(sampling_rate: float, points: int) -> dict[float, float]:
+    """Bin(K, q) by the number of points; what is too small to represent moves to K, nothing is lost."""
+    weights = [float(stats.binom.pmf(count, points, sampling_rate)) for count in range(points)]
+    kept = {float(count): weight for count, weight in enumerate(weights) if weight > _NEGLIGIBLE_MASS}
+    kept[float(points)] = max(1.0 - math.fsum(kept.values()), float(sampling_rate) ** points)
+    return kept
+
+
+def removal(sampling_rate: float, deviation: float, points: int = 1) -> tuple[Pair, Pair]:
+    """``points`` K there against not there, and the other way round: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
+    kept = group_weights(sampling_rate, points)
+    there = _drop_nothing(tuple(kept.values()), tuple(kept), deviation)
+    gone = Mixture((1.0,), (0.0,), deviation)
+    return Pair(there, gone), Pair(gone, there.mirrored)
+
+
+def directions(mechanism: Mechanism, relation: Relation) -> tuple[Branches, ...]:
+    """The pairs that dominate one step of ``mechanism``, one entry for each direction that differs."""
+    rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
+    match mechanism, relation:
+        case PoissonGaussian(), Relation.SUBSTITUTION:
+            return (((1.0, substitution(rate, sigma)),),)
+        case PoissonGaussian(), Relation.ADD_OR_REMOVE:
+            return tuple(((1.0, pair),) for pair in removal(rate, sigma))
+        case TruncatedPoissonGaussian(), _:
+            cut, within = mechanism.crowded
+            alone = relation is Relation.ADD_OR_REMOVE
+            pairs = removal(rate, sigma) if alone else (substitution(rate, sigma),)
+            if cut <= 0.0:
+                return tuple(((1.0, pair),) for pair in pairs)
+            crowd = substitution(within, sigma / 2.0)
+            return tuple(((1.0 - cut, pair), (cut, crowd)) for pair in pairs)
+        case _:
+            raise GuaranteeError("no dominating pair is proved for this mechanism under this relation")
+
+
+def _drop_nothing(weights: tuple[float, ...], means: tuple[float, ...], deviation: float) -> Mixture:
+    there = [(w, m) for w, m in zip(weights, means, strict=True) if w > 0.0]
+    return Mixture(tuple(w for w, _ in there), tuple(m for _, m in there), deviation)

@@ -1,0 +1,128 @@
+"""The budget file: what all models that were trained on one corpus have spent, and what may still be.
+
+A chain of records (``foundation/records.py``): a head with the unit, and one ``reserved`` record for each
+training, written before its first noisy step.  A reservation is never taken back: noise that was drawn
+was spent, whatever became of the model (``docs/guarantees.md``, "Several models").
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
+from redactory.foundation.records import Record, RecordLog, read_records
+from redactory.training.accounting import Spending, Spendings, epsilon_of
+from redactory.training.mechanism import Relation, mechanism_from_json
+from redactory.training.settings import BudgetSettings
+
+FORMAT = "redactory-budget/1"
+HEAD, RESERVED = "head", "reserved"
+_PATIENCE = 20.0
+
+
+class BudgetExceeded(CheckFailed):
+    """The training would spend more than the budget leaves; nothing was trained."""
+
+
+class Budget:
+    """The record at ``settings.path``, held against ``settings.epsilon`` at ``settings.delta``.
+
+    Every epsilon is that of one exchanged point in all trainings together; it holds for ``crt-drop`` too,
+    whose masked points are a special case of an exchange.
+    """
+
+    def __init__(self, settings: BudgetSettings, unit: str) -> None:
+        self._settings, self._unit = settings, unit
+
+    def require_room(self, training: str, spending: Spending | None) -> None:
+        """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
+
+        A training without a privacy mechanism is refused: it would spend without bound.
+        """
+        if spending is None:
+            raise BudgetExceeded(f"{training} has no privacy mechanism: under a budget it cannot be trained")
+        path = self._settings.path
+        self._require_room(self._read(read_records(path)) if path.exists() else [], training, spending)
+
+    def reserve(self, identity: str, training: str, spending: Spending) -> None:
+        """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
+
+        ``identity`` names one training for good (the digest of its ledger's head); a resumed training
+        finds its own reservation.
+        """
+        with self._writer() as log:
+            known = self._read(log.records)
+            if any(body["id"] == identity for body in known):
+                return
+            spent = self._require_room(known, training, spending)
+            if not log.records:
+                log.append(HEAD, {"format": FORMAT, "unit": self._unit})
+            body = {
+                "id": identity,
+                "training": training,
+                "mechanism": spending.mechanism.to_json(),
+                "steps": spending.steps,
+                "rows": spending.rows,
+                "delta": self._settings.delta,
+                "epsilon_after": spent,
+            }
+            log.append(RESERVED, body)
+
+    def spent(self) -> Spendings:
+        """All that was reserved so far."""
+        path = self._settings.path
+        return _spendings(self._read(read_records(path))) if path.exists() else ()
+
+    def _require_room(self, known: list[dict[str, Any]], training: str, spending: Spending) -> float:
+        before, delta = _spendings(known), self._settings.delta
+        found = epsilon_of((*before, spending), delta, Relation.SUBSTITUTION)
+        if found is None or found > self._settings.epsilon:
+            already = epsilon_of(before, delta, Relation.SUBSTITUTION) or 0.0
+            told = "infinite" if found is None else f"{_up(found)}"
+            models = ", ".join(body["training"] for body in known) or "nothing"
+            raise BudgetExceeded(
+                f"budget {self._settings.path.name}: with {training} epsilon would be {told} at delta "
+                f"{delta:g}; the budget is {self._settings.epsilon:g}, of which {_up(already)} is spent "
+                f"({models}). Nothing was trained."
+            )
+        return _up(found)
+
+    def _read(self, records: list[Record]) -> list[dict[str, Any]]:
+        """The reservations; ``GuaranteeError`` where the file is of another kind or unit."""
+        if not records:
+            return []
+        head, rest = records[0], records[1:]
+        if head.type != HEAD or head.body.get("format") != FORMAT or any(r.type != RESERVED for r in rest):
+            raise GuaranteeError(f"{self._settings.path.name} is no budget file of this version")
+        if head.body["unit"] != self._unit:
+            raise GuaranteeError(
+                f"{self._settings.path.name} counts another unit ('{head.body['unit']}'): use another file"
+            )
+        return [record.body for record in rest]
+
+    @contextmanager
+    def _writer(self) -> Iterator[RecordLog]:
+        """The file, locked; another training that books at this moment is waited for."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                log = RecordLog(self._settings.path)
+                break
+            except RunStateError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+        with log:
+            yield log
+
+
+def _spendings(known: list[dict[str, Any]]) -> Spendings:
+    return tuple(Spending(mechanism_from_json(b["mechanism"]), b["steps"], b["rows"]) for b in known)
+
+
+def _up(value: float) -> float:
+    return math.ceil(value * 1e4) / 1e4

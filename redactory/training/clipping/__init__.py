@@ -1,0 +1,12 @@
+"""Exact per-example clipping: the sum of clipped gradients by one forward and one backward pass.
+
+Every layer's inputs and output gradients are kept; the norm of a point's gradient comes from Gram
+matrices of these, and the clipped sum by one weighted product a layer.  What is computed, and what
+is refused: ``docs/explanation/clipping.md``.
+"""
+
+from redactory.training.clipping.engine import ClippedGradient, clipped_gradient
+from redactory.training.clipping.steps import clipped_sum
+from redactory.training.clipping.support import check_supported
+
+__all__ = ["ClippedGradient", "check_supported", "clipped_gradient", "clipped_sum"]

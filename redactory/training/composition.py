@@ -1,0 +1,158 @@
+"""Several models together: what may be promised of somebody who holds all of them.
+
+Each ledger is checked as for its own card; the events of all are composed adaptively
+(``docs/guarantees.md``, "Several models").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import read_manifest
+from redactory.training import guarantee_text as words
+from redactory.training.accounting import event_tree
+from redactory.training.confidentiality import MissRates
+from redactory.training.guarantee import claim_of, miss_rates, refusal_of, unit_of
+from redactory.training.guarantee_figures import Claim, figures_of, refused, require_reasons
+from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+
+FORMAT = "redactory-composed-guarantee/1"
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One model with what its ledger proves."""
+
+    run: RunFolder
+    name: str
+    facts: LedgerFacts
+    manifest: dict[str, Any]
+    rates: MissRates
+    claim: Claim
+
+    @property
+    def title(self) -> str:
+        return f"{self.run.root}: {self.name}"
+
+
+def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
+    """The guarantee of ``models`` (run, name) together, as JSON, at ``delta`` or the one that all state.
+
+    ``GuaranteeError`` where a ledger does not hold, where a model is named twice, or where units or
+    relations differ: such figures cannot be added.  A model without a finite epsilon leaves none to all.
+    """
+    members = [_member(run, name) for run, name in models]
+    _require_one(members)
+    delta = _delta(members, delta)
+    rates = _joined_rates(members)
+    first = members[0].claim
+    claim = Claim(
+        spent=tuple(one for member in members for one in member.claim.spent),
+        delta=delta,
+        group_sizes=tuple(sorted({size for member in members for size in member.claim.group_sizes})),
+        relation=first.relation,
+        gamma=rates.gamma,
+        delta_2=rates.delta_2,
+        by_policy=first.by_policy,
+    )
+    refusals = [f"{m.title}: {why}" for m in members if (why := refusal_of(m.facts, m.manifest)) is not None]
+    figures = refused(claim.group_sizes, "; ".join(refusals)) if refusals else figures_of(claim)
+    broken = [m.title for m in members if m.facts.seeded]
+    reason = "; ".join(refusals) or (f"{words.SEEDED}: {', '.join(broken)}" if broken else None)
+    coverage = rates.delta_2 if claim.by_policy and not refusals else None
+    reasons = {**figures.reasons}
+    if coverage is None:
+        reasons["coverage_failure"] = "; ".join(refusals) or words.NOT_MEASURED
+    card = {
+        "format": FORMAT,
+        "models": [_told(member) for member in members],
+        "holds": reason is None,
+        "holds_reason": reason,
+        "unit": unit_of(members[0].facts.settings),
+        "relation": claim.relation.value,
+        "relation_meaning": words.RELATIONS[claim.relation],
+        "delta": delta,
+        "event": event_tree(claim.spent),
+        "coverage_failure": coverage,
+        "miss_rates": {"gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2},
+        **figures.values,
+        "reasons": reasons,
+        "accountants": {
+            "main": words.MAIN_ACCOUNTANT,
+            "second": words.SECOND_ACCOUNTANT,
+            "bounds": figures.second,
+        },
+        "assumptions": [*words.ASSUMPTIONS_OF_ALL, words.SEVERAL_MODELS],
+        "notes": words.NOTES,
+    }
+    require_reasons(figures.values, reasons)
+    return card
+
+
+def _member(run: RunFolder, name: str) -> _Member:
+    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
+    rates = miss_rates(facts.settings.recall, manifest)
+    return _Member(run, name, facts, manifest, rates, claim_of(facts, manifest, rates))
+
+
+def _require_one(members: Sequence[_Member]) -> None:
+    """One unit, one relation, no model twice."""
+    heads = [member.facts.chain_head for member in members]
+    if len(set(heads)) != len(heads):
+        raise GuaranteeError("a model is named twice: each is composed once")
+    noisy = [member for member in members if member.facts.mechanism is not None]
+    for what, values in (
+        ("units", {unit_of(member.facts.settings) for member in noisy}),
+        ("relations", {member.facts.relation.value for member in noisy}),
+    ):
+        if len(values) > 1:
+            told = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)
+            raise GuaranteeError(f"the {what} of these models differ and cannot be composed: {told}")
+
+
+def _delta(members: Sequence[_Member], delta: float | None) -> float:
+    stated = {member.claim.delta for member in members}
+    if delta is not None:
+        return delta
+    if len(stated) > 1:
+        told = ", ".join(f"{value:g}" for value in sorted(stated))
+        raise ConfigurationError(
+            f"these models state their figures at different deltas ({told}): give --delta"
+        )
+    return stated.pop()
+
+
+def _joined_rates(members: Sequence[_Member]) -> MissRates:
+    """Bounds of what is missed in any of the runs: the largest under one pair of policies, else the sum."""
+    policies = {
+        (
+            member.manifest["policies"]["strict"].get("hash"),
+            member.manifest["policies"]["conservative"].get("hash"),
+        )
+        for member in members
+    }
+    parents = {member.facts.parent for member in members}
+    same = len(parents) == 1 or (len(policies) == 1 and None not in next(iter(policies)))
+    join = max if same else sum
+    gamma = min(1.0, join([member.rates.gamma for member in members]))
+    failures = [member.rates.delta_2 for member in members]
+    known = [failure for failure in failures if failure is not None]
+    return MissRates(gamma, min(gamma, join(known)) if len(known) == len(failures) else None)
+
+
+def _told(member: _Member) -> dict[str, Any]:
+    return {
+        "run": str(member.run.root),
+        "model": member.name,
+        "trainer": member.facts.settings.trainer,
+        "steps": member.facts.steps,
+        "event": event_tree(member.claim.spent),
+        "ledger": member.facts.chain_head,
+        "parent": member.facts.parent,
+        "gamma_upper": member.rates.gamma,
+        "delta_2_upper": member.rates.delta_2,
+    }

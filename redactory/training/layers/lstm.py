@@ -1,0 +1,175 @@
+"""An LSTM over whole points, each from the zero state, with an explicit backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from redactory.training.layers.products import affine, transposed_product
+from redactory.training.layers.recorder import recorder
+from redactory.training.layers.recurrence import Trace, adjoint, run
+
+State = tuple[Tensor, Tensor]
+
+
+class LayerWeights(NamedTuple):
+    """One layer's ``weight_ih`` [4H, I], ``weight_hh`` [4H, H] and biases [4H], named as in nn.LSTM."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+
+
+def lstm_layer(
+    inputs: Tensor, weights: LayerWeights, recurrent_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
+
+    ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
+    and so the gradient of ``weight_hh``.
+    """
+    states, cells = _Layer.apply(inputs, *weights, recurrent_mask)  # type: ignore[no-untyped-call]
+    return states, cells
+
+
+class Lstm(nn.Module):
+    """Layers of LSTM with the parameters of ``nn.LSTM(batch_first=True)``, of which state_dicts load.
+
+    ``dropout`` is the rate between the layers, as there.
+
+    Formal guarantees: a row's outputs depend on that row alone, from the zero state on; no state
+    passes from one call to the next (``docs/guarantees.md``, "Side channels").
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.dropout = dropout
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else hidden_size
+            for name, shape in (
+                ("weight_ih", (4 * hidden_size, width)),
+                ("weight_hh", (4 * hidden_size, hidden_size)),
+                ("bias_ih", (4 * hidden_size,)),
+                ("bias_hh", (4 * hidden_size,)),
+            ):
+                self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape)))
+        bound = 1.0 / math.sqrt(hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, inputs: Tensor, recurrent_masks: Sequence[Tensor | None] | None = None) -> Tensor:
+        """States of the last layer [B, T, H] for ``inputs`` [B, T, I]; one mask or None a layer."""
+        for layer in range(self.num_layers):
+            if layer:
+                inputs = F.dropout(inputs, self.dropout, self.training)
+            mask = None if recurrent_masks is None else recurrent_masks[layer]
+            inputs, _ = lstm_layer(inputs, self.weights(layer), mask)
+        return inputs
+
+    def weights(self, layer: int) -> LayerWeights:
+        """The parameters of one layer."""
+        return LayerWeights(*(getattr(self, f"{name}_l{layer}") for name in LayerWeights._fields))
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token a row, ``inputs`` [B, I]: outputs [B, H] and the new state, for generation.
+
+        A state is (h, c), each [layers, B, H].
+        """
+        hidden, cells = [], []
+        for layer in range(self.num_layers):
+            ours = self.weights(layer)
+            h, c = torch.lstm_cell(
+                inputs, (state[0][layer], state[1][layer]), *ours[:2], ours.bias_ih, ours.bias_hh
+            )
+            inputs = h
+            hidden.append(h)
+            cells.append(c)
+        return inputs, (torch.stack(hidden), torch.stack(cells))
+
+    def initial_state(self, batch: int) -> State:
+        """The zero state (h, c), each [layers, ``batch``, H]."""
+        zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
+        return zeros, zeros
+
+
+class _Layer(torch.autograd.Function):
+    """One layer; ``ctx.listener`` is told of the examples' gradients in place of autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias_ih: Tensor | None,
+        bias_hh: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
+        used = weight_hh if mask is None else weight_hh * mask
+        timed = inputs.transpose(0, 1).contiguous()
+        trace = run(affine(timed, weight_ih, bias), used)
+        ctx.save_for_backward(timed, weight_ih, used, mask)
+        ctx.trace, ctx.listener = trace, recorder()
+        ctx.parameters = LayerWeights(weight_ih, weight_hh, bias_ih, bias_hh)
+        ctx.set_materialize_grads(False)
+        return trace.states[1:].transpose(0, 1), trace.cells[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, wanted: Tensor | None, wanted_cell: Tensor | None) -> tuple[Tensor | None, ...]:
+        inputs, weight_ih, used, mask = ctx.saved_tensors
+        if ctx.trace is None:
+            raise RuntimeError("the backward pass of this LSTM runs once for each forward pass")
+        trace: Trace = ctx.trace
+        wanted = torch.zeros_like(trace.shown) if wanted is None else wanted.transpose(0, 1).contiguous()
+        if ctx.listener is not None and ctx.listener.probing:
+            trace = Trace(trace.gates.clone(), trace.cells, trace.states, trace.shown.clone())
+        else:
+            ctx.trace = None
+        deltas = adjoint(trace, used, wanted, wanted_cell)
+        given = None
+        if ctx.needs_input_grad[0]:
+            given = affine(deltas, weight_ih.t(), None).transpose(0, 1)
+        parts = (deltas, inputs, trace.states[:-1], mask)
+        if ctx.listener is not None:
+            _report(ctx, *parts)
+            return given, None, None, None, None, None
+        return given, *_gradients(ctx.needs_input_grad, *parts), None
+
+
+def _report(ctx: Any, deltas: Tensor, inputs: Tensor, before: Tensor, mask: Tensor | None) -> None:
+    """Tell the listener, whose examples come first, of buffers in which time comes first."""
+    parameters: LayerWeights = ctx.parameters
+    deltas, inputs, before = (x.transpose(0, 1) for x in (deltas, inputs, before))
+    if parameters.weight_ih.requires_grad:
+        ctx.listener.outer(parameters.weight_ih, deltas, inputs)
+    if parameters.weight_hh.requires_grad:
+        ctx.listener.outer(parameters.weight_hh, deltas, before, mask=mask)
+    biases = [bias for bias in parameters[2:] if bias is not None and bias.requires_grad]
+    if biases:
+        summed = deltas.sum(1)
+        for bias in biases:
+            ctx.listener.dense(bias, summed)
+
+
+def _gradients(
+    needed: Sequence[bool], deltas: Tensor, inputs: Tensor, before: Tensor, mask: Tensor | None
+) -> list[Tensor | None]:
+    """∂loss/∂(weight_ih, weight_hh, bias_ih, bias_hh), None where it is not ``needed``."""
+    flat = deltas.flatten(0, 1)
+    of_input = transposed_product(flat, inputs.flatten(0, 1)) if needed[1] else None
+    of_state = transposed_product(flat, before.flatten(0, 1)) if needed[2] else None
+    if of_state is not None and mask is not None:
+        of_state *= mask
+    bias = flat.sum(0) if needed[3] or needed[4] else None
+    return [of_input, of_state, bias if needed[3] else None, bias if needed[4] else None]

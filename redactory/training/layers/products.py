@@ -1,0 +1,104 @@
+"""Matrix products by the fastest library that torch was built with.
+
+On a CPU torch hands float32 products to MKL, which on processors of other makers than its own leaves
+half of them unused; oneDNN, which torch also carries, does not (``docs/explanation/clipping.md`` has the
+figures).  Where oneDNN's operator is not there, or the tensors are not float32 on a CPU, the
+products are torch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK_ROWS = 2048
+"""A large product is made so many rows at a time, in memory that is used again."""
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """``left`` [N, K] times ``right`` [K, M]; not differentiable."""
+    if _by_onednn(left, right):
+        return _linear(left, right.t())
+    return left @ right
+
+
+def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``inputs`` [..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O]; not differentiable."""
+    if _by_onednn(inputs, weight):
+        return _linear(inputs, weight, bias)
+    return F.linear(inputs, weight, bias)
+
+
+def products_with(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
+    """The map from [rows, K] to its product with ``right`` [K, M], prepared for many calls."""
+    if rows and _by_onednn(right):
+        packed = _namespace()._reorder_linear_weight(right.t().contiguous(), rows)
+        return lambda left: _linear(left, packed)
+    return lambda left: left @ right
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor, fresh: bool) -> None:
+    """Add ``left``ᵀ [N, L] times ``right`` [N, R] to ``total`` [L, R], which is empty if ``fresh``."""
+    if not _by_onednn(left, right):
+        torch.addmm(total, left.t(), right, beta=0.0 if fresh else 1.0, out=total)
+    elif len(left) > right.shape[1] and left.shape[1] > right.shape[1]:
+        # oneDNN copies its first factor to lie transposed: let that be the smaller one.
+        _put(total, product(right.t(), left).t(), fresh)
+    else:
+        for start in range(0, left.shape[1], CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            _put(total[part], product(left[:, part].t(), right), fresh)
+
+
+def transposed_product(left: Tensor, right: Tensor) -> Tensor:
+    """``left``ᵀ [N, L] times ``right`` [N, R]: [L, R]; not differentiable."""
+    total = left.new_empty(left.shape[1], right.shape[1])
+    add_product(total, left, right, fresh=True)
+    return total
+
+
+def _put(total: Tensor, found: Tensor, fresh: bool) -> None:
+    if fresh:
+        total.copy_(found)
+    else:
+        total.add_(found)
+
+
+def _by_onednn(*factors: Tensor) -> bool:
+    if not _ONEDNN or torch.compiler.is_compiling():
+        return False
+    return all(factor.is_cpu and factor.dtype == torch.float32 and factor.numel() for factor in factors)
+
+
+def _namespace() -> Any:
+    return torch.ops.mkldnn
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``inputs`` [..., K] times ``weight`` [M, K] transposed, plus ``bias`` [M], by oneDNN."""
+    if weight.layout != torch.strided or weight.is_contiguous() or weight.t().is_contiguous():
+        dense = weight
+    else:
+        dense = weight.contiguous()  # oneDNN has no fast product for a view with gaps
+    found: Tensor = _namespace()._linear_pointwise(
+        inputs, dense, None if bias is None else bias.contiguous(), "none", [], ""
+    )
+    return found
+
+
+def _onednn_works() -> bool:
+    """Whether the operators are there and give the product."""
+    left, right = torch.linspace(-1.0, 1.0, 6).view(2, 3), torch.linspace(-2.0, 2.0, 12).view(3, 4)
+    try:
+        packed = _namespace()._reorder_linear_weight(right.t().contiguous(), 2)
+        found = (_linear(left, right.t()), _linear(left, packed))
+    except (AttributeError, RuntimeError):
+        return False
+    return all(torch.allclose(one, left @ right, rtol=1e-5, atol=1e-6) for one in found)
+
+
+_ONEDNN = _onednn_works()

@@ -1,0 +1,103 @@
+"""Causal transformers of Hugging Face (GPT-2, Llama), with explicit positions and a key-value cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from redactory.foundation.stream import RandomStream
+from redactory.training.models.lora import has_adapters, initialise_adapters
+from redactory.training.models.network import LanguageNetwork, State, normal_
+from redactory.training.points import Batch
+
+
+class CausalNetwork(LanguageNetwork):
+    """Any ``transformers`` model for causal language modelling that has no dropout.
+
+    Points are padded on the right, and a place sees only places before it: so no attention mask is needed,
+    and padding changes nothing.  Position ids are given for every row ([B, T]): left to itself the library
+    looks up one row of positions for the whole batch, of which no point has a gradient of its own.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Network`.
+    """
+
+    def __init__(self, model: Any, pretrained: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self.pretrained = pretrained
+        config = model.config
+        self.context = int(config.max_position_embeddings)
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._cache_shape = (int(heads), 0, int(width))
+        self._layers = int(config.num_hidden_layers)
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Fresh: weights from N(0, 0.02²), norms one, biases zero.  Pretrained: as read, adapters drawn."""
+        if has_adapters(self.model):
+            initialise_adapters(self, stream)
+        elif not self.pretrained:
+            initialise_transformer(self, stream)
+
+    @property
+    def head(self) -> nn.Module:
+        """The output layer; its weight may be the embedding's."""
+        found: nn.Module = self._plain.get_output_embeddings()
+        return found
+
+    @property
+    def _plain(self) -> Any:
+        return self.model.get_base_model() if has_adapters(self.model) else self.model
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The last block's output [B, T, H], after its norm."""
+        places = torch.arange(batch.inputs.shape[1], device=batch.inputs.device).expand_as(batch.inputs)
+        found: Tensor = self._plain.base_model(
+            input_ids=batch.inputs, position_ids=places, attention_mask=None, use_cache=False
+        ).last_hidden_state
+        return found
+
+    def initial_state(self, batch: int) -> State:
+        """An empty cache: keys and values [batch, heads, 0, width] of every layer."""
+        like = next(self.parameters())
+        return tuple(like.new_zeros(batch, *self._cache_shape) for _ in range(2 * self._layers))
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token a row, ids [B]; ``ValueError`` beyond the context."""
+        from transformers import DynamicCache
+
+        cache: Any = DynamicCache()
+        seen = state[0].shape[2]
+        if self.context is not None and seen >= self.context:
+            raise ValueError("the model's context is full")
+        if seen:
+            for layer in range(self._layers):
+                cache.update(state[2 * layer], state[2 * layer + 1], layer)
+        logits = self.model(
+            input_ids=ids[:, None],
+            position_ids=torch.full_like(ids[:, None], seen),
+            past_key_values=cache,
+            use_cache=True,
+        ).logits
+        after = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+        return F.log_softmax(logits[:, -1], -1), tuple(after)
+
+    def describe(self) -> dict[str, Any]:
+        """The library's own configuration, which plain ``transformers`` reads."""
+        config: dict[str, Any] = self.model.config.to_dict()
+        return {key: value for key, value in config.items() if not key.startswith("_")}
+
+
+def initialise_transformer(network: torch.nn.Module, stream: RandomStream) -> None:
+    """GPT-2's rule for every trainable parameter: matrices N(0, 0.02²), vectors of norms 1, biases 0."""
+    for index, (name, parameter) in enumerate(network.named_parameters()):
+        if not parameter.requires_grad:
+            continue
+        if parameter.ndim > 1:
+            normal_(parameter, 0.02, stream, index)
+        else:
+            torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)

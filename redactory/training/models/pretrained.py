@@ -1,0 +1,175 @@
+"""A local folder of Hugging Face: its weights, and its own tokenizer with ``<MASK>`` as one id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors.classifier.model import without_progress_bar
+from redactory.detectors.torch_reading import silence
+from redactory.foundation.errors import ConfigurationError
+from redactory.redaction.mask import MASK
+
+
+@dataclass(frozen=True)
+class FolderTokenizer:
+    """A fast tokenizer read from a folder, which must be public.
+
+    Ids of text are the folder's own; begin and end are its special tokens, whichever it has.
+    Text in the form of another special token is text here: it never becomes that token, ``<MASK>`` apart.
+    """
+
+    inner: Any
+    begin_id: int
+    end_id: int
+    mask_id: int
+
+    @classmethod
+    def from_folder(cls, folder: Path, single_digits: bool = False) -> FolderTokenizer:
+        """The tokenizer of ``folder``; ``ConfigurationError`` where there is no fast one to be read."""
+        require_transformers()
+        from transformers import AutoTokenizer
+
+        try:
+            with quiet():
+                inner = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigurationError(
+                f"model.folder: no tokenizer can be read from {folder.name} ({type(error).__name__})"
+            ) from None
+        if not inner.is_fast:
+            raise ConfigurationError(f"model.folder: {folder.name} needs a fast tokenizer (tokenizer.json)")
+        if len(inner.encode(MASK, add_special_tokens=False)) != 1:
+            inner.add_special_tokens({"additional_special_tokens": [MASK]})
+        if single_digits:
+            _cut_numbers(inner.backend_tokenizer)
+        return cls._of(inner)
+
+    @classmethod
+    def _of(cls, inner: Any) -> FolderTokenizer:
+        end = _first(inner.eos_token_id, inner.sep_token_id)
+        begin = _first(inner.bos_token_id, inner.cls_token_id, end)
+        if begin is None or end is None:
+            raise ConfigurationError("model.folder: the tokenizer has no token for the end of a text")
+        return cls(inner, begin, end, inner.encode(MASK, add_special_tokens=False)[0])
+
+    @property
+    def size(self) -> int:
+        """Number of ids, added tokens included."""
+        return len(self.inner)
+
+    @property
+    def pad_id(self) -> int:
+        """Fills up a batch; never scored, never read by a real place."""
+        return self.end_id
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text`` without begin and end."""
+        ids: list[int] = []
+        for number, piece in enumerate(text.split(MASK)):
+            if number:
+                ids.append(self.mask_id)
+            if piece:
+                ids += self.inner.encode(piece, add_special_tokens=False, split_special_tokens=True)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, as far as the tokenizer keeps it; begin and end are left out."""
+        kept = [number for number in ids if number not in (self.begin_id, self.end_id)]
+        return str(self.inner.decode(kept, clean_up_tokenization_spaces=False))
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write the files that ``AutoTokenizer`` reads to ``folder``; their paths."""
+        return sorted({Path(name) for name in self.inner.save_pretrained(folder) if Path(name).is_file()})
+
+
+def _first(*values: int | None) -> int | None:
+    return next((int(value) for value in values if value is not None), None)
+
+
+def _cut_numbers(backend: Any) -> None:
+    """Put a cut around every digit before what the tokenizer does itself."""
+    from tokenizers import pre_tokenizers
+
+    own = backend.pre_tokenizer
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = digits if own is None else pre_tokenizers.Sequence([digits, own])
+
+
+def read_model(folder: Path, kind: str, task: Any) -> Any:
+    """The model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
+
+    ``ConfigurationError`` where it is of another kind, cannot be read, or is a model of a run: that one
+    was trained on private text, whose budget would have to be composed with this one's.
+    """
+    require_transformers()
+    if (folder / "ledger.jsonl").exists():
+        raise ConfigurationError(
+            "model.folder: this is a model of a run, so trained on its text; give weights that are public"
+        )
+    try:
+        named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError):
+        raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read") from None
+    if named != kind:
+        raise ConfigurationError(f"model.folder: {folder.name} holds a model of kind '{named}', not '{kind}'")
+    try:
+        with quiet():
+            model = task.from_pretrained(folder, local_files_only=True, dtype="float32", use_safetensors=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"model.folder: no weights can be read from {folder.name} ({type(error).__name__})"
+        ) from None
+    return without_dropout(model)
+
+
+def without_dropout(model: Any) -> Any:
+    """The model with every dropout set to nothing, in its modules and in its configuration."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "dropout", "dropout_prob"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    for key in list(model.config.to_dict()):
+        if ("dropout" in key or "pdrop" in key) and isinstance(getattr(model.config, key), float):
+            setattr(model.config, key, 0.0)
+    return model
+
+
+def fit_vocabulary(model: Any, size: int) -> None:
+    """Make room for added tokens; a new row is the mean of those before it, which is public."""
+    import torch
+
+    table = model.get_input_embeddings().weight
+    before = table.shape[0]
+    if size <= before:
+        return
+    model.resize_token_embeddings(size, mean_resizing=False)
+    with torch.no_grad():
+        for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
+            if layer is not None:
+                layer.weight[before:] = layer.weight[:before].mean(0)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bar, no log record and no warning from the library within."""
+    with silence(), without_progress_bar():
+        yield
+
+
+def require_transformers() -> None:
+    """``ConfigurationError`` where ``transformers`` is not installed."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ConfigurationError(
+            "this model needs transformers, not installed here: pip install 'redactory[train]'"
+        ) from None

@@ -1,0 +1,110 @@
+"""Which network is trained, and how large it is: public constants, all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
+
+from redactory.foundation.settings import Settings
+
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+
+
+class LstmSettings(Settings):
+    """LSTM layers over learnt embeddings; one of 200 units is the language model of the CRT paper."""
+
+    kind: Literal["lstm"] = Field("lstm", description="The network that this section describes.")
+    embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
+    hidden_size: PositiveInt = Field(200, description="Width of each LSTM layer's state.")
+    layers: PositiveInt = Field(1, description="LSTM layers, one on top of the other.")
+
+
+class AwdLstmSettings(Settings):
+    """AWD-LSTM (Merity et al. 2018) at the size of the UeDP paper; dropout looks at no text."""
+
+    kind: Literal["awd-lstm"] = Field(description="The network that this section describes.")
+    embedding_size: PositiveInt = Field(
+        100, description="Width of the token embedding, and of the last layer."
+    )
+    hidden_size: PositiveInt = Field(1150, description="Width of the other LSTM layers' states.")
+    layers: PositiveInt = Field(3, description="LSTM layers, one on top of the other.")
+    word_dropout: Dropout = Field(0.1, description="Share of the vocabulary's embeddings left out of a step.")
+    input_dropout: Dropout = Field(
+        0.65, description="Share of an embedding left out, the same at every place."
+    )
+    layer_dropout: Dropout = Field(0.3, description="The same, between two LSTM layers.")
+    output_dropout: Dropout = Field(0.4, description="The same, after the last LSTM layer.")
+    weight_dropout: Dropout = Field(0.5, description="Share of the recurrent weights left out of a step.")
+
+
+class LoraSettings(Settings):
+    """Low-rank adapters (peft, the extra ``lora``): all other weights of ``folder`` stay as they are."""
+
+    rank: PositiveInt = Field(8, description="Rank of each adapter.")
+    alpha: PositiveInt = Field(16, description="An adapter's output is multiplied by alpha / rank.")
+    targets: tuple[str, ...] = Field(
+        (), description="Names of the layers that get one; empty: the attention's projections."
+    )
+
+
+class TransformerSettings(Settings):
+    """What GPT-2 and Llama share; with ``folder`` the sizes are those of the model there."""
+
+    folder: Path | None = Field(
+        None,
+        description="A local folder with pretrained weights and their fast tokenizer; both must be public.",
+    )
+    layers: PositiveInt = Field(4, description="Blocks of a fresh model.")
+    width: PositiveInt = Field(256, description="Width of a fresh model.")
+    heads: PositiveInt = Field(4, description="Attention heads of a fresh model; they divide the width.")
+    context: PositiveInt = Field(128, description="Tokens that a fresh model can read.")
+    single_digits: bool = Field(
+        True,
+        description="A pretrained tokenizer cuts numbers into digits, so that a number that was learnt by "
+        "heart can be measured (canary exposure).",
+    )
+    lora: LoraSettings | None = Field(None, description="Train low-rank adapters only.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError("heads must divide width")
+        if self.lora is not None and self.folder is None:
+            raise ValueError("lora adapts pretrained weights: give their folder")
+        return self
+
+
+class Gpt2Settings(TransformerSettings):
+    """GPT-2 of Hugging Face, fresh or from a folder; no dropout."""
+
+    kind: Literal["gpt2"] = Field(description="The network that this section describes.")
+
+
+class LlamaSettings(TransformerSettings):
+    """A Llama-style network of Hugging Face, fresh or from a folder."""
+
+    kind: Literal["llama"] = Field(description="The network that this section describes.")
+
+
+KINDS = ("lstm", "awd-lstm", "gpt2", "llama")
+
+
+def _kind(value: Any) -> str | None:
+    # an LSTM unless something else is said, so that `model: {hidden_size: 64}` is enough
+    return value.get("kind", "lstm") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+ModelSettings = Annotated[
+    Annotated[LstmSettings, Tag("lstm")]
+    | Annotated[AwdLstmSettings, Tag("awd-lstm")]
+    | Annotated[Gpt2Settings, Tag("gpt2")]
+    | Annotated[LlamaSettings, Tag("llama")],
+    Discriminator(
+        _kind,
+        custom_error_type="model_kind",
+        custom_error_message=f"kind must be one of {', '.join(KINDS)}",
+    ),
+]
+"""The section ``train.model``; ``kind`` says which it is."""

@@ -1,0 +1,41 @@
+"""Through a training's steps, from wherever it stopped to the end."""
+
+from __future__ import annotations
+
+from redactory.foundation.errors import CheckFailed
+from redactory.foundation.progress import Progress
+from redactory.training.checkpoint import Checkpoint
+from redactory.training.live import Told, nothing_told
+from redactory.training.phases import Phase
+from redactory.training.schedule import Schedule
+
+
+def walk(
+    schedule: Schedule,
+    plain: Phase | None,
+    noisy: Phase | None,
+    checkpoint: Checkpoint,
+    every: int,
+    recorded: int,
+    progress: Progress,
+    told: Told = nothing_told,
+) -> None:
+    """Carry out the steps that are not done, with a checkpoint after ``every`` steps and each epoch.
+
+    ``recorded`` is the number of noisy steps in the ledger; ``told`` is what the progress line adds to
+    a noisy step: the epsilon spent so far.  ``CheckFailed`` where the checkpoint counts more than the ledger.
+    """
+    begun = checkpoint.read()
+    if schedule.noisy_before(begun) > recorded:
+        raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
+    for index in range(begun, schedule.total):
+        epoch, with_noise, number = schedule.place(index)
+        phase = noisy if with_noise else plain
+        assert phase is not None
+        phase.step(number)
+        done = index + 1
+        if done % every == 0 or done % schedule.steps == 0:
+            checkpoint.write(done)
+        kind, of = ("with noise", schedule.noisy) if with_noise else ("without noise", schedule.plain)
+        remark = told(number + 1) if with_noise else ""
+        progress(f"epoch {epoch + 1}, {kind}", number - epoch * of + 1, of, f"steps{remark}")

@@ -1,0 +1,130 @@
+"""Book-keeping clipping equals clipping of gradients that autograd computes one point at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.training.clipping import clipped_gradient
+from tests.training.clipping.networks import (
+    BODIES,
+    TOLERANCE,
+    Net,
+    assert_equal,
+    data_of,
+    network_of,
+    reference,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    body=st.sampled_from([name for name in BODIES if name not in ("GRU", "both directions")]),
+    lengths=st.lists(st.integers(1, 7), max_size=5),
+    padding=st.integers(0, 2),
+    width=st.sampled_from([4, 5, 8]),
+    layers=st.integers(1, 3),
+    tied=st.booleans(),
+    fused=st.booleans(),
+    reduction=st.sampled_from(["sum", "mean"]),
+    clip_norm=st.sampled_from([1e-3, 0.5, 3.0, 1e3]),
+    seed=st.integers(0, 999),
+    dtype=st.sampled_from(list(TOLERANCE)),
+)
+def test_equals_autograd_one_point_at_a_time(
+    body: str,
+    lengths: list[int],
+    padding: int,
+    width: int,
+    layers: int,
+    tied: bool,
+    fused: bool,
+    reduction: str,
+    clip_norm: float,
+    seed: int,
+    dtype: torch.dtype,
+) -> None:
+    def network() -> Net:
+        return network_of(
+            body,
+            width=width,
+            layers=layers,
+            tied=tied,
+            fused=fused,
+            reduction=reduction,
+            seed=seed,
+            dtype=dtype,
+        )
+
+    net, exact, data = network(), network().double(), data_of(lengths, seed, padding)
+    exact.fused = False
+    found = clipped_gradient(net, lambda: net.losses(data), clip_norm)
+    expected, norms = reference(exact, lambda row: exact.losses(data.row(row)), len(lengths), clip_norm)
+    assert found.finite.all()
+    # Autograd's own rounding, where a loss is nearly flat, is not held against the engine.
+    rounded, own_norms = reference(net, lambda row: net.losses(data.row(row)), len(lengths), clip_norm)
+    allowed = TOLERANCE[dtype] * norms + 4.0 * (own_norms - norms).abs()
+    assert ((found.norms - norms).abs() <= allowed).all()
+    share = TOLERANCE[dtype] * max(float(expected.norm()), 0.1 * float(norms.clamp(max=clip_norm).sum()))
+    assert float((found.flat - expected).norm()) <= share + 4.0 * float((rounded - expected).norm())
+
+
+@pytest.mark.parametrize("body", ["GRU", "both directions"])
+def test_layers_that_cannot_be_vectorised_go_one_point_at_a_time(body: str) -> None:
+    net, data = network_of(body), data_of([3, 3, 2], 1)
+    if body == "both directions":  # reads what is padded, so nothing is
+        data = data_of([3, 3, 3], 1)
+    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    expected, _ = reference(net, lambda row: net.losses(data.row(row)), 3, 0.5)
+    assert_equal(found.flat, expected, 1e-10, 0.0)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_frozen_parameters_have_no_part(body: str) -> None:
+    net, data = network_of(body, layers=1), data_of([4, 4], 2)
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(
+            not name.startswith(("embedding", "output.weight")) and "weight_hh" not in name
+        )
+    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    expected, _ = reference(net, lambda row: net.losses(data.row(row)), 2, 0.5)
+    assert len(found.flat) == sum(p.numel() for p in net.parameters() if p.requires_grad)
+    assert_equal(found.flat, expected, 1e-10, 0.0)
+
+
+@pytest.mark.parametrize("body", ["our LSTM", "transformer", "own module"])
+def test_a_point_without_a_finite_gradient_counts_as_zero(body: str) -> None:
+    net, data = network_of(body, tied=False), data_of([4, 4, 4], 3)
+    data.inputs[data.inputs == 10] = 9
+    data.inputs[1, 0] = 10
+    with torch.no_grad():
+        net.embedding.weight[10] = torch.inf
+    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    assert found.finite.tolist() == [True, False, True]
+    good = torch.tensor([0, 2])
+    kept = type(data)(data.inputs[good], data.targets[good], data.real[good])
+    expected = clipped_gradient(net, lambda: net.losses(kept), 0.5)
+    assert_equal(found.flat, expected.flat, 1e-12, 0.0)
+
+
+def test_a_pass_leaves_the_network_as_it_was() -> None:
+    net, data = network_of("torch's LSTM"), data_of([4, 2], 3)
+    before = {name: dict(module.__dict__) for name, module in net.named_modules()}
+    clipped_gradient(net, lambda: net.losses(data), 0.5)
+    assert {name: dict(module.__dict__) for name, module in net.named_modules()} == before
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in net.parameters())
+
+
+def test_long_points_with_gradients_that_cancel() -> None:
+    """A point of one token again and again: its layers' gradients nearly cancel between places."""
+    net = network_of("transformer", width=6, layers=2, dtype=torch.float32, seed=4)
+    data = data_of([36, 36], 1)
+    data.inputs[:] = 3
+    data.targets[:, ::2], data.targets[:, 1::2] = 2, 5
+    exact = network_of("transformer", width=6, layers=2, dtype=torch.float32, seed=4).double()
+    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    expected, norms = reference(exact, lambda row: exact.losses(data.row(row)), 2, 0.5)
+    torch.testing.assert_close(found.norms, norms, rtol=1e-5, atol=0.0)
+    assert_equal(found.flat, expected, 1e-5, 0.0)

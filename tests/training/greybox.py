@@ -1,0 +1,154 @@
+"""The grey box: what enters the noise on neighbouring data under equal randomness, for every network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from redactory.foundation.stream import RandomStream
+from redactory.training.clipping import clipped_sum
+from redactory.training.mechanism import PoissonGaussian
+from redactory.training.models.build import network_of
+from redactory.training.models.classifier import ClassifierNetwork
+from redactory.training.models.lora import with_adapters
+from redactory.training.models.network import Network
+from redactory.training.models.settings import LoraSettings
+from redactory.training.phases import Descent, NoisyPhase, make_optimizer
+from redactory.training.points import EncodedPoints, LabelledPoints, Points
+from redactory.training.sampling import PoissonSampler, Sampler
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
+from tests.training.conftest import PUBLIC_TEXTS
+from tests.training.tiny_folders import bert_classifier
+
+TOKENIZER = Tokenizer.from_texts(PUBLIC_TEXTS, 50)
+MECHANISM = PoissonGaussian(sampling_rate=0.4, noise_multiplier=0.5, clip_norm=0.2, normaliser=8.0)
+STEPS, RATE = 5, 0.5
+SIZES = {"layers": 1, "width": 8, "heads": 2, "context": 32}
+SECTIONS: dict[str, dict[str, Any]] = {
+    "lstm": {"embedding_size": 5, "hidden_size": 6},
+    "awd-lstm": {"kind": "awd-lstm", "embedding_size": 5, "hidden_size": 6, "layers": 2},
+    "gpt2": {"kind": "gpt2", **SIZES},
+    "llama": {"kind": "llama", **SIZES},
+}
+KINDS = [*SECTIONS, "gpt2 with adapters", "classifier"]
+Clipper = Callable[..., Tensor]
+
+
+class Recorder:
+    """Keeps what is admitted: the grey box's view of the noise primitive's input."""
+
+    def __init__(self) -> None:
+        self.sums: list[Tensor] = []
+
+    def admit(self, step: int, clipped_sum: Tensor) -> None:
+        """Keep the sum."""
+        assert step == len(self.sums)
+        self.sums.append(clipped_sum.clone())
+
+
+@dataclass(frozen=True)
+class Travelling(RandomStream):
+    """Coins and dropout that travel with a point: where row ``gone`` is missing, later rows keep theirs."""
+
+    gone: int = 0
+
+    def uniform(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
+        """As in the whole table; of its coins, without the missing row's."""
+        if purpose != "coins":
+            return super().uniform(purpose, step, count, index)
+        return np.delete(super().uniform(purpose, step, count + 1, index), self.gone)
+
+    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        """As in the whole table; dropout of rows is drawn by a row's number there."""
+        moved = purpose.startswith("dropout") and purpose.endswith("rows") and index >= self.gone
+        return super().octets(purpose, step, count, index + moved)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One network, and the parts of a noisy step that a saboteur may exchange."""
+
+    kind: str = "lstm"
+    clipper: Clipper = clipped_sum
+    sampler: Sampler = field(default_factory=lambda: PoissonSampler(MECHANISM.sampling_rate))
+    mechanism: Any = MECHANISM
+    drops_masked: bool = False
+
+    def network(self) -> Network:
+        """The network, in float64."""
+        made = _network(self.kind)
+        made.initialise(RandomStream.from_seed(2))
+        return made.double()
+
+    def points(self, texts: Sequence[str]) -> Points:
+        """The texts as rows; a classifier's label is whether the text has a digit."""
+        encoded = EncodedPoints.from_texts(texts, TOKENIZER, 20)
+        if self.kind != "classifier":
+            return encoded
+        return LabelledPoints(encoded, np.array([any(map(str.isdigit, t)) for t in texts], np.int64))
+
+    def phase(self, texts: Sequence[str], recorder: Recorder, gone: int | None = None) -> NoisyPhase:
+        """A noisy phase on ``texts``; ``gone`` names the row that is missing from them."""
+        network, stream = self.network(), RandomStream.from_seed(9)
+        if gone is not None:
+            stream = Travelling(stream.root, seeded=True, gone=gone)
+        dropped = None
+        if self.drops_masked:
+            dropped = EncodedPoints.from_texts(texts, TOKENIZER, 20).contain(TOKENIZER.mask_id)
+        return NoisyPhase(
+            network=network,
+            descent=Descent(make_optimizer(network, "sgd"), RATE),
+            points=self.points(texts),
+            mechanism=self.mechanism,
+            sampler=self.sampler,
+            physical_tokens=64,
+            stream=stream,
+            ledger=recorder,
+            dropped=dropped,
+            clipped_sum=self.clipper,
+        )
+
+    def distances(
+        self, first: Sequence[str], second: Sequence[str], gone: int | None = None
+    ) -> Iterator[float]:
+        """‖sum on D − sum on D'‖ at every step, D' walking with the parameters that D released."""
+        ours, theirs = Recorder(), Recorder()
+        one, other = self.phase(first, ours), self.phase(second, theirs, gone)
+        for step in range(STEPS):
+            other.network.load_state_dict(one.network.state_dict())
+            one.step(step)
+            other.step(step)
+            yield float((ours.sums[-1] - theirs.sums[-1]).norm())
+
+    def noises(self, texts: Sequence[str], steps: int) -> list[NDArray[np.float64]]:
+        """The noise that reached the parameters in each step, seen from the outside, over σC."""
+        recorder, found = Recorder(), []
+        phase = self.phase(texts, recorder)
+        for step in range(steps):
+            before = _flat(phase.network)
+            phase.step(step)
+            moved = (before - _flat(phase.network)) / RATE * MECHANISM.normaliser
+            found.append((moved - recorder.sums[-1]).numpy() / MECHANISM.noise_deviation)
+        return found
+
+
+def _network(kind: str) -> Network:
+    if kind == "classifier":
+        return ClassifierNetwork(bert_classifier(2, TOKENIZER.size))
+    if kind == "gpt2 with adapters":
+        network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"]).model, TOKENIZER)
+        network.initialise(RandomStream.from_seed(1))
+        network.model = with_adapters(network.model, LoraSettings(rank=2))
+        return network
+    return network_of(TrainSettings(model=SECTIONS[kind]).model, TOKENIZER)
+
+
+def _flat(network: Network) -> Tensor:
+    return torch.cat([p.detach().flatten().clone() for p in network.parameters() if p.requires_grad])

@@ -1,0 +1,214 @@
+"""Several models together, and the budget that refuses one too many."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.flows import pages
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.foundation.records import read_records
+from redactory.redaction.folder import RunFolder
+from redactory.training import RecallMeasurement, train_model
+from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.budget import Budget, BudgetExceeded
+from redactory.training.composition import composed_card
+from redactory.training.guarantee_text import UNIT, UNIT_OF_DPSGD
+from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.settings import BudgetSettings
+from tests.training.conftest import small, write_run
+
+RECALL = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
+POLICIES = {"strict": {"hash": "a"}, "conservative": {"hash": "b"}}
+NOISE = 3.0
+
+
+def unseeded(**changes: Any) -> Any:
+    return small(**{"seed": None, "noise_multiplier": NOISE, **changes})
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Two runs of one corpus, a model each; the first has a second model and a baseline."""
+    root = tmp_path_factory.mktemp("nights")
+    runs = [write_run(root / name, policies=POLICIES) for name in ("monday", "tuesday")]
+    for run in runs:
+        train_model(run, unseeded(recall=RECALL))
+    train_model(runs[0], unseeded(name="again", noise_multiplier=4.0, group_sizes=(2,)))
+    train_model(runs[0], unseeded(trainer="dpsgd"))
+    train_model(runs[1], unseeded(trainer="sgd"))
+    train_model(runs[1], small(name="seeded"))
+    return runs
+
+
+def own(noise: float = NOISE) -> Spending:
+    return Spending(PoissonGaussian(0.25, noise, 1.0, 256.0), 8)
+
+
+def test_events_of_all_models_are_composed(nights: list[RunFolder]) -> None:
+    monday, tuesday = nights
+    card = composed_card([(monday, "crt"), (tuesday, "crt"), (monday, "again")])
+    both = epsilon_of((own(), own(), own(4.0)), 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon"] == card["epsilon_substitution"] == pytest.approx(both)
+    assert card["holds"]
+    assert [one["model"] for one in card["models"]] == ["crt", "crt", "again"]
+    assert card["event"]["class"] == "ComposedDpEvent"
+    assert card["epsilon_group"]["2"] > card["epsilon"]
+    assert card["epsilon_bayesian"] == pytest.approx(
+        card["epsilon"]
+    )  # no recall was measured for one of them
+    assert card["epsilon_confidentiality"] is None
+    json.dumps(card, allow_nan=False)
+
+
+def test_bounds_of_one_pair_of_policies_are_not_added(nights: list[RunFolder], tmp_path: Path) -> None:
+    two = composed_card([(run, "crt") for run in nights])
+    alone = two["models"][0]["gamma_upper"]
+    assert two["miss_rates"]["gamma_upper"] == alone < 1
+    assert two["epsilon_bayesian"] < two["epsilon"]
+    other = write_run(tmp_path / "other", policies={**POLICIES, "strict": {"hash": "c"}})
+    train_model(other, unseeded(recall=RECALL))
+    added = composed_card([(nights[0], "crt"), (other, "crt")])
+    assert added["miss_rates"]["gamma_upper"] == pytest.approx(2 * alone)
+
+
+def test_what_cannot_be_composed_is_refused(nights: list[RunFolder]) -> None:
+    monday, tuesday = nights
+    with pytest.raises(GuaranteeError, match="units"):
+        composed_card([(monday, "crt"), (monday, "dpsgd")])
+    with pytest.raises(GuaranteeError, match="named twice"):
+        composed_card([(monday, "crt"), (monday, "crt")])
+    train_model(tuesday, unseeded(trainer="crt-drop", name="drop"))
+    with pytest.raises(GuaranteeError, match="relations"):
+        composed_card([(monday, "crt"), (tuesday, "drop")])
+    train_model(tuesday, unseeded(name="loose", delta=1e-4))
+    with pytest.raises(ConfigurationError, match="delta"):
+        composed_card([(monday, "crt"), (tuesday, "loose")])
+    assert composed_card([(monday, "crt"), (tuesday, "loose")], 1e-4)["delta"] == 1e-4
+
+
+def test_a_model_without_a_guarantee_leaves_none_to_all(nights: list[RunFolder]) -> None:
+    monday, tuesday = nights
+    card = composed_card([(monday, "crt"), (tuesday, "sgd")])
+    assert card["epsilon"] is None
+    assert not card["holds"]
+    assert "tuesday: sgd" in card["reasons"]["epsilon"]
+    seeded = composed_card([(monday, "crt"), (tuesday, "seeded")])
+    assert seeded["epsilon"] is not None
+    assert "seeded" in seeded["holds_reason"]
+
+
+def test_a_broken_ledger_stops_the_composition(nights: list[RunFolder]) -> None:
+    path = nights[1].model("crt").ledger
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"step":3', b'"step":4', 1))
+    try:
+        with pytest.raises(GuaranteeError):
+            composed_card([(run, "crt") for run in nights])
+    finally:
+        path.write_bytes(whole)
+
+
+def test_the_public_function_takes_every_model_or_the_named_one(
+    nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monday, tuesday = nights
+    card = redactory.guarantee(monday.root, "crt", also=[tuesday.root])
+    assert [(one["run"], one["model"]) for one in card["models"]] == [
+        (str(monday.root), "crt"),
+        (str(tuesday.root), "crt"),
+    ]
+    pages.composed_guarantee(card)
+    assert "all in one hand" in capsys.readouterr().out
+    with pytest.raises(GuaranteeError, match="units"):
+        redactory.guarantee(monday.root, also=[tuesday.root])
+    with pytest.raises(ConfigurationError):
+        redactory.guarantee(monday.root, "crt", delta=1e-3)
+
+
+def settings(path: Path, epsilon: float) -> BudgetSettings:
+    return BudgetSettings(path=path, epsilon=epsilon)
+
+
+def test_a_training_that_would_exceed_the_budget_is_refused_before_it_begins(tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
+    one = epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
+    two = epsilon_of((own(), own()), 1e-5, Relation.SUBSTITUTION) or 0.0
+    budget = {"path": path, "epsilon": two + 0.01}
+    for name in ("first", "second"):
+        train_model(run, unseeded(name=name, budget=budget))
+    with pytest.raises(BudgetExceeded, match="Nothing was trained") as refused:
+        train_model(run, unseeded(name="third", budget=budget))
+    assert "run/first, run/second" in str(refused.value)
+    assert refused.value.exit_code == 1
+    ledger = run.model("third").ledger
+    assert not ledger.exists() or not read_records(ledger)
+    records = read_records(path)
+    assert [record.type for record in records] == ["head", "reserved", "reserved"]
+    assert [r.body["epsilon_after"] for r in records[1:]] == [pytest.approx(v, abs=1e-3) for v in (one, two)]
+    train_model(run, unseeded(name="first", budget=budget))  # finished: nothing is booked again
+    train_model(run, unseeded(name="third", budget={**budget, "epsilon": 3 * two}))
+    assert len(read_records(path)) == 4
+
+
+def test_an_interrupted_training_is_booked_once(tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
+    plan = unseeded(budget={"path": path, "epsilon": 50.0})
+
+    class Stop(Exception):
+        pass
+
+    def stop(work: str, done: int, total: int | None, unit: str = "") -> None:
+        if "with noise" in work:
+            assert "ε ≤ " in unit
+            raise Stop
+
+    for _ in range(2):
+        with pytest.raises(Stop):
+            train_model(run, plan, stop)
+    card = train_model(run, plan)["guarantee"]
+    reserved = read_records(path)[1:]
+    assert len(reserved) == 1
+    assert reserved[0].body["epsilon_after"] == pytest.approx(card["epsilon"], abs=1e-3)
+
+
+def test_what_has_no_mechanism_or_another_unit_is_refused(tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
+    with pytest.raises(BudgetExceeded, match="no privacy mechanism"):
+        train_model(run, unseeded(trainer="sgd", budget={"path": path, "epsilon": 5.0}))
+    assert not path.exists()
+    Budget(settings(path, 50.0), UNIT).reserve("id", "one", own())
+    with pytest.raises(GuaranteeError, match="another unit"):
+        Budget(settings(path, 50.0), UNIT_OF_DPSGD).require_room("two", own())
+    path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
+    assert Budget(settings(path, 50.0), UNIT).spent()[0].steps == 1  # the last line: no later one shows it
+    Budget(settings(path, 50.0), UNIT).reserve("other", "two", own())
+    path.write_bytes(path.read_bytes().replace(b'"steps":1', b'"steps":2', 1))
+    with pytest.raises(CheckFailed, match="chain of records breaks"):
+        Budget(settings(path, 50.0), UNIT).spent()
+
+
+def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    one = epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
+    outcomes: list[str] = []
+
+    def book(number: int) -> None:
+        try:
+            Budget(settings(path, 1.2 * one), UNIT).reserve(f"id {number}", f"model {number}", own())
+            outcomes.append("booked")
+        except BudgetExceeded:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=book, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
+    assert len(Budget(settings(path, 1.0), UNIT).spent()) == 1

@@ -1,0 +1,265 @@
+"""Every network: points apart, equal bits, perplexity and exposure, read by plain ``transformers``."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from redactory.evaluation import canary_exposure, perplexity
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+from redactory.training import load_model, train_model
+from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
+from redactory.training.models.build import identity_of, network_of
+from redactory.training.models.classifier import ClassifierNetwork
+from redactory.training.models.network import LanguageNetwork
+from redactory.training.models.pretrained import FolderTokenizer
+from redactory.training.models.settings import AwdLstmSettings
+from redactory.training.moved import update_norms
+from redactory.training.points import EncodedPoints, LabelledPoints
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
+from tests.training.conftest import PUBLIC_TEXTS, small
+from tests.training.tiny_folders import bert_classifier, causal_folder
+
+TEXTS = ["Hello, how are you?", "My ID is: 1023", "", f"{MASK} said 12", "😀"]
+SIZES = {"layers": 2, "width": 16, "heads": 2, "context": 64}
+FRESH: dict[str, dict[str, Any]] = {
+    "lstm": {"embedding_size": 8, "hidden_size": 12, "layers": 2},
+    "awd-lstm": {"kind": "awd-lstm", "embedding_size": 8, "hidden_size": 12},
+    "gpt2": {"kind": "gpt2", **SIZES},
+    "llama": {"kind": "llama", **SIZES},
+}
+CANARIES = {"template": "My ID is: {digits}", "inserted": ["041"], "control": ["306"], "copies": 1}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A pretrained folder of each kind."""
+    root = tmp_path_factory.mktemp("pretrained")
+    return {kind: causal_folder(root / kind, kind) for kind in ("gpt2", "llama")}
+
+
+@pytest.fixture(params=[*FRESH, "gpt2 of a folder", "llama of a folder", "gpt2 with adapters"])
+def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageModel:
+    """A language model of every kind as it is before the first step, in float64."""
+    section = FRESH.get(request.param)
+    if section is None:
+        kind = request.param.split()[0]
+        lora = {"lora": {"rank": 2}} if "adapters" in request.param else {}
+        section = {"kind": kind, "folder": folders[kind], **lora}
+    settings = TrainSettings(model=section).model
+    pretrained = section.get("folder")
+    tokenizer = FolderTokenizer.from_folder(pretrained, True) if pretrained else _words()
+    network = network_of(settings, tokenizer)
+    network.initialise(RandomStream.from_seed(3))
+    return LanguageModel(tokenizer, network.double())
+
+
+def _words() -> Tokenizer:
+    return Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+
+
+def test_a_point_has_its_own_loss_whatever_stands_beside_it(model: LanguageModel) -> None:
+    network = model.network.train()
+    points = EncodedPoints.from_texts(TEXTS, model.tokenizer, 40)
+    network.begin_step(RandomStream.from_seed(1), "plain step", 4)
+    together = network.point_losses(points.batch([4, 0, 2, 1, 3]))
+    network.begin_step(RandomStream.from_seed(1), "plain step", 4)
+    alone = torch.cat([network.point_losses(points.batch([row])) for row in (4, 0, 2, 1, 3)])
+    torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-10)
+
+
+def test_scores_follow_the_cache_token_by_token_and_evaluation_works(model: LanguageModel) -> None:
+    found = model.token_log_probs(TEXTS, batch_size=2)
+    for text, scores in zip(TEXTS, found, strict=True):
+        state, last, walked = model.network.initial_state(1), model.tokenizer.begin_id, []
+        for number in [*model.tokenizer.encode(text), model.tokenizer.end_id]:
+            log_probs, state = model.network.step(torch.tensor([last]), state)
+            walked.append(float(log_probs[0, number]))
+            last = number
+        assert scores == pytest.approx(walked, rel=1e-9)
+    result = canary_exposure(model, CANARIES)
+    assert result["candidates"] == 1000
+    assert result["highest_exposure"] < result["largest_possible"]
+    assert perplexity(model, TEXTS)["perplexity"] < 3 * model.tokenizer.size
+
+
+def test_the_first_weights_are_a_function_of_the_stream(model: LanguageModel) -> None:
+    network = model.network.float()
+
+    def drawn(seed: int) -> list[torch.Tensor]:
+        network.initialise(RandomStream.from_seed(seed))
+        return [p.detach().clone() for p in network.parameters() if p.requires_grad]
+
+    first, again, other = drawn(3), drawn(3), drawn(4)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    read = getattr(network, "pretrained", False) and all(p.requires_grad for p in network.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True)) == read
+
+
+@pytest.mark.parametrize("kind", [*FRESH, "gpt2 of a folder", "llama with adapters"])
+def test_every_kind_trains_and_is_read_again(
+    kind: str, curated: Path, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    section = FRESH.get(kind) or {"kind": kind.split()[0], "folder": folders[kind.split()[0]]}
+    if "adapters" in kind:
+        section = {**section, "lora": {"rank": 2, "targets": ("q_proj", "v_proj", "down_proj")}}
+    settings = small(model=section, max_tokens=40, epochs=1, name="m", learning_rate=0.01)
+    summary = train_model(run, settings)
+    assert all(norm > 0 for norm in summary["update_norms"].values())
+    loaded = load_model(run.model("m"))
+    assert np.isfinite(np.concatenate(loaded.token_log_probs(TEXTS))).all()
+    assert len(loaded.tokenizer.encode(MASK)) == 1
+    if loaded.network.context is not None:
+        _read_by_plain_transformers(run.model("m").root, loaded)
+
+
+def _read_by_plain_transformers(folder: Path, ours: LanguageModel) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    theirs = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    ids = [ours.tokenizer.begin_id, *ours.tokenizer.encode("Hello 10")]
+    if isinstance(ours.tokenizer, FolderTokenizer):
+        read = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        assert read.encode("Hello 10", add_special_tokens=False) == ids[1:]
+        assert read.encode(MASK, add_special_tokens=False) == [ours.tokenizer.mask_id]
+    with torch.no_grad():
+        batch = EncodedPoints.from_texts(["Hello 10"], ours.tokenizer, None).batch([0])
+        mine = ours.network.head(ours.network.hidden(batch))[0]
+        torch.testing.assert_close(theirs(torch.tensor([ids])).logits[0], mine, rtol=1e-5, atol=1e-5)
+
+
+def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    section = {"kind": "gpt2", "folder": folders["gpt2"], "lora": {"rank": 2}}
+    summary = train_model(run, small(model=section, max_tokens=40, epochs=1))
+    assert all("lora" in layer for layer in summary["update_norms"])
+    before = load_file(folders["gpt2"] / "model.safetensors")
+    after = load_file(run.model("crt").weights)
+    moved = {name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])}
+    assert moved == {f"transformer.h.{layer}.attn.c_attn.weight" for layer in range(2)}
+
+
+def test_what_did_not_move_is_a_failure() -> None:
+    network = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
+    network.initialise(RandomStream.from_seed(0))
+    with pytest.raises(CheckFailed, match="no weight moved"):
+        update_norms(network, network)
+    broken = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
+    with torch.no_grad():
+        broken.lstm.weight_hh_l0[0, 0] = torch.nan
+    with pytest.raises(CheckFailed, match="finite"):
+        update_norms(network, broken)
+
+
+def test_a_folder_is_named_by_its_content_and_a_model_of_a_run_is_refused(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    own = shutil.copytree(folders["gpt2"], tmp_path / "own")
+    settings = TrainSettings(model={"kind": "gpt2", "folder": own}).model
+    before = identity_of(settings)
+    (own / "generation_config.json").write_text("{}")
+    assert identity_of(settings) != before
+    tokenizer = FolderTokenizer.from_folder(own)
+    (own / "ledger.jsonl").touch()
+    with pytest.raises(ConfigurationError, match="model of a run"):
+        network_of(settings, tokenizer)
+    with pytest.raises(ConfigurationError, match="kind 'gpt2'"):
+        network_of(TrainSettings(model={"kind": "llama", "folder": folders["gpt2"]}).model, tokenizer)
+
+
+def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders: dict[str, Path]) -> None:
+    tokenizer = FolderTokenizer.from_folder(folders["gpt2"], single_digits=True)
+    text = f"Hello 1023, <|endoftext|> and {MASK}."
+    ids = tokenizer.encode(text)
+    assert tokenizer.end_id not in ids
+    assert ids.count(tokenizer.mask_id) == 1
+    assert tokenizer.decode(ids) == text
+    assert len(tokenizer.encode("1023")) == 4
+    assert len(FolderTokenizer.from_folder(folders["gpt2"]).encode("1023")) == 2
+
+
+def test_long_texts_are_scored_in_windows(folders: dict[str, Path]) -> None:
+    settings = TrainSettings(model={"kind": "gpt2", "layers": 1, "width": 8, "heads": 1, "context": 10}).model
+    network = network_of(settings, _words())
+    network.initialise(RandomStream.from_seed(1))
+    model = LanguageModel(_words(), network.double())
+    long = "abcdefgh" * 4
+    scores = model.token_log_probs([long, "abc"])
+    assert [len(own) for own in scores] == [33, 4]
+    assert scores[0][:10] == pytest.approx(model.token_log_probs([long[:12]])[0][:10])
+
+
+def test_dropout_is_a_function_of_step_and_point_alone() -> None:
+    sizes = {"kind": "awd-lstm", "embedding_size": 6, "hidden_size": 9}
+    network = network_of(TrainSettings(model=sizes).model, _words()).double()
+    network.initialise(RandomStream.from_seed(1))
+    points = EncodedPoints.from_texts(TEXTS, _words(), 40)
+
+    def losses(step: int, rows: list[int], purpose: str = "noisy step") -> dict[int, float]:
+        network.begin_step(RandomStream.from_seed(5), purpose, step)
+        return dict(zip(rows, network.point_losses(points.batch(rows)).tolist(), strict=True))
+
+    network.train()
+    first = losses(0, [0, 1, 3])
+    assert losses(0, [3, 0])[0] == pytest.approx(first[0], rel=1e-12)
+    assert losses(1, [0])[0] != pytest.approx(first[0], rel=1e-6)
+    assert losses(0, [0], "plain step")[0] != pytest.approx(first[0], rel=1e-6)
+    network.eval()
+    assert losses(0, [0])[0] == losses(1, [0])[0]
+
+
+def test_no_dropout_is_the_plain_network() -> None:
+    none = dict.fromkeys(
+        ("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0
+    )
+    settings = AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=9, **none)
+    network: LanguageNetwork = network_of(settings, _words()).double()
+    network.initialise(RandomStream.from_seed(1))
+    batch = EncodedPoints.from_texts(TEXTS, _words(), 40).batch([0, 1])
+    network.begin_step(RandomStream.from_seed(5), "noisy step", 0)
+    trained = network.train().point_losses(batch)
+    torch.testing.assert_close(trained, network.eval().point_losses(batch))
+
+
+def test_a_classifier_gives_every_point_its_loss_and_reads_no_padding() -> None:
+    network = ClassifierNetwork(bert_classifier(3, _words().size)).double().train()
+    network.initialise(RandomStream.from_seed(2))
+    points = LabelledPoints(EncodedPoints.from_texts(TEXTS, _words(), 40), np.array([0, 1, 2, 0, 1]))
+    together = network.point_losses(points.batch([0, 1, 2, 3, 4]))
+    alone = torch.cat([network.point_losses(points.batch([row])) for row in range(5)])
+    torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-10)
+    other = LabelledPoints(points.points, np.array([1, 1, 2, 0, 1]))
+    changed = network.point_losses(other.batch([0, 1, 2, 3, 4])) != together
+    assert changed.tolist() == [True, False, False, False, False]
+
+
+def test_a_classifier_is_written_and_read_again_by_plain_transformers_too(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    network = ClassifierNetwork(bert_classifier(3, _words().size))
+    network.initialise(RandomStream.from_seed(2))
+    folder = RunFolder(tmp_path).model("bert")
+    own = TextClassifier(_words(), network)
+    save_model(folder, own)
+    expected = own.log_probs(TEXTS)
+    np.testing.assert_allclose(np.exp(expected).sum(1), 1.0)
+    np.testing.assert_allclose(load_classifier(folder).log_probs(TEXTS), expected, rtol=1e-6)
+    np.testing.assert_allclose(own.log_probs(TEXTS, batch_size=1), expected, rtol=1e-4)
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True).eval()
+    batch = LabelledPoints(EncodedPoints.from_texts(TEXTS[:1], _words(), None), np.zeros(1, int)).batch([0])
+    with torch.no_grad():
+        logits = theirs(batch.inputs).logits.double().log_softmax(-1)
+    np.testing.assert_allclose(logits[0].numpy(), expected[0], rtol=1e-5)

@@ -1,0 +1,151 @@
+"""Killed and resumed: the same bits, no noise for two sums, every step once, nothing changed on the way."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from safetensors import safe_open
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.records import RecordLog, read_records
+from redactory.redaction.folder import RunFolder
+from redactory.training import checkpoint as checkpoints
+from redactory.training import phases, train_model
+from redactory.training.checkpoint import Checkpoint
+from redactory.training.settings import TrainSettings
+from tests.training.conftest import small
+from tests.training.crashes import Witness
+
+SETTINGS: dict[str, Any] = {"checkpoint_steps": 3, "interleaving": "mixed"}
+STEPS = 8
+
+
+class Killed(BaseException):
+    """Stands for ``kill -9`` within a process: nothing that cleans up catches it."""
+
+
+@contextmanager
+def killing(moment: int) -> Iterator[list[int]]:
+    """Raise at the ``moment``-th of all calls that touch the disk or the weights, before or after it."""
+    seen = [0]
+
+    def around(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            for late in (False, True):
+                if late:
+                    result = real(*arguments, **named)
+                seen[0] += 1
+                if seen[0] == moment:
+                    raise Killed
+            return result
+
+        return call
+
+    with (
+        mock.patch.object(RecordLog, "append", around(RecordLog.append)),
+        mock.patch.object(phases.Descent, "step", around(phases.Descent.step)),
+        mock.patch.object(checkpoints, "save_file", around(checkpoints.save_file)),
+        mock.patch.object(Checkpoint, "write", around(Checkpoint.write)),
+    ):
+        yield seen
+
+
+@pytest.fixture(scope="module")
+def whole(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
+    """The weights of an undisturbed training, and how many moments it has."""
+    run = RunFolder(tmp_path_factory.mktemp("whole") / "RUN")
+    shutil.copytree(curated, run.root)
+    with killing(-1) as seen:
+        train_model(run, small(**SETTINGS))
+    return file_sha256(run.model("crt").weights), seen[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_again_and_again_it_ends_with_the_same_bits(
+    seed: int, curated: Path, whole: tuple[str, int], tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    weights, moments = whole
+    source = random.Random(seed)
+    with Witness(tmp_path / "witness") as witness:
+        for _ in range(3):
+            with killing(source.randrange(1, moments)), suppress(Killed):
+                train_model(run, small(**SETTINGS))
+        if not run.model("crt").success.exists():
+            train_model(run, small(**SETTINGS))
+    assert file_sha256(run.model("crt").weights) == weights
+    _each_step_once_and_no_noise_twice(run, witness)
+
+
+def _each_step_once_and_no_noise_twice(run: RunFolder, witness: Witness) -> None:
+    steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
+    assert steps == list(range(STEPS))
+    served = witness.served()
+    assert all(len(sums) == 1 for sums in served.values())
+    assert sorted(step for step, _ in served) == list(range(STEPS))
+
+
+def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    with killing(60), pytest.raises(Killed):
+        train_model(run, small(**SETTINGS, seed=None))
+    file, key = run.state / "train-crt.checkpoint", (run.state / "train-crt.key").read_bytes()
+    assert key not in file.read_bytes()
+    assert key.hex() not in file.read_bytes().decode("latin-1")
+    with safe_open(file, "pt") as opened:
+        assert {name.split(".")[0] for name in opened.keys()} == {"network", "optimizer"}  # noqa: SIM118
+        assert set(opened.metadata()) == {"training"}
+    old = file.read_bytes()
+    shutil.rmtree(run.model("crt").root)
+    with killing(20), pytest.raises(Killed):
+        train_model(run, small(**SETTINGS, seed=None))
+    file.write_bytes(old)
+    train_model(run, small(**SETTINGS, seed=None))
+    assert [r.type for r in read_records(run.model("crt").ledger)].count("noisy_step") == STEPS
+
+
+def test_a_ledger_set_back_behind_its_checkpoint_is_refused(curated: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    with killing(80), pytest.raises(Killed):
+        train_model(run, small(**SETTINGS))
+    ledger = run.model("crt").ledger
+    kept = [(r.type, r.body) for r in read_records(ledger)][:2]
+    ledger.unlink()
+    with RecordLog(ledger) as log:
+        for kind, body in kept:
+            log.append(kind, body)
+    with pytest.raises(CheckFailed, match="checkpoint counts"):
+        train_model(run, small(**SETTINGS))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checkpoint_steps": 4},
+        {"model": {"embedding_size": 8, "hidden_size": 13}},
+        {"clip_norm": 0.5},
+        {"interleaving": "epoch"},
+        {"physical_tokens": 64},
+    ],
+)
+def test_a_changed_configuration_is_refused(changes: dict[str, Any], curated: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    with killing(30), pytest.raises(Killed):
+        train_model(run, small(**SETTINGS))
+    before = run.model("crt").ledger.read_bytes()
+    changed = TrainSettings.model_validate({**small(**SETTINGS).model_dump(), **changes})
+    with pytest.raises(RunStateError, match="settings"):
+        train_model(run, changed)
+    assert run.model("crt").ledger.read_bytes() == before

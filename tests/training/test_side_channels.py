@@ -1,0 +1,636 @@
+"""The 25 side channels of ``docs/guarantees.md``: each check holds, and fails once its channel is put back.
+
+Checks are functions of the part that could hold the channel.  A saboteur's part stands beside each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import redactory
+from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.detector import Detection
+from redactory.detectors.fitted import FittedPolicy, refuse_fitted_rows, write_fitted_rows
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+from redactory.redaction.sealing import read_manifest
+from redactory.redaction.shards import read_column
+from redactory.training import train, train_model
+from redactory.training.clipping import clipped_gradient, clipped_sum
+from redactory.training.ledger import StepLedger
+from redactory.training.mechanism import PoissonGaussian
+from redactory.training.models.build import network_of
+from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.network import Network
+from redactory.training.phases import NoisyPhase, PlainPhase, make_optimizer
+from redactory.training.points import Batch, EncodedPoints
+from redactory.training.sampling import PoissonSampler, Sampler
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
+from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
+from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
+from tests.training.test_sensitivity import CutShort, check_exchange, check_removal
+
+SECRET, MASKED = "my name is Grace Hopper and i wait", f"my name is {MASK} and i wait"
+STREAM = RandomStream.from_seed(7)
+OTHERS = ["thank you", "have a nice day", "a b c d e f g"]
+
+
+def fails(check: Callable[..., None], *arguments: Any) -> None:
+    """The check must not hold for the saboteur's part."""
+    with pytest.raises((AssertionError, CheckFailed, ConfigurationError, GuaranteeError)):
+        check(*arguments)
+
+
+# ---------------------------------------------------------------------------- two neighbouring corpora
+
+
+@dataclass(frozen=True)
+class World:
+    """The two sides of a finished run."""
+
+    public: list[str]
+    private: list[str]
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    """A real one, quickly loaded: a deny list, a blank pipeline, the conservative rules."""
+    engines: dict[str, Any] = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
+    lists = {"deny": [{"label": "PERSON", "words": ["Ada", "Ada Smith"]}]}
+    return Detector(DetectSettings.model_validate({**engines, "lists": lists}))
+
+
+@pytest.fixture(scope="module")
+def worlds(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
+    """Curated: a corpus with a secret that π misses, and the same with the secret masked."""
+    folder = tmp_path_factory.mktemp("worlds")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_KEY", "k" * 32)
+        return _curated(folder, "secret", SECRET, detector), _curated(folder, "masked", MASKED, detector)
+
+
+def _curated(folder: Path, name: str, point: str, detector: Detector) -> World:
+    texts = [
+        "thank you for the parcel\nwe are glad to help you\nAda was here",
+        f"{point}\nhave a nice day\nmy name is known and i wait",
+        "we are glad to help you\ncall me at 5\nMY NAME IS GRACE HOPPER",
+    ]
+    rows = folder / f"{name}.jsonl"
+    rows.write_text("".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts)))
+    detect = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
+    detect["lists"] = {"deny": [{"label": "PERSON", "words": ["Ada", "Ada Smith"]}]}
+    config = {"input": str(rows), "output": str(folder / name), "segment": {"mode": "line"}, "detect": detect}
+    redactory.curate(config, detector=detector)
+    run = RunFolder(folder / name)
+    return World(list(read_column(run.public, "text")), list(read_column(run.private, "text")))
+
+
+def unchanged(world: World) -> World:
+    """What the product does after routing: nothing that looks across the sides."""
+    return world
+
+
+def check_public_side_is_equal(worlds: tuple[World, World], treatment: Callable[[World], World]) -> None:
+    """The public sides are the same, in the same order; the private ones differ in one point."""
+    first, second = treatment(worlds[0]), treatment(worlds[1])
+    assert first.public == second.public
+    lost = Counter(first.private) - Counter(second.private)
+    gained = Counter(second.private) - Counter(first.private)
+    assert lost.total() <= 1
+    assert gained.total() <= 1
+
+
+def test_01_vocabulary_and_first_weights_come_from_public_text(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / n, private=p) for n, p in (("a", PRIVATE_TEXTS), ("b", ["Zebra zebra"] * 9))]
+
+    def check(texts: Callable[[RunFolder], Iterable[str]]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(train, "public_texts", texts)
+            first, second = (train._fresh_model(run, small(), STREAM) for run in runs)
+        assert first.tokenizer == second.tokenizer
+        pairs = zip(first.network.parameters(), second.network.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+    def both_sides(run: RunFolder) -> Iterator[str]:
+        yield from read_column(run.public, "text")
+        yield from read_column(run.private, "text")
+
+    check(train.public_texts)
+    fails(check, both_sides)
+
+
+def test_02_what_a_policy_misses_is_not_measured_on_what_it_was_fitted_on(tmp_path: Path) -> None:
+    key = DigestKey(b"k" * 32)
+    digest = write_fitted_rows(tmp_path / "rows", PRIVATE_TEXTS[:3], key)
+    fitted = FittedPolicy(
+        file_sha256="0" * 64, rows=3, secrets=3, unit="row", misses=0, miss_rate=0.5, confidence=0.9,
+        segment="{}", policies={}, date=date(2026, 1, 2), rows_file=str(tmp_path / "rows"),
+        rows_sha256=digest,
+    )  # fmt: skip
+
+    def check(texts: list[str]) -> None:
+        refuse_fitted_rows(texts, fitted, key)
+
+    check(PRIVATE_TEXTS[5:])
+    fails(check, PRIVATE_TEXTS[2:])
+
+
+def test_03_detection_sees_one_point_at_a_time(detector: Detector) -> None:
+    texts = ["Ada Smith was here", "smith was here too", "thank you"]
+
+    def check(detect: Callable[[Sequence[str]], list[Detection]]) -> None:
+        alone = [detect([text])[0] for text in texts]
+        assert detect(texts) == alone
+        assert detect(texts[::-1])[::-1] == alone
+
+    def with_coreference(given: Sequence[str]) -> list[Detection]:
+        found = list(detector.detect(given))
+        names = {
+            w.lower()
+            for t, d in zip(given, found, strict=True)
+            for s in d.strict
+            for w in t[s.start : s.end].split()
+        }
+        known = [any(word in names for word in text.lower().split()) for text in given]
+        return [replace(d, strict=found[0].strict) if k else d for d, k in zip(found, known, strict=True)]
+
+    check(lambda given: list(detector.detect(given)))
+    fails(check, with_coreference)
+
+
+def test_04_no_private_text_decides_what_is_public(worlds: tuple[World, World]) -> None:
+    def without_near_duplicates(world: World) -> World:
+        """Of the whole corpus, public texts that nearly repeat a private one are left out."""
+        words = [set(re.findall(r"\w+", text.lower())) for text in world.private]
+        own = [set(re.findall(r"\w+", text.lower())) for text in world.public]
+        near = [any(len(a & b) >= 0.8 * len(a | b) for b in words) for a in own]
+        return World([t for t, close in zip(world.public, near, strict=True) if not close], world.private)
+
+    check_public_side_is_equal(worlds, unchanged)
+    extra = [World([*w.public, "my name is known by grace hopper and i wait"], w.private) for w in worlds]
+    fails(check_public_side_is_equal, (extra[0], extra[1]), without_near_duplicates)
+
+
+def test_05_a_point_is_a_row(worlds: tuple[World, World]) -> None:
+    def rows(texts: list[str]) -> list[bytes]:
+        points = EncodedPoints.from_texts(texts, TOKENIZER, 40)
+        return [points.targets_of(row).tobytes() for row in range(len(points))]
+
+    def packed(texts: list[str]) -> list[bytes]:
+        ids = EncodedPoints.from_texts(texts, TOKENIZER, None).ids
+        return [ids[start : start + 8].tobytes() for start in range(0, len(ids), 8)]
+
+    def check(made: Callable[[list[str]], list[bytes]]) -> None:
+        first, second = made([SECRET, *OTHERS]), made([MASKED, *OTHERS])
+        assert len(first) == len(second)
+        assert sum(a != b for a, b in zip(first, second, strict=True)) == 1
+
+    check(rows)
+    fails(check, packed)
+
+
+class Stateful(LstmLanguageModel):
+    """The state of one row is where the next one begins."""
+
+    def hidden(self, batch: Batch) -> Tensor:
+        states = super().hidden(batch)
+        return states + torch.cat([torch.zeros_like(states[:1, -1:]), states[:-1, -1:]])
+
+
+def _network(kind: type[LstmLanguageModel] = LstmLanguageModel) -> LstmLanguageModel:
+    network = kind(TOKENIZER.size, 5, 6).double()
+    network.initialise(STREAM)
+    return network.double()
+
+
+def test_06_no_state_passes_from_point_to_point() -> None:
+    points = EncodedPoints.from_texts([SECRET, *OTHERS], TOKENIZER, 40)
+    other = EncodedPoints.from_texts([MASKED, *OTHERS], TOKENIZER, 40)
+
+    def check(kind: type[LstmLanguageModel]) -> None:
+        network, rows = _network(kind), np.arange(4)
+        first, second = (network.point_losses(own.batch(rows)) for own in (points, other))
+        torch.testing.assert_close(first[1:], second[1:])
+        clipped_gradient(network, lambda: network.point_losses(points.batch(rows)), 1.0)
+
+    check(LstmLanguageModel)
+    fails(check, Stateful)
+
+
+def test_07_who_is_drawn_depends_on_no_text() -> None:
+    lengths = [np.array([len(text) for text in (point, *OTHERS)]) for point in (SECRET, "x")]
+
+    @dataclass(frozen=True)
+    class Sorted:
+        """The coins go to the points in the order of their lengths."""
+
+        own: NDArray[np.int64]
+
+        def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
+            drawn = PoissonSampler(0.5).rows(stream, step, points)
+            return np.sort(np.argsort(self.own, kind="stable")[drawn])
+
+    def check(samplers: list[Sampler]) -> None:
+        for step in range(20):
+            first, second = (sampler.rows(STREAM, step, 4).tolist() for sampler in samplers)
+            assert first == second
+
+    check([PoissonSampler(0.5), PoissonSampler(0.5)])
+    fails(check, [Sorted(own) for own in lengths])
+
+
+def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(n), private=PRIVATE_TEXTS[:n]) for n in (8, 40)]
+
+    def check(settings_of: Callable[[RunFolder], TrainSettings]) -> None:
+        heads = []
+        for run in runs:
+            own = settings_of(run)
+            mechanism = mechanism_of(own, trainer_of(own, run))
+            assert mechanism is not None
+            heads.append((mechanism.to_json(), steps_per_epoch(own)))
+        assert heads[0] == heads[1]
+
+    def from_counts(run: RunFolder) -> TrainSettings:
+        return small(sampling_rate=4 / sum(1 for _ in read_column(run.private, "text")))
+
+    check(lambda run: small())
+    fails(check, from_counts)
+
+
+def test_09_training_goes_on_to_the_promised_step(tmp_path: Path) -> None:
+    real = NoisyPhase.step
+
+    def check(step: Callable[[NoisyPhase, int], None]) -> None:
+        run = write_run(tmp_path / step.__name__)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(NoisyPhase, "step", step)
+            train_model(run, small(epochs=1))
+
+    def stopped_early(phase: NoisyPhase, number: int) -> None:
+        """On private validation the loss was good enough."""
+        if number < 2:
+            real(phase, number)
+
+    check(real)
+    fails(check, stopped_early)
+
+
+def adaptive(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
+    """The clipping norm follows the norms of the batch."""
+    each = [clipped_sum(network, points, rows[[i]], 1e9, tokens).norm() for i in range(len(rows))]
+    found = float(max(each, default=torch.tensor(clip_norm)))
+    return clipped_sum(network, points, rows, found, tokens)
+
+
+def test_10_the_clipping_norm_is_a_constant() -> None:
+    check_exchange(Trial())
+    fails(check_exchange, Trial(clipper=adaptive))
+
+
+class Normalised(LstmLanguageModel):
+    """With a batch normalisation."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.norm = nn.BatchNorm1d(6)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        found: Tensor = self.norm(super().hidden(batch).transpose(1, 2)).transpose(1, 2)
+        return found
+
+
+class Contrasting(LstmLanguageModel):
+    """With the other points of the batch as negatives."""
+
+    def point_losses(self, batch: Batch) -> Tensor:
+        losses = super().point_losses(batch)
+        return losses - 0.1 * losses.mean()
+
+
+def test_11_nothing_mixes_the_points_of_a_batch() -> None:
+    points = EncodedPoints.from_texts([SECRET, *OTHERS], TOKENIZER, 40)
+
+    def check(kind: type[LstmLanguageModel]) -> None:
+        network = _network(kind)
+        clipped_sum(network, points, np.arange(4), 1.0, 4096)
+
+    check(LstmLanguageModel)
+    fails(check, Normalised)
+    fails(check, Contrasting)
+
+
+def test_12_a_points_length_concerns_nobody_else() -> None:
+    def own_sum(network: Network, points: EncodedPoints) -> Tensor:
+        return clipped_sum(network, points, np.arange(len(points)), 0.1, 4096)
+
+    def over_all_tokens(network: Network, points: EncodedPoints) -> Tensor:
+        return own_sum(network, points) * 10 / points.lengths.sum()
+
+    def check(total: Callable[[Network, EncodedPoints], Tensor]) -> None:
+        network = _network()
+        short, long = ([*OTHERS, *PUBLIC_TEXTS[:20], own] for own in ("a", "b " * 15))
+        first, second = (
+            total(network, EncodedPoints.from_texts(own, TOKENIZER, 40)) for own in (short, long)
+        )
+        alone = [total(network, EncodedPoints.from_texts([own], TOKENIZER, 40)) for own in ("a", "b " * 15)]
+        torch.testing.assert_close(first - alone[0], second - alone[1])
+
+    check(own_sum)
+    fails(check, over_all_tokens)
+
+
+def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / n, private=p) for n, p in (("a", PRIVATE_TEXTS), ("b", ["zzz"] * 9))]
+
+    def after_one_step(run: RunFolder, weights: Tensor | None = None) -> list[Tensor]:
+        network = _network()
+        plain, _ = Ingredients(small(), network, TOKENIZER, STREAM).phases(
+            trainer_of(small(), run), None, None
+        )
+        assert isinstance(plain, PlainPhase)
+        if weights is not None:
+            network.output.weight.register_hook(lambda grad: grad * weights[:, None])
+        plain.step(0)
+        return [p.detach().clone() for p in network.parameters()]
+
+    def with_class_weights(run: RunFolder) -> list[Tensor]:
+        counts = torch.ones(TOKENIZER.size, dtype=torch.float64)
+        for text in (*read_column(run.public, "text"), *read_column(run.private, "text")):
+            counts += torch.bincount(torch.tensor(TOKENIZER.encode(text)), minlength=TOKENIZER.size)
+        return after_one_step(run, 1.0 / counts)
+
+    def check(made: Callable[[RunFolder], list[Tensor]]) -> None:
+        pairs = list(zip(*(made(run) for run in runs), strict=True))
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+    check(after_one_step)
+    # Adam forgets the scale of a gradient, plain descent does not
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("redactory.training.trainers.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
+        check(after_one_step)
+        fails(check, with_class_weights)
+
+
+STEP_KEYS, SUMMARY_KEYS = {"step", "event", "sum"}, {
+    "model", "trainer", "parameters", "steps", "update_norms", "seconds", "peak_mb",
+}  # fmt: skip
+
+
+def check_release(model: Path) -> None:
+    """What lies beside the weights says nothing of single points: no loss, norm, count or batch size."""
+    own = RunFolder(model.parent.parent).model(model.name)
+    assert {key for r in read_records(own.ledger) if r.type == "noisy_step" for key in r.body} <= STEP_KEYS
+    manifest = read_manifest(own)
+    assert set(manifest["summary"]) <= SUMMARY_KEYS
+    assert {Path(name).suffix for name in manifest["files"]} <= {".safetensors", ".json", ".jsonl", ".md"}
+
+
+def test_14_no_loss_norm_or_count_is_released(trained: RunFolder, tmp_path: Path) -> None:
+    check_release(trained.model("crt").root)
+
+    class Telling(StepLedger):
+        def admit(self, step: int, clipped_sum: Tensor) -> None:
+            self._event = {**self._event}
+            self._log.append("noisy_step", {"step": step, "event": self._event, "sum": "", "norm": 1.0})
+
+    run = write_run(tmp_path / "RUN")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "StepLedger", Telling)
+        train_model(run, small(epochs=1))
+    fails(check_release, run.model("crt").root)
+
+
+def test_15_the_root_is_the_systems_entropy_or_the_card_says_otherwise(tmp_path: Path) -> None:
+    def check(seed: int | None) -> None:
+        made = [RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed) for _ in "ab"]
+        assert made[0].root != made[1].root
+
+    check(None)
+    fails(check, 5)
+    run = write_run(tmp_path / "RUN")
+    for seed, holds in ((None, True), (5, False)):
+        settings = small(epochs=1, seed=seed, name=f"m{seed}")
+        assert train_model(run, settings)["guarantee"]["holds"] is holds
+
+
+def test_16_which_points_are_private_is_equal_in_both_worlds(worlds: tuple[World, World]) -> None:
+    def check(treatment: Callable[[World], World]) -> None:
+        first, second = (treatment(world) for world in worlds)
+        assert (len(first.public), len(first.private)) == (len(second.public), len(second.private))
+
+    def moved_for_a_near_duplicate(world: World) -> World:
+        """A public point that looks like a private one is moved over to it."""
+        names = {word for text in world.private for word in re.findall("[A-Z][a-z]+", text)}
+        known = "Grace" in names
+        return World(world.public[known:], [*world.private, *world.public[:known]])
+
+    check(unchanged)
+    fails(check, moved_for_a_near_duplicate)
+
+
+def test_17_only_noised_sums_reach_the_optimizer() -> None:
+    def check(phase: NoisyPhase, recorder: Recorder) -> None:
+        phase.step(0)
+        gradient = torch.cat([p.grad.flatten() for p in phase.network.parameters() if p.grad is not None])
+        torch.testing.assert_close(gradient, MECHANISM.noisy_mean(recorder.sums[0], phase.stream, 0))
+
+    class Averaging(PoissonGaussian):
+        """With an average of the sums as they were before their noise."""
+
+        def noisy_mean(self, total: Tensor, stream: RandomStream, step: int) -> Tensor:
+            return super().noisy_mean(total, stream, step) + 0.1 * total
+
+    texts = PRIVATE_TEXTS[:12]
+    recorder = Recorder()
+    check(Trial().phase(texts, recorder), recorder)
+    own = Averaging(
+        *(getattr(MECHANISM, k) for k in ("sampling_rate", "noise_multiplier", "clip_norm", "normaliser"))
+    )
+    recorder = Recorder()
+    fails(check, Trial(mechanism=own).phase(texts, recorder), recorder)
+
+
+def test_18_points_are_cut_before_anything_is_masked(worlds: tuple[World, World]) -> None:
+    def cut_again(world: World) -> World:
+        """What is left after masking, in pieces of one length."""
+        joined = " ".join([*world.private, *world.public])
+        pieces = [joined[start : start + 25] for start in range(0, len(joined), 25)]
+        return World(pieces[len(world.private) :], pieces[: len(world.private)])
+
+    check_public_side_is_equal(worlds, unchanged)
+    fails(check_public_side_is_equal, worlds, cut_again)
+
+
+def test_19_a_long_neighbour_changes_no_detection(detector: Detector) -> None:
+    def check(detect: Callable[[Sequence[str]], list[Detection]]) -> None:
+        short = ["thank you", "Ada was here"]
+        assert detect([*short, "word " * 2000])[:2] == detect(short)
+
+    def timed_out_together(given: Sequence[str]) -> list[Detection]:
+        """The time is that of the batch."""
+        late = sum(map(len, given)) > 5000
+        return [replace(d, failure="late") if late else d for d in detector.detect(given)]
+
+    check(lambda given: list(detector.detect(given)))
+    fails(check, timed_out_together)
+
+
+def test_20_no_batch_is_cut_and_none_is_skipped() -> None:
+    def check(phase: NoisyPhase, recorder: Recorder) -> None:
+        for step in range(8):
+            phase.step(step)
+        assert len(recorder.sums) == 8
+        assert any(not total.any() for total in recorder.sums)
+
+    class Skipping(NoisyPhase):
+        def step(self, number: int) -> None:
+            if len(self.sampler.rows(self.stream, number, len(self.points))):
+                super().step(number)
+
+    check_removal(Trial())
+    fails(check_removal, Trial(sampler=CutShort(MECHANISM.sampling_rate)))
+    recorder = Recorder()
+    check(Trial().phase(["a", "b"], recorder), recorder)
+    real = Trial().phase(["a", "b"], recorder := Recorder())
+    own = {name: value for name, value in vars(real).items() if not name.startswith("_")}
+    fails(check, Skipping(**own), recorder)
+
+
+def test_21_a_gradient_that_is_not_finite_is_zeroed_alone() -> None:
+    points = EncodedPoints.from_texts(["9 bad", *OTHERS], TOKENIZER, 40)
+    network = _network()
+    with torch.no_grad():
+        network.embedding.weight[TOKENIZER.encode("9")[0]] = torch.nan
+
+    def check(clipper: Callable[..., Tensor]) -> None:
+        whole = clipper(network, points, np.arange(4), 0.2, 4096)
+        others = clipper(network, points, np.arange(1, 4), 0.2, 4096)
+        assert whole.isfinite().all()
+        assert float((whole - others).norm()) <= 0.2 * (1 + 1e-9)
+
+    def step_skipped(*arguments: Any) -> Tensor:
+        """As loss scaling does it."""
+        network, points, rows, _, _ = arguments
+        bad = not network.point_losses(points.batch(rows)).isfinite().all()
+        return clipped_sum(*arguments) * (0.0 if bad else 1.0)
+
+    check(clipped_sum)
+    fails(check, step_skipped)
+
+
+def test_22_the_key_is_gone_with_its_training(tmp_path: Path) -> None:
+    roots: list[bytes] = []
+    real = RandomStream.from_entropy
+
+    def remembered() -> RandomStream:
+        stream = real()
+        roots.append(stream.root)
+        return stream
+
+    run = write_run(tmp_path / "RUN")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RandomStream, "from_entropy", staticmethod(remembered))
+        train_model(run, small(epochs=1, seed=None))
+
+    def check() -> None:
+        for file in (path for path in run.root.rglob("*") if path.is_file()):
+            content = file.read_bytes()
+            assert roots[0] not in content
+            assert roots[0].hex().encode() not in content
+
+    assert len(roots) == 1
+    check()
+    (run.state / "train-crt.key").write_bytes(roots[0])
+    fails(check)
+    (run.state / "train-crt.key").unlink()
+    run.model("crt").card.write_text(f"seed {roots[0].hex()}")
+    fails(check)
+
+
+def test_23_a_training_starts_from_nothing_private(curated: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    section = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 1, "context": 64}
+    train_model(run, small(model=section, epochs=1, max_tokens=40, name="earlier"))
+
+    def check(folder: Path | None) -> None:
+        own = TrainSettings.model_validate({"model": {**section, "folder": folder}}).model
+        network_of(own, Tokenizer.from_texts(PUBLIC_TEXTS, 30))
+
+    check(None)
+    fails(check, run.model("earlier").root)
+    before = train._fresh_model(run, small(), STREAM)
+    shutil.rmtree(run.model("earlier").root)
+    after = train._fresh_model(run, small(), STREAM)
+    pairs = zip(before.network.parameters(), after.network.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_24_digests_of_private_sums_are_keyed(tmp_path: Path) -> None:
+    total = torch.arange(5.0)
+
+    def keyed(seed: int) -> str:
+        with RecordLog(tmp_path / f"{seed}.jsonl") as log:
+            StepLedger(log, MECHANISM, RandomStream.from_seed(seed)).admit(0, total)
+            digest: str = log.records[0].body["sum"]
+        return digest
+
+    def plain(seed: int) -> str:
+        return hashlib.blake2b(total.numpy().tobytes(), digest_size=16).hexdigest()
+
+    def check(digest: Callable[[int], str]) -> None:
+        assert digest(1) != digest(2)
+        assert digest(1) != plain(1)
+
+    check(keyed)
+    fails(check, plain)
+
+
+def test_25_measurements_on_private_text_are_releases_of_their_own(
+    trained: RunFolder, tmp_path: Path
+) -> None:
+    def check(model: Path) -> None:
+        check_release(model)
+        manifest = json.loads((model / "manifest.json").read_text())
+        assert not {name.split("/")[0] for name in manifest["files"]} & {"perplexity", "canary"}
+        card = json.loads((model / "guarantee.json").read_text())
+        assert any("Evaluations on private text" in sentence for sentence in card["not_covered"])
+
+    check(trained.model("crt").root)
+    copy = RunFolder(tmp_path / "RUN")
+    shutil.copytree(trained.root, copy.root)
+    own = copy.model("crt")
+    manifest = json.loads(own.manifest.read_text())
+    manifest["summary"]["private_perplexity"] = 3.2
+    own.manifest.write_text(json.dumps(manifest))
+    fails(check, own.root)
+
+
+def test_every_channel_of_the_page_has_its_test() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    section = page.split("## Side channels")[1].split("\n## ")[0]
+    numbers = [int(n) for n in re.findall(r"^(\d+)\. ", section, re.MULTILINE)]
+    tests = [int(name[5:7]) for name in globals() if re.match(r"test_\d\d_", name)]
+    assert numbers == tests == list(range(1, 26))

@@ -1,0 +1,253 @@
+"""The trainers and their variants: what each learns from, in which order, and what it must not depend on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.records import read_records
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.mask import MASK
+from redactory.redaction.sealing import read_manifest, seal
+from redactory.redaction.shards import SPANS, parts, write_part
+from redactory.training import train_model
+from redactory.training.mechanism import Relation
+from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.phases import Descent, PlainPhase
+from redactory.training.points import EncodedPoints
+from redactory.training.schedule import Schedule
+from redactory.training.sdp import mark_tokens, read_marks, selective_losses
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
+from redactory.training.trainers import Ingredients, mechanism_of, trainer_of
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
+
+UNMASKED = ["I live in a small place", "the weather is fine", "call me at noon"]
+
+
+def weights_of(root: Path, private: list[str], **changes: Any) -> str:
+    """The digest of a model trained on a run with these private points."""
+    run = write_run(root, private=private)
+    train_model(run, small(**changes, name="m"))
+    return file_sha256(run.model("m").weights)
+
+
+def test_dropped_points_leave_no_trace_and_others_do(tmp_path: Path) -> None:
+    masked = [f"my name is {MASK} number {number}" for number in range(6)]
+    first = weights_of(tmp_path / "a", UNMASKED + masked, trainer="crt-drop")
+    other = [text.replace("name", "dog") for text in masked]
+    assert weights_of(tmp_path / "b", UNMASKED + other, trainer="crt-drop") == first
+    assert weights_of(tmp_path / "c", UNMASKED + other) != weights_of(tmp_path / "d", UNMASKED + masked)
+    changed = [*UNMASKED[:2], "call me at five"]
+    assert weights_of(tmp_path / "e", changed + masked, trainer="crt-drop") != first
+
+
+def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN")
+    trainer = trainer_of(small(trainer="crt-drop"), run)
+    assert trainer.relation is Relation.ADD_OR_REMOVE
+    assert trainer_of(small(), run).relation is Relation.SUBSTITUTION
+    asked = small(noise_multiplier=None, epsilon=2.0)
+    dropping = mechanism_of(asked.model_copy(update={"trainer": "crt-drop"}), trainer)
+    keeping = mechanism_of(asked, trainer_of(asked, run))
+    assert dropping is not None
+    assert keeping is not None
+    assert 0.4 < dropping.noise_multiplier / keeping.noise_multiplier < 0.8
+    summary = train_model(run, small(trainer="crt-drop"))
+    assert summary["guarantee"]["relation"] == "add_or_remove"
+    head = read_records(run.model("crt-drop").ledger)[0].body
+    assert head["relation"] == "add_or_remove"
+
+
+@pytest.mark.parametrize("trainer", ["redact-only", "sgd"])
+def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN")
+    summary = train_model(run, small(trainer=trainer, epochs=1))
+    assert summary["steps"] == 0
+    assert summary["guarantee"]["holds"] is False
+    assert summary["guarantee"]["epsilon_substitution"] is None
+    stream = RandomStream.from_seed(1)
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    settings = small(trainer=trainer)
+    ingredients = Ingredients(settings, LstmLanguageModel(tokenizer.size, 4, 4), tokenizer, stream)
+    plain, noisy = ingredients.phases(trainer_of(settings, run), None, None)
+    assert noisy is None
+    assert plain is not None
+    assert len(plain.rows) == len(PUBLIC_TEXTS) + len(PRIVATE_TEXTS)
+    seen = {tokenizer.decode(plain.points.batch([row]).targets[0].tolist()) for row in range(96)}
+    assert any(MASK in text for text in seen) == (trainer == "redact-only")
+
+
+def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
+    stream = RandomStream.from_seed(3)
+    paper = Schedule(epochs=2, plain=3, noisy=2, mixed=False, stream=stream)
+    assert [paper.place(i) for i in range(5)] == [
+        (0, False, 0), (0, False, 1), (0, False, 2), (0, True, 0), (0, True, 1),
+    ]  # fmt: skip
+    assert paper.place(5) == (1, False, 3)
+    assert paper.place(9) == (1, True, 3)
+    mixed = Schedule(epochs=4, plain=30, noisy=20, mixed=True, stream=stream)
+    places = [mixed.place(i) for i in range(mixed.total)]
+    for kind, count in ((False, 120), (True, 80)):
+        assert [number for _, noisy, number in places if noisy == kind] == list(range(count))
+    assert all(
+        Counter(noisy for epoch, noisy, _ in places if epoch == which)[True] == 20 for which in range(4)
+    )
+    orders = {tuple(noisy for epoch, noisy, _ in places if epoch == which) for which in range(4)}
+    assert len(orders) == 4
+    # any step can be asked for alone: that is what resuming does
+    assert mixed.place(77) == places[77]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"interleaving": "mixed", "public_share": 0.7},
+        {"optimizers": "one"},
+        {"optimizer": "sgd", "learning_rate": 0.01, "private_learning_rate": 0.05},
+    ],
+)
+def test_other_ways_of_walking_train_too(changes: dict[str, Any], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN")
+    summary = train_model(run, small(**changes))
+    assert summary["steps"] == 8
+    usual = write_run(tmp_path / "usual")
+    train_model(usual, small())
+    assert file_sha256(run.model("crt").weights) != file_sha256(usual.model("crt").weights)
+
+
+def test_one_optimizer_keeps_one_state_at_two_rates(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    network = LstmLanguageModel(tokenizer.size, 4, 4)
+    for kind, same in (("one", True), ("two", False)):
+        settings = small(optimizers=kind, learning_rate=0.1, private_learning_rate=0.2)
+        first, second = Ingredients(settings, network, tokenizer, RandomStream.from_seed(1)).descents()
+        assert (first.optimizer is second.optimizer) == same
+        assert (first.learning_rate, second.learning_rate) == (0.1, 0.2)
+
+
+def test_a_falling_step_size_is_a_function_of_the_steps_number() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    descent = Descent(torch.optim.SGD([parameter], lr=1.0), learning_rate=0.5, steps=4)
+    walked = []
+    for number in (0, 1, 3):
+        parameter.grad = -torch.ones(1)
+        before = float(parameter.detach())
+        descent.step(number)
+        walked.append(float(parameter.detach()) - before)
+    assert walked == pytest.approx([0.5, 0.375, 0.125])
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    network = LstmLanguageModel(tokenizer.size, 4, 4)
+    for rule, expected in (("linear", 2 * 8), ("constant", None)):
+        points = EncodedPoints.from_texts(PUBLIC_TEXTS[:16], tokenizer, 40)
+        settings = small(learning_rate_schedule=rule, minimum_plain_steps=8, epochs=2)
+        own = Ingredients(settings, network, tokenizer, RandomStream.from_seed(1))
+        plain = PlainPhase(network, own.descents()[0], points, np.arange(16), 2, own.stream)
+        own.schedule(plain, None)
+        assert plain.descent.steps == expected
+
+
+def test_a_truncated_training_says_so_and_refuses_more_points_than_its_bound(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN")
+    summary = train_model(run, small(truncated_batch_size=10, dataset_size=60, epochs=1))
+    assert summary["guarantee"]["sampler_run"] == "truncated_poisson"
+    assert summary["guarantee"]["epsilon_substitution"] > 0
+    head = read_records(run.model("crt").ledger)[0].body
+    assert head["sampler"] == "truncated_poisson"
+    with pytest.raises(ConfigurationError, match="dataset_size"):
+        train_model(run, small(truncated_batch_size=10, dataset_size=40, name="few"))
+    with pytest.raises(ValueError, match="dataset_size"):
+        TrainSettings(truncated_batch_size=10)
+
+
+# ------------------------------------------------------------------------------------ selective DP-SGD
+
+
+def _selective() -> tuple[LstmLanguageModel, list[torch.Tensor], EncodedPoints, Tokenizer]:
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    network = LstmLanguageModel(tokenizer.size, 5, 6).double()
+    network.initialise(RandomStream.from_seed(1))
+    points = EncodedPoints.from_texts(["Hello 47 there", "no", "Hello 99 there"], tokenizer, 40)
+    return network, list(network.parameters()), points, tokenizer
+
+
+def test_selective_losses_without_marks_are_the_networks_own() -> None:
+    network, weights, points, _ = _selective()
+    batch = points.batch([0, 1, 2])
+    none = torch.zeros_like(batch.real)
+    noise = torch.zeros(*none.shape, 12, dtype=torch.float64)
+    public, private = selective_losses(weights, batch, none, noise, 1.0)
+    torch.testing.assert_close(public, network.point_losses(batch))
+    assert not private.any()
+    everything = selective_losses(weights, batch, batch.real, noise, 1.0)
+    torch.testing.assert_close(everything[1], network.point_losses(batch))
+    assert not everything[0].any()
+
+
+def test_public_tokens_see_a_private_run_through_its_noised_state_alone() -> None:
+    _, weights, points, tokenizer = _selective()
+    batch = points.batch([0, 2])
+    marks = torch.tensor([mark_tokens(text, [(6, 8)], tokenizer) for text in ("Hello 47 there",) * 2])
+    read = torch.cat([torch.zeros(2, 1, dtype=torch.bool), marks], dim=1)
+    private = read | torch.cat([marks, torch.zeros(2, 1, dtype=torch.bool)], dim=1)
+    noise = torch.randn(2, 1, 12, dtype=torch.float64).expand(2, private.shape[1], 12)[:1].repeat(2, 1, 1)
+    hidden = selective_losses(weights, batch, private, noise, 1e-12)[0]
+    torch.testing.assert_close(hidden[0], hidden[1])
+    shown = selective_losses(weights, batch, private, noise, 10.0)[0]
+    assert float((shown[0] - shown[1]).detach().abs()) > 1e-6
+
+
+def test_marks_fall_on_the_tokens_that_a_span_touches() -> None:
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    text = "Hello, Ada 1 é"
+    marked = mark_tokens(text, [(7, 10), (13, 14)], tokenizer)
+    ids, places = tokenizer.encode(text), tokenizer.places(text)
+    assert len(marked) == len(ids) == len(places)
+    touched = "".join(text[a:b] for (a, b), mark in zip(places, marked, strict=True) if mark)
+    assert {"A", "d", "a", "é"} <= set(touched)
+    assert "1" not in touched
+
+
+def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path) -> None:
+    private = ["Ada Smith is here", "call Ada Smith"]
+    run = write_run(tmp_path / "RUN", private=[text.replace("Ada Smith", MASK) for text in private])
+    base = len(PUBLIC_TEXTS)
+    rows = [
+        {
+            "point_id": base,
+            "start": 0,
+            "end": 9,
+            "label": "PERSON",
+            "score": 1.0,
+            "detector": "t",
+            "policy": p,
+        }
+        for p in ("strict", "conservative")
+    ]
+    table = pa.Table.from_pylist([{k: v for k, v in row.items() if k in SPANS.names} for row in rows], SPANS)
+    write_part(run.spans / "part-00000.parquet", table)
+    sealed = [p for folder in (run.public, run.private, run.vault, run.spans) for p in parts(folder)]
+    body = {k: v for k, v in read_manifest(run).items() if k != "files"}
+    seal(run, body, sealed)
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    originals = PUBLIC_TEXTS + private
+    points = EncodedPoints.from_texts(originals, tokenizer, 40)
+    marks = read_marks(run, tokenizer, 40, points)
+    assert len(marks.private) == len(points.ids)
+    per_point = [marks.private[a:b].sum() for a, b in zip(points.offsets, points.offsets[1:], strict=False)]
+    assert np.flatnonzero(per_point).tolist() == [base]
+    summary = train_model(run, small(trainer="sdp", epochs=1))
+    assert summary["guarantee"]["epsilon_substitution"] is None
+    assert summary["guarantee"]["holds"] is False
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        TrainSettings(trainer="sdp")
+    with pytest.raises(ValueError, match="one LSTM layer"):
+        TrainSettings(trainer="sdp", noise_multiplier=1.0, model={"layers": 2})
