@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,7 +19,9 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.clipping import clipped_sum
+from redactory.training.lattice import MARGIN
 from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.models.network import Network
 from redactory.training.sampling import PoissonSampler, TruncatedPoissonSampler
 from tests.training.conftest import PRIVATE_TEXTS
 from tests.training.greybox import KINDS, MECHANISM, STEPS, Recorder, Trial
@@ -223,3 +227,30 @@ def test_sums_are_admitted_before_their_noise_is_drawn(monkeypatch: pytest.Monke
     for step in range(STEPS):
         phase.step(step)
     assert order == list(itertools.chain.from_iterable(("admitted", "noise") for _ in range(STEPS)))
+
+
+# ------------------------------------------------------------------------------ the rounding of the sum
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gpt2"])
+def test_single_precision_moves_a_distance_less_than_the_margin_of_the_noise_covers(kind: str) -> None:
+    """Exchanging one of 256 points moves the computed sum as it moves the exact one, but for 2·MARGIN·C / 4.
+
+    ``docs/guarantees.md``, "Floating point".
+    """
+    trial = Trial(kind)
+    single = trial.network().float()
+    double = copy.deepcopy(single).double()
+    rest, rows = [f"{DATA[number % len(DATA)]} {number}" for number in range(255)], np.arange(256)
+
+    def moved(network: Network, precision: torch.dtype) -> Tensor:
+        first, second = (
+            clipped_sum(network, trial.points([*rest, text]), rows, 1.0, 4096).to(precision).double()
+            for text in (SECRET, MASKED)
+        )
+        return first - second
+
+    exact = moved(double, torch.float64)
+    assert 0.0 < float((moved(single, torch.float32) - exact).norm()) < 2.0 * MARGIN / 4
+    # the measure sees rounding that would matter
+    assert float((moved(single, torch.bfloat16) - exact).norm()) > 2.0 * MARGIN
