@@ -90,6 +90,8 @@ class _Lines:
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
         now = time.monotonic()
         start = self._start.setdefault(work, now)
+        if done == total:
+            del self._start[work]  # work of the same name may come again, and has a pace of its own
         worth = now - start > 1.0 if done == total else now - self._last >= _EVERY_SECONDS
         if not worth:
             return
