@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", choices=(*METHODS, "sgd_same_layers"), default=METHODS)
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=60.0, help="at most, for a model's measured steps")
+    parser.add_argument("--seconds", type=float, default=45.0, help="at most, for a model's measured steps")
     clock = "processor: the process's own time, for one thread on a busy machine"
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help=clock)
     parser.add_argument("--json", action="store_true")

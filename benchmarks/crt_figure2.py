@@ -58,17 +58,26 @@ COLOURS = {
     "crt-drop": "#2aa198",
 }
 
+LEGEND = {
+    "sgd": "sgd (no guarantee)",
+    "redact-only": "redact-only (none)",
+    "sdp": "sdp (ε as published)",
+}
+X_AXIS = "ε, logarithmic: Bayesian for crt and crt-drop, of substitution for dpsgd"
+Y_AXIS = "perplexity outside of secrets, logarithmic"
+TICKS = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100)
+
 SHARED: dict[str, Any] = {
-    "epochs": 12,
-    "sampling_rate": 0.02,
+    "epochs": 2,
+    "sampling_rate": 0.005,
     "clip_norm": 0.5,
-    "minimum_plain_steps": 100,
+    "minimum_plain_steps": 50,
     "public_batch_size": 64,
-    "learning_rate": 4e-3,
-    "private_learning_rate": 1e-2,
+    "learning_rate": 1e-2,
+    "private_learning_rate": 4e-2,
     "learning_rate_schedule": "linear",
     "vocabulary_size": 2000,
-    "max_tokens": 48,
+    "max_tokens": 64,
     "threads": 1,
     "group_sizes": (),
     "physical_tokens": 16384,
@@ -156,11 +165,10 @@ def settings_of(
     arguments: argparse.Namespace, trainer: str, seed: int, target: float | None
 ) -> TrainSettings:
     """The settings of one training; its noise gives the target epsilon."""
-    width = {"embedding_size": arguments.width, "hidden_size": arguments.width}
     given: dict[str, Any] = {
         **SHARED,
         **arguments.constants,
-        "model": width,
+        "model": network_of(arguments),
         "seed": seed,
         "trainer": trainer,
     }
@@ -171,6 +179,14 @@ def settings_of(
     if target is not None:
         changes["noise_multiplier"] = noise_of(settings, arguments.gamma, target)
     return settings.model_copy(update=changes)
+
+
+def network_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The network of every training: fresh, of the width that was asked for."""
+    width = arguments.width
+    if arguments.model == "gpt2":
+        return {"kind": "gpt2", "width": width, "layers": 2, "heads": 2, "context": 65}
+    return {"kind": "lstm", "embedding_size": width, "hidden_size": width}
 
 
 def noise_of(settings: TrainSettings, gamma: float, target: float) -> float:
@@ -307,18 +323,21 @@ def svg(rows: Sequence[Mapping[str, Any]], title: str) -> str:
         '<rect width="700" height="420" fill="white"/>',
         f'<text x="{left}" y="22" font-size="14">{title}</text>',
         f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#333"/>',
-        f'<text x="{(left + right) / 2}" y="405" text-anchor="middle">epsilon (Bayesian for crt)</text>',
-        f'<text transform="translate(18 {(top + bottom) / 2}) rotate(-90)">perplexity</text>',
+        f'<text x="{(left + right) / 2}" y="405" text-anchor="middle">{X_AXIS}</text>',
+        f'<text transform="translate(18 {(top + bottom) / 2}) rotate(-90)" text-anchor="middle">'
+        f"{Y_AXIS}</text>",
     ]
     parts += [
         f'<text x="{x_of(x):.1f}" y="{bottom + 18}" text-anchor="middle">{x:g}</text>'
         for x in sorted(set(xs))
     ]
-    for step in np.exp(np.linspace(low, high, 6)):
-        parts.append(f'<text x="{left - 6}" y="{y_of(step) + 4:.1f}" text-anchor="end">{step:.3g}</text>')
+    for tick in (tick for tick in TICKS if low <= math.log(tick) <= high):
+        parts.append(f'<path d="M{left - 4} {y_of(tick):.1f}H{left}" stroke="#333"/>')
+        parts.append(f'<text x="{left - 8}" y="{y_of(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
     for place, trainer in enumerate(dict.fromkeys(row["trainer"] for row in rows)):
         own, colour = [row for row in rows if row["trainer"] == trainer], COLOURS[trainer]
-        parts.append(f'<text x="{right + 12}" y="{top + 18 * place}" fill="{colour}">{trainer}</text>')
+        told = LEGEND.get(trainer, trainer)
+        parts.append(f'<text x="{right + 12}" y="{top + 18 * place}" fill="{colour}">{told}</text>')
         if own[0]["target"] is None:
             y = y_of(own[0]["perplexity"])
             parts.append(f'<path d="M{left} {y:.1f}H{right}" stroke="{colour}" stroke-dasharray="6 4"/>')
@@ -353,7 +372,8 @@ def main() -> None:
     facts = json.loads((arguments.out / "facts.json").read_text(encoding="utf-8"))
     page = {"what": __doc__, "facts": facts, "figure": table, "runs": rows}
     (folder / f"{arguments.name}.json").write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
-    title = f"{facts['corpus']}: {facts['model']}, {max(row['seeds'] for row in table)} seeds"
+    seeds = max(row["seeds"] for row in table)
+    title = f"{arguments.title or facts['corpus']}: {facts['model']}, {seeds} seed(s)"
     (folder / f"{arguments.name}.svg").write_text(svg(table, title), encoding="utf-8")
 
 
@@ -378,7 +398,8 @@ def _train(arguments: argparse.Namespace, results: Path) -> None:
         "gamma": arguments.gamma,
         "delta": arguments.delta,
         "dedup": arguments.dedup,
-        "model": f"LSTM 1x{arguments.width}, not pretrained",
+        "model": {"lstm": "LSTM 1", "gpt2": "GPT-2 2"}[arguments.model]
+        + f"x{arguments.width}, not pretrained",
         "constants": {**SHARED, **arguments.constants},
         "test_points": len(held_out.texts),
     }
@@ -447,8 +468,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=3000, help="rows (dialogues) of the corpus")
     parser.add_argument("--test-points", type=int, default=3000, help="held-out points")
     parser.add_argument("--trainers", nargs="+", default=list(TRAINERS), choices=TRAINERS)
+    parser.add_argument(
+        "--model", choices=("lstm", "gpt2"), default="lstm", help="fresh; sdp knows the LSTM only"
+    )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[0.25, 0.5, 1.0, 2.0, 4.0])
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[0.5, 1.0, 4.0])
     parser.add_argument("--gamma", type=float, default=0.1, help="share of the labelled values that π misses")
     parser.add_argument("--delta", type=float, default=8e-5, help="as in the paper")
     parser.add_argument("--dedup", choices=("exact", "none"), default="none")
@@ -457,6 +481,7 @@ def _arguments() -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of train, as JSON"
     )
     parser.add_argument("--name", default="crt_figure2", help="of the JSON and the SVG")
+    parser.add_argument("--title", help="the corpus's name in the SVG; the file's by default")
     parser.add_argument(
         "--draw", type=Path, metavar="FOLDER", help="only write JSON and SVG of what is done there"
     )
