@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN ?= demo-run
 # torch has a CPU build for every Python on most systems; WITHOUT_TORCH=1 installs everything but training
-EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows)
+EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask)
 CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
 export TOKENIZERS_PARALLELISM = false
 

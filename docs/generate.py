@@ -235,7 +235,11 @@ def _flags(name: str, info: Any) -> str:
 FOLDERS = {
     "public/": ("PUBLIC", "Points in which neither policy found anything, as they were written."),
     "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
-    "vault/": ("VAULT", "The original text of every point that is not quarantined, duplicates included."),
+    "vault/": (
+        "LABELLED_VAULT",
+        "The original text of every point that is not quarantined, duplicates included. `class` is there "
+        "only where `input.label` is set.",
+    ),
     "audit/points/": ("POINTS", "Every point and what became of it."),
     "audit/spans/": ("SPANS", "Every hit of every policy, without its text."),
     "audit/across/": (
@@ -253,13 +257,17 @@ COLUMNS = {
     ("PRIVATE", "user"): "Keyed pseudonym of the user; a row without a user is its own.",
     ("PRIVATE", "text"): "The text, each hit of the strict policy replaced by `<MASK>`.",
     ("PRIVATE", "reasons"): "Why the point is private: [reason codes](reason-codes.md#reasons).",
-    ("VAULT", "point_id"): "The point's number: partition · 2³² + row.",
-    ("VAULT", "doc_id"): "The document's id as it was given.",
-    ("VAULT", "user_id"): "The user as given, or null.",
-    ("VAULT", "speaker"): "Who speaks, with `segment.mode: turn`.",
-    ("VAULT", "prefix"): "What stands before the text: white space, the speaker's label.",
-    ("VAULT", "text"): "The original text. Prefix, text and suffix of all points give the document back.",
-    ("VAULT", "suffix"): "What stands after the text.",
+    ("LABELLED_VAULT", "point_id"): "The point's number: partition · 2³² + row.",
+    ("LABELLED_VAULT", "doc_id"): "The document's id as it was given.",
+    ("LABELLED_VAULT", "user_id"): "The user as given, or null.",
+    ("LABELLED_VAULT", "speaker"): "Who speaks, with `segment.mode: turn`.",
+    ("LABELLED_VAULT", "prefix"): "What stands before the text: white space, the speaker's label.",
+    (
+        "LABELLED_VAULT",
+        "text",
+    ): "The original text. Prefix, text and suffix of all points give the document back.",
+    ("LABELLED_VAULT", "suffix"): "What stands after the text.",
+    ("LABELLED_VAULT", "class"): "The class of the point's row as given, or null.",
     ("POINTS", "point_id"): "The point's number, as in `vault/`.",
     ("POINTS", "released_id"): "The id under which it stands in a shard.",
     ("POINTS", "document"): "Keyed pseudonym of the document.",

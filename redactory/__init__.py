@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redactory.evaluation.simulator import write_simulation as simulate
     from redactory.evaluation.varied import write_varied as simulate_varied
+    from redactory.pipelines.apply import apply
     from redactory.pipelines.audit import audit_sample
     from redactory.pipelines.audit_score import audit_score
     from redactory.pipelines.curate import curate
     from redactory.pipelines.describe import describe
     from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, evaluate_recall
+    from redactory.pipelines.evaluate_accuracy import evaluate_accuracy
     from redactory.pipelines.evaluate_detect import evaluate_detect
     from redactory.pipelines.explain import explain
     from redactory.pipelines.fit import fit
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "apply": "redactory.pipelines.apply:apply",
     "audit_sample": "redactory.pipelines.audit:audit_sample",
     "audit_score": "redactory.pipelines.audit_score:audit_score",
     "curate": "redactory.pipelines.curate:curate",
     "describe": "redactory.pipelines.describe:describe",
+    "evaluate_accuracy": "redactory.pipelines.evaluate_accuracy:evaluate_accuracy",
     "evaluate_canary": "redactory.pipelines.evaluate:evaluate_canary",
     "evaluate_detect": "redactory.pipelines.evaluate_detect:evaluate_detect",
     "evaluate_perplexity": "redactory.pipelines.evaluate:evaluate_perplexity",
@@ -51,10 +55,12 @@ _WHERE = {
 }
 
 __all__ = [
+    "apply",
     "audit_sample",
     "audit_score",
     "curate",
     "describe",
+    "evaluate_accuracy",
     "evaluate_canary",
     "evaluate_detect",
     "evaluate_perplexity",

@@ -8,23 +8,29 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 _WIDTH, _HEIGHT, _EDGE = 480.0, 300.0, 52.0
-_LINES = (
+Lines = tuple[tuple[str, str, str, str], ...]
+"""What is drawn: the key in a row, its meaning, colour and dashes."""
+SECRETS: Lines = (
     ("epsilon", "one named secret", "#1f5f8b", ""),
     ("epsilon_bayesian", "a secret that a policy catches", "#b5541c", "6 4"),
 )
+UNITS: Lines = (
+    ("epsilon", "sound", "#1f5f8b", ""),
+    ("epsilon_as_published", "as published, not a guarantee", "#8a8a8a", "2 3"),
+)
 
 
-def epsilon_plot(curve: Sequence[Mapping[str, Any]], title: str) -> str:
+def epsilon_plot(curve: Sequence[Mapping[str, Any]], title: str, lines: Lines = SECRETS) -> str:
     """``curve`` as rows of ``steps`` and epsilons, as the plan gives it; a line ends where none is finite."""
     last = max((row["steps"] for row in curve), default=1)
-    every = [row[name] for row in curve for name, *_ in _LINES if row.get(name) is not None]
+    every = [row[name] for row in curve for name, *_ in lines if row.get(name) is not None]
     top = _above(max(every, default=1.0))
 
     def place(steps: float, value: float) -> tuple[float, float]:
         x = _EDGE + steps / last * (_WIDTH - 1.5 * _EDGE)
         return x, _HEIGHT - _EDGE - value / top * (_HEIGHT - 2.0 * _EDGE)
 
-    parts = [_axes(place, last, top), _lines(curve, place)]
+    parts = [_axes(place, last, top), _drawn(curve, place, lines)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" '
         f'width="{_WIDTH:.0f}" height="{_HEIGHT:.0f}" font-family="sans-serif" font-size="11" fill="#333">'
@@ -53,9 +59,9 @@ def _axes(place: Any, last: int, top: float) -> str:
     )
 
 
-def _lines(curve: Sequence[Mapping[str, Any]], place: Any) -> str:
+def _drawn(curve: Sequence[Mapping[str, Any]], place: Any, lines: Lines) -> str:
     drawn = []
-    for number, (name, meaning, colour, dashes) in enumerate(_LINES):
+    for number, (name, meaning, colour, dashes) in enumerate(lines):
         points = [place(row["steps"], row[name]) for row in curve if row.get(name) is not None]
         if not points:
             continue

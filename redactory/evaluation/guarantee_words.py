@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redactory.evaluation.unit_words import is_of_units, unit_rows, unit_world
+
 _LARGEST_ODDS = 1000.0
 _LARGEST_EXPONENT = 50.0
 
@@ -39,6 +41,11 @@ class Figure:
 
 def figures(card: Mapping[str, Any]) -> list[Figure]:
     """The card's figures, each with its meaning."""
+    if is_of_units(card):
+        return [
+            Figure(title, _none(card, key) if value is None else before + _number(value), value is not None)
+            for title, key, value, before in unit_rows(card)
+        ]
     shown = [_figure(card, key, title, f"ε = {_number(card[key])}") for key, title in _TITLES.items()]
     groups = card["epsilon_group"]
     sizes, values = ", ".join(groups), ", ".join(_number(value) for value in groups.values())
@@ -57,8 +64,9 @@ def promises(card: Mapping[str, Any]) -> list[str]:
     if named is None:
         return []
     certainty = f", except with a probability of 1 in {round(1 / card['delta']):,}."
+    world = unit_world(card) if is_of_units(card) else _WORLDS[card["trainer"]]
     sentences = [
-        f"{_WORLDS[card['trainer']]} Whoever holds the model, and even knows every other word of the corpus, "
+        f"{world} Whoever holds the model, and even knows every other word of the corpus, "
         f"can with its help {_odds(named)}{certainty}"
     ]
     if card["trainer"] not in ("crt", "crt-drop"):
@@ -74,7 +82,7 @@ def promises(card: Mapping[str, Any]) -> list[str]:
 
 def named_epsilon(card: Mapping[str, Any]) -> float | None:
     """The figure for one named secret; what an earlier version called ``epsilon_substitution`` only."""
-    value: float | None = card.get("epsilon", card["epsilon_substitution"])
+    value: float | None = card["epsilon"] if "epsilon" in card else card["epsilon_substitution"]
     return value
 
 
@@ -85,7 +93,8 @@ def warning(card: Mapping[str, Any]) -> str:
 
 def nothing_promised(card: Mapping[str, Any]) -> str:
     """What is said of a model without a promise."""
-    reason = card["reasons"].get("epsilon_substitution", card["holds_reason"])
+    named = "epsilon_sound" if is_of_units(card) else "epsilon_substitution"
+    reason = card["reasons"].get(named, card["holds_reason"])
     return f"Nothing is promised about this model: {reason}. Treat it as you would treat the text itself."
 
 

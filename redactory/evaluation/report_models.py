@@ -14,7 +14,10 @@ from redactory.redaction.sealing import is_finished
 
 @dataclass(frozen=True)
 class ModelReport:
-    """One finished model: its guarantee card in words and figures, and what was measured of it."""
+    """One finished model: its guarantee card in words and figures, and what was measured of it.
+
+    ``error_rate`` is a classifier's on held-out text; the report has a column for it where a model has one.
+    """
 
     name: str
     trainer: str
@@ -25,6 +28,7 @@ class ModelReport:
     assumptions: list[str]
     not_covered: list[str]
     row: list[tuple[str, float | None]]
+    error_rate: float | None
 
 
 def model_reports(run: RunFolder) -> list[ModelReport]:
@@ -44,6 +48,7 @@ def _model_report(name: str, folder: ModelFolder) -> ModelReport:
         assumptions=card["assumptions"],
         not_covered=card["not_covered"],
         row=_row(card, _result(folder, "perplexity"), _result(folder, "canary")),
+        error_rate=_result(folder, "accuracy").get("error_rate"),
     )
 
 
@@ -56,7 +61,7 @@ def _row(
         ("perplexity", as_is.get("perplexity")),
         ("perplexity, masked by π", masked.get("perplexity")),
         ("ε, named secret", words.named_epsilon(card)),
-        ("ε, Bayesian", card["epsilon_bayesian"]),
+        ("ε, Bayesian", card.get("epsilon_bayesian")),
         ("canary exposure, highest", canary.get("highest_exposure")),
         ("exposure of controls, highest", canary.get("control_highest_exposure")),
         ("canary copies left", canary.get("copies_left")),

@@ -21,6 +21,7 @@ PROMISES = (
     "epsilon_substitution",
     "coverage_failure",
 )
+PROMISES_OF_UNITS = ("epsilon_sound", "epsilon_user_removal")
 
 
 def publish_run(name: str, summary: dict[str, Any], reused: bool) -> None:
@@ -48,8 +49,9 @@ def publish_promise(name: str, model: dict[str, Any]) -> None:
     """The figures of the trained model's guarantee, each null with its reason."""
     card = model["guarantee"]
     reasons = card.get("reasons", {})
+    keys = PROMISES_OF_UNITS if "epsilon_sound" in card else PROMISES
     lines = ["| figure | value |", "|---|---|"]
-    lines += [f"| `{key}` | {_figure(card.get(key), reasons.get(key))} |" for key in PROMISES]
+    lines += [f"| `{key}` | {_figure(card.get(key), reasons.get(key))} |" for key in keys]
     create_markdown_artifact(
         "\n".join(lines), key=_key("guarantee", name), description="Guarantee of the model"
     )

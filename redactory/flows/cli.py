@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import redactory
-from redactory.flows import detection_commands, output, pages, schedule_commands
+from redactory.flows import apply_commands, detection_commands, output, pages, schedule_commands
 from redactory.flows.audit_commands import audits
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
@@ -213,6 +213,7 @@ def demo(
     show(result, as_json, pages.demo)
 
 
+app.command()(apply_commands.apply)
 app.command()(detection_commands.explain)
 app.command()(detection_commands.fit)
 app.command("fit-policy")(detection_commands.fit_policy)

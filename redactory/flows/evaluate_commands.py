@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 import redactory
-from redactory.flows import detection_page, output, pages
+from redactory.flows import accuracy_page, detection_page, output, pages
 from redactory.flows.options import ConfigArgument, JsonOption, ModelOption, OutOption, RunArgument, show
 
 evaluations = typer.Typer(no_args_is_help=True, help="Measure a trained model, or the policies.")
@@ -27,6 +27,21 @@ def evaluate_perplexity(
     with output.shown_progress() as progress:
         result = redactory.evaluate_perplexity(run, model, tuple(test or ()), progress)
     show(result, as_json, pages.perplexity)
+
+
+@evaluations.command("accuracy")
+def evaluate_accuracy(
+    run: RunArgument,
+    model: ModelOption = None,
+    test: Annotated[
+        list[str] | None, typer.Option(help="Held-out corpus with classes, instead of the configured one.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Test error rate of a classifier on held-out text, and which classes it takes for which."""
+    with output.shown_progress() as progress:
+        result = redactory.evaluate_accuracy(run, model, tuple(test or ()), progress)
+    show(result, as_json, accuracy_page.accuracy)
 
 
 @evaluations.command("canary")

@@ -7,7 +7,9 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.dedup.told import told
+from redactory.flows.accuracy_page import accuracy
 from redactory.flows.output import out, table
+from redactory.flows.unit_page import unit_figures
 
 _FIGURES = (
     "epsilon",
@@ -77,6 +79,8 @@ def ran(result: dict[str, Any]) -> None:
     measured = result["evaluation"]
     if "recall" in measured:
         recall(measured["recall"])
+    if "accuracy" in measured:
+        accuracy(measured["accuracy"])
     if "perplexity" in measured:
         perplexity(measured["perplexity"])
     if "canary" in measured:
@@ -251,6 +255,9 @@ def demo(result: dict[str, Any]) -> None:
 
 
 def _figures(card: dict[str, Any]) -> None:
+    if "epsilon_sound" in card:
+        unit_figures(card)
+        return
     for name in _FIGURES:
         value, reason = card[name], card["reasons"].get(name, "")
         out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import redactory
-from redactory.flows import plan_page
+from redactory.flows import plan_page, plan_units
 from redactory.flows.options import ConfigArgument, JsonOption, OutOption, show
 
 FILE = "CONFIG"
@@ -60,7 +60,8 @@ def plan_config(
     config: ConfigArgument, out: OutOption = None, plot: PlotOption = None, as_json: JsonOption = False
 ) -> None:
     """The training that a configuration describes; a finished run adds its points and its recall."""
-    show(redactory.plan(config, output=out, plot=plot), as_json, plan_page.planned)
+    result = redactory.plan(config, output=out, plot=plot)
+    show(result, as_json, plan_page.units if "epsilon_sound" in result else plan_page.planned)
 
 
 @plans.command("crt")
@@ -100,6 +101,11 @@ def plan_dpsgd(
     """DP-SGD: noise on every original point."""
     shared = _shared(sampling_rate, steps, private_points, noise, epsilon, delta, group_size)
     show(redactory.plan(plot=plot, trainer="dpsgd", **shared), as_json, plan_page.planned)
+
+
+plans.command("uedp-bounded")(plan_units.plan_bounded)
+plans.command("uedp-alg1")(plan_units.plan_algorithm1)
+plans.command("user-level")(plan_units.plan_user_level)
 
 
 def _shared(

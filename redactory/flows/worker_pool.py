@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from redactory.foundation.processes import process_pool
 from redactory.foundation.reports import StageReport
-from redactory.pipelines.maps import Task, process_pool, timed
+from redactory.pipelines.maps import Task, timed
 
 
 class WorkerPool:

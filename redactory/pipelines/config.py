@@ -29,6 +29,11 @@ class InputSettings(Settings):
     text: str = Field("text", description="Column of the text.")
     id: str = Field("id", description="Column of the document's id; without one, file and row name it.")
     user: str = Field("user_id", description="Column of the user; a row without one is its own user.")
+    label: str | None = Field(
+        None,
+        description="Column of the row's class, for a model that tells classes (train.task classify); each "
+        "of its points has it. Private, as the text is: it goes to vault/ alone.",
+    )
     max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
     max_row_bytes: int = Field(
         1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
@@ -51,7 +56,8 @@ class InputSettings(Settings):
 
     def required_columns(self) -> list[str]:
         """Columns that a file must have: the text's, and those that the configuration names itself."""
-        return [self.text, *(getattr(self, name) for name in ("id", "user") if name in self.model_fields_set)]
+        named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
+        return [self.text, *named, *([] if self.label is None else [self.label])]
 
 
 class SegmentSettings(Settings):
@@ -147,6 +153,16 @@ class Config(Settings):
             raise ValueError("release.max_cross_split needs dedup.across: nothing is counted without it")
         return self
 
+    @model_validator(mode="after")
+    def _a_classifier_has_classes_to_learn(self) -> Self:
+        if self.train.task != "classify":
+            return self
+        if self.input.label is None:
+            raise ValueError("train.task classify needs input.label, the column of each row's class")
+        if self.evaluate.canaries is not None:
+            raise ValueError("evaluate.canaries needs train.task next-word: a classifier says no words")
+        return self
+
     def curation(self) -> dict[str, Any]:
         """What determines the shards: everything but speed, places and the rooms above."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
@@ -156,6 +172,9 @@ class Config(Settings):
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
+        # a run without classes is what it was before there were any
+        if kept["input"]["label"] is None:
+            del kept["input"]["label"]
         return kept
 
     def curation_hash(self) -> str:

@@ -37,7 +37,7 @@ def evaluate_perplexity(
 
     ``test`` is in the columns and segments of the run's configuration; its ``evaluate.test`` by default.
     """
-    folder, name, manifest = _open(run, model)
+    folder, name, manifest = open_model(run, model)
     paths = tuple(test) or tuple(manifest["configuration"]["evaluate"]["test"])
     if not paths:
         raise ConfigurationError("evaluate.test: name a held-out corpus there, or with --test")
@@ -46,7 +46,7 @@ def evaluate_perplexity(
         from redactory.evaluation.perplexity import perplexity
         from redactory.training import load_model
 
-        texts = list(_points(manifest, paths))
+        texts = [text for text, _ in held_out(manifest, paths, optional=("id", "user", "label"))]
         masked = [text for _, text in detect_fates(manifest)(texts)]
         trained = load_model(folder.model(name))
         return {
@@ -56,14 +56,14 @@ def evaluate_perplexity(
             "masked": perplexity(trained, masked, progress),
         }
 
-    return sealed(folder.state, _keep, folder, name, "perplexity", measure)
+    return sealed(folder.state, keep_result, folder, name, "perplexity", measure)
 
 
 def evaluate_canary(
     run: str | Path, model: str | None = None, canaries: str | Path | None = None, progress: Progress = silent
 ) -> dict[str, Any]:
     """Exact exposure of the canaries of a simulated corpus, and the copies that curation left of each."""
-    folder, name, manifest = _open(run, model)
+    folder, name, manifest = open_model(run, model)
     path = canaries or manifest["configuration"]["evaluate"]["canaries"]
     if path is None:
         raise ConfigurationError("evaluate.canaries: name a FILE.canaries.json there, or with --canaries")
@@ -83,7 +83,7 @@ def evaluate_canary(
             **canary_exposure(trained, planted, copies_left=left, progress=progress),
         }
 
-    return sealed(folder.state, _keep, folder, name, "canary", measure)
+    return sealed(folder.state, keep_result, folder, name, "canary", measure)
 
 
 def evaluate_recall(
@@ -150,7 +150,8 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
     return fates
 
 
-def _open(run: str | Path, model: str | None) -> tuple[RunFolder, str, dict[str, Any]]:
+def open_model(run: str | Path, model: str | None) -> tuple[RunFolder, str, dict[str, Any]]:
+    """A finished run, the name of one of its finished models, and the run's manifest."""
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
     name = named_model(folder, model)
@@ -158,7 +159,7 @@ def _open(run: str | Path, model: str | None) -> tuple[RunFolder, str, dict[str,
     return folder, name, manifest
 
 
-def _keep(
+def keep_result(
     run: RunFolder, model: str, evaluation: str, measure: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Measure, seal the result in the model's folder, and render the report again."""
@@ -175,16 +176,21 @@ def _keep(
     return result
 
 
-def _points(manifest: dict[str, Any], paths: tuple[str, ...]) -> Iterator[str]:
+def held_out(
+    manifest: dict[str, Any], paths: tuple[str, ...], optional: tuple[str, ...]
+) -> Iterator[tuple[str, str | None]]:
+    """The text and the class of every point of a held-out corpus, cut as the run's own is.
+
+    A manifest names every column, and one that is named must be there; of ``optional`` none is read.
+    """
     configured = manifest["configuration"]
-    # a manifest names every column, and one that is named must be there; perplexity needs no ids
-    columns = {key: value for key, value in configured["input"].items() if key not in ("id", "user")}
+    columns = {key: value for key, value in configured["input"].items() if key not in optional}
     settings = InputSettings.model_validate({**columns, "path": paths})
     cut = segmenter(SegmentSettings.model_validate(configured["segment"]))
     for source in find_sources(paths, settings.format):
         for entry in read_documents(source, settings):
             if isinstance(entry, Document):
-                yield from (segment.text for segment in cut(entry.text))
+                yield from ((segment.text, entry.label) for segment in cut(entry.text))
 
 
 def _read_canaries(path: Path) -> dict[str, Any]:

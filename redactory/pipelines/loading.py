@@ -99,11 +99,13 @@ def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _anchored_training(train: dict[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:
     """The files and the folder that a training reads."""
-    section = {key: place(value) if key == "recall_file" else value for key, value in train.items()}
-    for name, path in (("model", "folder"), ("budget", "path")):
+    files = ("recall_file", "public_text")
+    section = {key: place(value) if key in files else value for key, value in train.items()}
+    sections = {"model": ("folder",), "budget": ("path",), "units": ("entities", "aliases", "hubs_file")}
+    for name, paths in sections.items():
         below = section.get(name)
-        if isinstance(below, dict) and path in below:
-            section[name] = {**below, path: place(below[path])}
+        if isinstance(below, dict):
+            section[name] = {k: place(v) if k in paths else v for k, v in below.items()}
     return section
 
 

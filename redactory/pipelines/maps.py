@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
-import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from typing import Protocol
 
-from redactory.foundation.core_dumps import forbid_core_dumps
+from redactory.foundation.processes import process_pool
 from redactory.foundation.reports import StageReport
 
 Task = Callable[[int], StageReport]
@@ -42,28 +38,6 @@ def peak_memory_mb() -> float:
 def serial(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
     """One after the other, in this process."""
     return ((number, timed(task, number)) for number in numbers)
-
-
-@contextmanager
-def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """``workers`` processes that live, with the engines they loaded, until the context ends."""
-    # spawned, not forked: a fork would copy locks that the parent's threads hold
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_worker) as pool:
-        yield pool
-
-
-def _settle_worker() -> None:
-    """Leave no core, and end once the parent is gone: killed, it cannot say so, and we would wait forever."""
-    forbid_core_dumps()
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_wait_and_end, args=(parent.sentinel,), daemon=True).start()
-
-
-def _wait_and_end(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Plan: what a training would cost, from a configuration or from numbers, before anything is trained."""
+"""Plan: what a training would cost, from a configuration or from numbers, before anything is trained.
+
+Trainings that hide users and entities are planned by :mod:`redactory.pipelines.plan_units`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.plan_units import UNIT_TRAINERS, plan_units, plan_units_of
 from redactory.pipelines.train import recall_of, require_training_packages
 from redactory.redaction import RunFolder, is_finished, read_manifest
 
@@ -26,19 +30,28 @@ def plan(
 ) -> dict[str, Any]:
     """Epsilon, noise, ratio to the batch and what would improve it, of the training of ``config``.
 
-    Without ``config`` the ``numbers`` are those of :class:`~redactory.training.planner.PlanRequest`.  With it
+    Without ``config`` the ``numbers`` are those of :class:`~redactory.training.planner.PlanRequest`, or,
+    where ``trainer`` is one that hides users or entities, of
+    :class:`~redactory.training.uedp.forecast_bounded.BoundedRequest` or
+    :class:`~redactory.training.uedp.forecast_federated.FederatedRequest`.  With it
     they come from the section ``train``, and from the run where it is finished: its private points and
-    its measured recall.  ``plot`` is an SVG file to write, epsilon against steps.  Nothing is trained.
+    its measured recall, or its users and entities.  ``plot`` is an SVG file to write, epsilon against steps.
+    Nothing is trained.
     """
     require_training_packages()
     from redactory.training.planner import PlanRequest, plan_training
 
-    if config is None:
-        request = PlanRequest(**numbers)
-    elif numbers:
+    if config is not None and numbers:
         raise ConfigurationError(f"a plan takes a configuration or numbers, not both: {', '.join(numbers)}")
+    if config is None:
+        if numbers.get("trainer") in UNIT_TRAINERS:
+            return plan_units(numbers, plot)
+        request = PlanRequest(**numbers)
     else:
-        request = _of_config(load_config(config, output=output))
+        loaded = load_config(config, output=output)
+        if loaded.train.trainer in UNIT_TRAINERS:
+            return plan_units_of(loaded, plot)
+        request = _of_config(loaded)
     result = plan_training(request)
     if plot is not None:
         from redactory.evaluation.epsilon_plot import epsilon_plot

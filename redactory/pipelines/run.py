@@ -10,6 +10,7 @@ from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.curate import curate
 from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, evaluate_recall
+from redactory.pipelines.evaluate_accuracy import CLASSIFY, evaluate_accuracy
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.release import summary
@@ -58,7 +59,12 @@ def run(
         trained = train_summary(folder, model.root.name)
     else:
         trained = step("train", lambda: train(settings, progress=progress))
-    if settings.evaluate.test:
+    if settings.evaluate.test and settings.train.task == CLASSIFY:
+        measured["accuracy"] = step(
+            "evaluate accuracy",
+            lambda: evaluate_accuracy(folder.root, model.root.name, progress=progress),
+        )
+    elif settings.evaluate.test:
         measured["perplexity"] = step(
             "evaluate perplexity",
             lambda: evaluate_perplexity(folder.root, model.root.name, progress=progress),

@@ -15,6 +15,7 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.redaction import RunFolder, part_name
+from redactory.redaction.shards import LABELLED_VAULT, VAULT
 
 PARTITION_BITS = 32
 
@@ -25,6 +26,7 @@ DOCUMENTS = pa.schema(
         ("text", pa.string()),
         ("source", pa.string()),
         ("row", pa.int64()),
+        ("label", pa.string()),
     ]
 )
 REJECTED = pa.schema(
@@ -76,6 +78,11 @@ class Job:
     detector: TextDetector | None = None
     listener: Progress = silent
     index: OpenIndex | None = None
+
+    @property
+    def points_schema(self) -> pa.Schema:
+        """Of the points that stages hand on, and of ``vault/``: with a class where the input has one."""
+        return VAULT if self.config.input.label is None else LABELLED_VAULT
 
     def part(self, table: str, partition: int) -> Path:
         """The Parquet part of a table that one stage writes and a later one reads."""

@@ -41,6 +41,10 @@ VAULT = pa.schema(
         ("suffix", pa.string()),
     ]
 )
+CLASS = "class"
+"""The column of ``vault/`` that holds each point's class, null where it has none."""
+LABELLED_VAULT = pa.schema([*VAULT, (CLASS, pa.string())])
+"""``vault/`` of a run whose input has a column of classes."""
 POINTS = pa.schema(
     [
         ("point_id", pa.int64()),

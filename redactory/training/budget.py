@@ -9,19 +9,50 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings, epsilon_of
-from redactory.training.mechanism import Relation, mechanism_from_json
-from redactory.training.settings import BudgetSettings
+from redactory.training.accounting.figures import removal_epsilon_of
+from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism_record import AnyMechanism, mechanism_from_json
+from redactory.training.settings import BudgetSettings, TrainSettings
+from redactory.training.uedp.settings import UNITS_PROTECTED
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
 _PATIENCE = 20.0
+
+
+Cost = Callable[[Spendings, float], float | None]
+"""From what was spent and a delta to epsilon; None where it is not finite."""
+
+
+def exchanged(spent: Spendings, delta: float) -> float | None:
+    """Epsilon of one exchanged point."""
+    return epsilon_of(spent, delta, Relation.SUBSTITUTION)
+
+
+def nulled(spent: Spendings, delta: float) -> float | None:
+    """Epsilon of one unit whose points are null in the other world, K of them in each training."""
+    return removal_epsilon_of(spent, delta, 1)
+
+
+def cost_of(settings: TrainSettings) -> Cost:
+    """What one unit of a training costs together with others of its kind."""
+    return nulled if settings.trainer in UNITS_PROTECTED else exchanged
+
+
+def spending_of(mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
+    """What a training spends; None without noise, and for ``uedp-alg1``, which has no pair to compose."""
+    if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian):
+        return Spending(mechanism, steps, rows)
+    if mechanism is None or mechanism.entities is not None:
+        return None
+    return Spending(mechanism.of_one_user(), steps)
 
 
 class BudgetExceeded(CheckFailed):
@@ -31,12 +62,12 @@ class BudgetExceeded(CheckFailed):
 class Budget:
     """The record at ``settings.path``, held against ``settings.epsilon`` at ``settings.delta``.
 
-    Every epsilon is that of one exchanged point in all trainings together; it holds for ``crt-drop`` too,
-    whose masked points are a special case of an exchange.
+    Every epsilon is that of one ``unit`` in all trainings together, as ``cost`` computes it: of one exchanged
+    point by default, which holds for ``crt-drop`` too, whose masked points are a special case of an exchange.
     """
 
-    def __init__(self, settings: BudgetSettings, unit: str) -> None:
-        self._settings, self._unit = settings, unit
+    def __init__(self, settings: BudgetSettings, unit: str, cost: Cost = exchanged) -> None:
+        self._settings, self._unit, self._cost = settings, unit, cost
 
     def require_room(self, training: str, spending: Spending | None) -> None:
         """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
@@ -79,9 +110,9 @@ class Budget:
 
     def _require_room(self, known: list[dict[str, Any]], training: str, spending: Spending) -> float:
         before, delta = _spendings(known), self._settings.delta
-        found = epsilon_of((*before, spending), delta, Relation.SUBSTITUTION)
+        found = self._cost((*before, spending), delta)
         if found is None or found > self._settings.epsilon:
-            already = epsilon_of(before, delta, Relation.SUBSTITUTION) or 0.0
+            already = self._cost(before, delta) or 0.0
             told = "infinite" if found is None else f"{_up(found)}"
             models = ", ".join(body["training"] for body in known) or "nothing"
             raise BudgetExceeded(

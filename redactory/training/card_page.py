@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from redactory.redaction.mask import MASK
+from redactory.training.uedp.card import FORMAT as OF_UNITS
+from redactory.training.uedp.card_page import units_page
 
 _TITLES = {
     "epsilon": "One named secret that the strict policy missed (epsilon)",
@@ -19,6 +21,8 @@ _TITLES = {
 
 def guarantee_page(card: dict[str, Any]) -> str:
     """``card`` (of ``guarantee_card``) in Markdown with YAML front matter, free of corpus text."""
+    if card["format"] == OF_UNITS:
+        return units_page(card).replace(MASK, f"`{MASK}`")
     sections = [_front_matter(card), _opening(card), _figures(card), _reading(card), _how(card)]
     sections += [_accountants(card), _pre_steps(card)]
     sections += [

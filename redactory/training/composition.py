@@ -19,6 +19,8 @@ from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee import claim_of, miss_rates, refusal_of, unit_of
 from redactory.training.guarantee_figures import Claim, figures_of, refused, require_reasons
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.uedp.card import is_of_units
+from redactory.training.uedp.composed import composed_units
 
 FORMAT = "redactory-composed-guarantee/1"
 
@@ -48,6 +50,8 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
     members = [_member(run, name) for run, name in models]
     _require_one(members)
     delta = _delta(members, delta)
+    if is_of_units(members[0].facts.settings):
+        return composed_units([(member.run, member.name, member.facts) for member in members], delta)
     rates = _joined_rates(members)
     first = members[0].claim
     claim = Claim(
@@ -104,6 +108,12 @@ def _require_one(members: Sequence[_Member]) -> None:
     heads = [member.facts.chain_head for member in members]
     if len(set(heads)) != len(heads):
         raise GuaranteeError("a model is named twice: each is composed once")
+    of_units = {is_of_units(member.facts.settings) for member in members}
+    if len(of_units) > 1:
+        raise GuaranteeError(
+            "some of these models hide users or entities, the others secrets or points: their figures are "
+            "under different relations and cannot be composed"
+        )
     noisy = [member for member in members if member.facts.mechanism is not None]
     for what, values in (
         ("units", {unit_of(member.facts.settings) for member in noisy}),

@@ -16,6 +16,7 @@ from redactory.training.guarantee_figures import Claim, Figures, figures_of, ref
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import RecallMeasurement, TrainSettings
+from redactory.training.uedp.card import is_of_units, unit_in_words, units_card
 
 FORMAT = "redactory-guarantee/2"
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
@@ -33,6 +34,8 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     accountants disagree.
     """
     facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
+    if is_of_units(facts.settings):
+        return units_card(name, facts)
     measured = recall or facts.settings.recall
     rates = miss_rates(measured, manifest)
     claim = claim_of(facts, manifest, rates)
@@ -93,6 +96,8 @@ def refusal_of(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
 
 def unit_of(settings: TrainSettings) -> str:
     """What is protected, in words; two cards with different units say different things."""
+    if is_of_units(settings):
+        return f"{unit_in_words(settings)} ({settings.trainer})"
     return words.UNIT_OF_DPSGD if settings.trainer == "dpsgd" else words.UNIT
 
 

@@ -32,7 +32,7 @@ EPSILONS = (
     "epsilon_group",
 )
 NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
-NO_GROUP_FIGURE = "where a size has no figure, none below 500 was found: the noise protects no such group"
+NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
 NOT_MEASURED = "recall not measured"
 NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (

@@ -9,7 +9,7 @@ mechanism over the real numbers: post-processing (``docs/guarantees.md``, "Float
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,22 @@ from numpy.typing import NDArray
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 
-if TYPE_CHECKING:
-    from redactory.training.mechanism import _SampledGaussian
-
 MARGIN = 2.0**-10
 """The noise is wider than accounted by this share, to cover what rounding adds to the sensitivity."""
 _FINENESS = 2.0**-20
 _MORE_BITS, _PRECISION = 192, 512
+
+
+class Gaussian(Protocol):
+    """Noise of ``noise_deviation`` on each coordinate of a sum of vectors of norm at most ``clip_norm``."""
+
+    @property
+    def clip_norm(self) -> float:
+        """C."""
+
+    @property
+    def noise_deviation(self) -> float:
+        """σC."""
 
 
 def spacing(clip_norm: float, coordinates: int) -> float:
@@ -32,7 +41,7 @@ def spacing(clip_norm: float, coordinates: int) -> float:
 
 
 def noisy_on_lattice(
-    total: NDArray[np.float64], mechanism: _SampledGaussian, stream: RandomStream, step: int
+    total: NDArray[np.float64], mechanism: Gaussian, stream: RandomStream, step: int
 ) -> NDArray[np.float64]:
     """``total`` [d], rounded to the lattice, with the noise of ``step``: [d], multiples of the spacing.
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
-from redactory.training.mechanism import Mechanism, Relation
+from redactory.training.mechanism import Relation
+from redactory.training.mechanism_record import AnyMechanism
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"
@@ -37,7 +38,7 @@ class StepLedger:
     the digests comes from the root key and is gone with it, so the ledger does not give sums away.
     """
 
-    def __init__(self, log: RecordLog, mechanism: Mechanism, stream: RandomStream) -> None:
+    def __init__(self, log: RecordLog, mechanism: AnyMechanism, stream: RandomStream) -> None:
         self._log = log
         self._event = mechanism.event()
         self._key = stream.octets("ledger", 0, 32)
@@ -66,7 +67,7 @@ class StepLedger:
 
 def head_body(
     settings: dict[str, Any],
-    mechanism: Mechanism | None,
+    mechanism: AnyMechanism | None,
     steps: int,
     parent: str,
     versions: dict[str, str],

@@ -10,15 +10,23 @@ from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
-from redactory.training.mechanism import Mechanism, Relation, mechanism_from_json
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism_record import AnyMechanism, any_mechanism_from_json
 from redactory.training.settings import TrainSettings
+from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian
+from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS
+from redactory.training.uedp.settings import UEDP_TRAINERS
 
 
 @dataclass(frozen=True)
 class LedgerFacts:
     """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
 
-    ``relation`` is what a secret and its mask are to the noised points.
+    A training that samples users has its mechanism in ``users`` instead, and none of points.
+
+    ``relation`` is what a secret and its mask are to the noised points; under a user or entity relation,
+    what a unit's point is to them.  ``public_text`` is the sha256 of the text that made the vocabulary,
+    ``base`` that of a pretrained folder; None where there is none.
     """
 
     settings: TrainSettings
@@ -29,6 +37,19 @@ class LedgerFacts:
     parent: str
     versions: dict[str, str]
     chain_head: str
+    users: PoissonUsersGaussian | None = None
+    public_text: str | None = None
+    base: dict[str, Any] | None = None
+
+    @property
+    def noised(self) -> AnyMechanism | None:
+        """The mechanism of whichever kind; None for a training without noise."""
+        return self.users or self.mechanism
+
+    @property
+    def learnt_from_public(self) -> bool:
+        """Whether something on record besides the corpus made the vocabulary."""
+        return self.public_text is not None or self.base is not None
 
 
 def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
@@ -39,8 +60,12 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     """
     records = _records(folder)
     head, steps, end = records[0].body, records[1:-1], records[-1].body
-    mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
+    mechanism = None if head["mechanism"] is None else any_mechanism_from_json(head["mechanism"])
     settings = TrainSettings.model_validate(head["settings"])
+    points = mechanism if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian) else None
+    users = mechanism if not isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian) else None
+    federated = settings.trainer in FEDERATED_TRAINERS
+    _require(points is None if federated else users is None, "names another mechanism than its trainer's")
     _require(head["relation"] == relation_of(settings).value, "was accounted for another relation")
     sampler = None if mechanism is None else mechanism.sampler
     _require(head["sampler"] == sampler, "names a sampler that is not known")
@@ -50,19 +75,26 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     return LedgerFacts(
         settings=settings,
-        mechanism=mechanism,
+        mechanism=points,
+        users=users,
         relation=relation_of(settings),
         steps=len(steps),
         seeded=bool(head["seeded"]),
         parent=head["parent"],
         versions=head["versions"],
         chain_head=chain_head(folder.ledger),
+        public_text=head.get("public_text"),
+        base=head.get("base"),
     )
 
 
 def relation_of(settings: TrainSettings) -> Relation:
-    """What a secret and its mask are to the noised points: ``crt-drop`` gives a masked point no gradient."""
-    return Relation.ADD_OR_REMOVE if settings.trainer == "crt-drop" else Relation.SUBSTITUTION
+    """What a secret and its mask are to the noised points: ``crt-drop`` gives a masked point no gradient.
+
+    Under a user or entity relation a unit's point is there in one world, and null in the other.
+    """
+    gone = settings.trainer == "crt-drop" or settings.trainer in UEDP_TRAINERS
+    return Relation.ADD_OR_REMOVE if gone else Relation.SUBSTITUTION
 
 
 def _records(folder: ModelFolder) -> list[Record]:
@@ -77,7 +109,7 @@ def _records(folder: ModelFolder) -> list[Record]:
     return records
 
 
-def _require_steps(steps: list[Record], mechanism: Mechanism | None) -> None:
+def _require_steps(steps: list[Record], mechanism: AnyMechanism | None) -> None:
     _require(mechanism is not None or not steps, "holds noisy steps of a training without noise")
     event: dict[str, Any] = mechanism.event() if mechanism else {}
     for number, record in enumerate(steps):

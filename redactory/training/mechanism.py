@@ -25,7 +25,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
-class _SampledGaussian:
+class SampledGaussian:
     """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
     ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C > 0; ``normaliser`` is
@@ -73,7 +73,7 @@ class _SampledGaussian:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """What the head of a ledger says about the mechanism; :func:`mechanism_from_json` reads it back."""
+        """What the head of a ledger says about the mechanism (read back: ``mechanism_record``)."""
         return {
             "event": self.event(),
             "clip_norm": self.clip_norm,
@@ -84,7 +84,7 @@ class _SampledGaussian:
 
 
 @dataclass(frozen=True)
-class PoissonGaussian(_SampledGaussian):
+class PoissonGaussian(SampledGaussian):
     """A Poisson-sampled sum of vectors of norm at most C with noise N(0, (σC)²) on every coordinate.
 
     Formal guarantees: under substitution one step is dominated by the pair
@@ -102,17 +102,9 @@ class PoissonGaussian(_SampledGaussian):
             "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
         }
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> PoissonGaussian:
-        """The mechanism of a ledger's head; ``GuaranteeError`` for anything but this one."""
-        found = mechanism_from_json(value)
-        if not isinstance(found, cls):
-            raise GuaranteeError("the ledger describes another mechanism than Poisson sampling")
-        return found
-
 
 @dataclass(frozen=True)
-class TruncatedPoissonGaussian(_SampledGaussian):
+class TruncatedPoissonGaussian(SampledGaussian):
     """As :class:`PoissonGaussian`, but of more than ``truncated_batch_size`` drawn a random subset is kept.
 
     ``points`` is a public constant: coins are thrown for that many slots, of which those beyond the
@@ -159,32 +151,4 @@ class TruncatedPoissonGaussian(_SampledGaussian):
 
 
 Mechanism = PoissonGaussian | TruncatedPoissonGaussian
-
-
-def mechanism_from_json(value: dict[str, Any]) -> Mechanism:
-    """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved here."""
-    mechanism: Mechanism | None = None
-    try:
-        event = value["event"]
-        shared: dict[str, Any] = {
-            "sampling_rate": event["sampling_probability"],
-            "clip_norm": value["clip_norm"],
-            "normaliser": value["normaliser"]["value"],
-            "noise": value["noise"],
-        }
-        if event["class"] == "PoissonSampledDpEvent":
-            mechanism = PoissonGaussian(noise_multiplier=event["event"]["noise_multiplier"], **shared)
-        elif event["class"] == "TruncatedSubsampledGaussianDpEvent":
-            mechanism = TruncatedPoissonGaussian(
-                noise_multiplier=event["noise_multiplier"],
-                truncated_batch_size=event["truncated_batch_size"],
-                points=event["dataset_size"],
-                **shared,
-            )
-        known = mechanism is not None and mechanism.noise in ("float", "lattice")
-        known = known and mechanism is not None and mechanism.to_json() == value
-    except (KeyError, TypeError):
-        known = False
-    if mechanism is None or not known:
-        raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
-    return mechanism
+"""A mechanism that samples points."""

@@ -13,18 +13,23 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from redactory.foundation.errors import InputError
 from redactory.foundation.files import commit, read_json, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.models.build import rebuilt, rebuilt_classifier
+from redactory.training.models.build import rebuilt
+from redactory.training.models.build_classifier import is_classifier, rebuilt_classifier
 from redactory.training.models.causal import CausalNetwork
 from redactory.training.models.classifier import ClassifierNetwork
 from redactory.training.models.lora import has_adapters, merged
-from redactory.training.models.network import LanguageNetwork
+from redactory.training.models.network import Classifier, LanguageNetwork
 from redactory.training.models.pretrained import FolderTokenizer
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.tokenizer import TextCodec, Tokenizer
 from redactory.training.windows import Windows
+
+_READ = "max_tokens"
+"""The key of ``config.json`` that says how much of a text a classifier reads."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,26 @@ class LanguageModel:
                 found[int(row)] = scores
         return windows.joined(found)
 
+    @torch.no_grad()
+    def next_log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
+        """Natural log probability of every token as the one after each text: float64 [texts, V].
+
+        Of a text longer than the network's context its end is read.
+        """
+        self.network.eval()
+        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
+        windows = Windows.of(points, self.network.context)
+        # the last window of each text, whose last place stands before the end token
+        ends = np.flatnonzero(np.diff(windows.owner, append=len(points)))
+        found = np.empty((len(points), self.tokenizer.size))
+        for start in range(0, len(ends), batch_size):
+            batch = windows.points.batch(ends[start : start + batch_size]).to(self.network.device)
+            places = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
+            logits = self.network.head(self.network.hidden(batch)[places])[:, : self.tokenizer.size]
+            scores = logits.double().log_softmax(-1)
+            found[start : start + batch_size] = scores.cpu().numpy()
+        return found
+
     def _scores(self, windows: Windows, rows: NDArray[np.int64]) -> list[NDArray[np.float64]]:
         batch = windows.points.batch(rows).to(self.network.device)
         logits = self.network.head(self.network.hidden(batch)[batch.real])
@@ -64,23 +89,37 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class TextClassifier:
-    """A tokenizer and a network that gives every text a class."""
+    """A tokenizer and a network that gives every text a class, from its first ``max_tokens`` tokens."""
 
     tokenizer: TextCodec
-    network: ClassifierNetwork
+    network: Classifier
+    max_tokens: int | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
+        return self.network.classes
 
     @torch.no_grad()
     def log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
         """Natural log probability of every class for every text: float64 [texts, classes]."""
         self.network.eval()
-        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
+        points = EncodedPoints.from_texts(texts, self.tokenizer, self._read_at_most)
         read = LabelledPoints(points, np.zeros(len(points), np.int64))
-        found = []
-        for start in range(0, len(points), batch_size):
-            batch = read.batch(np.arange(start, min(start + batch_size, len(points))))
-            logits = self.network.logits(batch.to(self.network.device))
-            found.append(logits.double().log_softmax(-1).cpu().numpy())
-        return np.concatenate(found)
+        order = np.argsort(read.lengths, kind="stable")
+        found = np.empty((len(points), len(self.classes)))
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            logits = self.network.logits(read.batch(rows).to(self.network.device))
+            found[rows] = logits.double().log_softmax(-1).cpu().numpy()
+        return found
+
+    @property
+    def _read_at_most(self) -> int | None:
+        """Tokens of a text, its end token included, that fit beside the begin token."""
+        context = self.network.context
+        bounds = [self.max_tokens, None if context is None else context - 1]
+        return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> list[Path]:
@@ -96,7 +135,10 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
         weights = inner.state_dict()
     with commit(folder.weights) as temporary:
         save_file(_once(weights), temporary, metadata={"format": "pt"})
-    write_json(folder.config, network.describe())
+    description = network.describe()
+    if isinstance(model, TextClassifier):
+        description[_READ] = model.max_tokens
+    write_json(folder.config, description)
     written = [folder.weights, folder.config]
     if isinstance(model.tokenizer, FolderTokenizer):
         return [*written, *model.tokenizer.save(folder.root)]
@@ -106,16 +148,21 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
 
 
 def load_model(folder: ModelFolder) -> LanguageModel:
-    """The finished model in ``folder``; else ``RunStateError`` or ``InputError``."""
+    """The finished language model in ``folder``; else ``RunStateError`` or ``InputError``."""
     read_manifest(folder)
-    network = _read(folder, rebuilt(folder.root.name, read_json(folder.config)))
+    config = read_json(folder.config)
+    if is_classifier(config):
+        raise InputError(f"{folder.root.name} is a classifier: it tells classes and foretells no words")
+    network = _read(folder, rebuilt(folder.root.name, config))
     return LanguageModel(_read_tokenizer(folder), network)
 
 
 def load_classifier(folder: ModelFolder) -> TextClassifier:
     """The classifier in ``folder``, as :func:`save_model` wrote it; else ``InputError``."""
-    network = _read(folder, rebuilt_classifier(folder.root.name, read_json(folder.config)))
-    return TextClassifier(_read_tokenizer(folder), network)
+    config = read_json(folder.config)
+    max_tokens = config.pop(_READ, None)
+    network = _read(folder, rebuilt_classifier(folder.root.name, config))
+    return TextClassifier(_read_tokenizer(folder), network, max_tokens)
 
 
 def _read(folder: ModelFolder, network: Any) -> Any:

@@ -56,7 +56,8 @@ class PlainPhase:
     """SGD over points that may be learnt without noise, in an order from the stream.
 
     A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes,
-    one after the other, each in its own order.
+    one after the other, each in its own order.  ``purpose`` tells the draws of two such phases of one
+    training apart.
 
     Formal guarantees: none.  It may see public points only, wherever a guarantee is claimed.
     """
@@ -67,6 +68,7 @@ class PlainPhase:
     rows: NDArray[np.int64]
     batch_size: int
     stream: RandomStream
+    purpose: str = field(default="plain", kw_only=True)
     _order: tuple[int, NDArray[np.int64]] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     def fall_over(self, steps: int) -> None:
@@ -82,14 +84,15 @@ class PlainPhase:
         """The rows of step ``number``, at least one."""
         this, place = divmod(number, self.steps_a_pass)
         if self._order[0] != this:
-            self._order = this, self.rows[self.stream.permutation("plain order", this, len(self.rows))]
+            drawn = self.stream.permutation(f"{self.purpose} order", this, len(self.rows))
+            self._order = this, self.rows[drawn]
         return self._order[1][place * self.batch_size : (place + 1) * self.batch_size]
 
     def step(self, number: int) -> None:
         """One optimizer step on the mean over the step's rows of a point's loss."""
         rows = self.rows_of(number)
         self.network.train()
-        self.network.begin_step(self.stream, "plain step", number)
+        self.network.begin_step(self.stream, f"{self.purpose} step", number)
         self.descent.optimizer.zero_grad()
         losses = self.network.point_losses(self.points.batch(rows))
         torch.autograd.backward(losses.sum() / len(rows))

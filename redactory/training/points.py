@@ -14,6 +14,8 @@ from torch import Tensor
 from redactory.training.tokenizer import TextCodec
 
 Rows = Sequence[int] | NDArray[np.int64]
+NO_CLASS = -100
+"""The class number of a point that has none of the classes: its loss is 0 and its gradient exactly 0."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class LabelledPoints:
-    """Points with a class each: ``points`` as they are read, ``labels`` int64 [n]."""
+    """Points with a class each: ``points`` as they are read, ``labels`` int64 [n], or ``NO_CLASS``.
+
+    Formal guarantees: row i is a function of text i, class i and public constants alone.
+    """
 
     points: EncodedPoints
     labels: NDArray[np.int64]
@@ -143,8 +148,8 @@ class LabelledPoints:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each point, int64 [n]."""
-        return self.points.lengths
+        """Inputs of each point, int64 [n]."""
+        return self.points.lengths + 1
 
     def batch(self, rows: Rows) -> Batch:
         """The points ``rows``: their whole text as inputs, begin and end token included."""

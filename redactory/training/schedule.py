@@ -13,7 +13,8 @@ from redactory.foundation.stream import RandomStream
 
 @dataclass(frozen=True)
 class Schedule:
-    """``epochs`` epochs of ``plain`` steps without noise and ``noisy`` steps with it.
+    """``before`` steps of pretraining, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy``
+    steps with it.
 
     Plain steps come first in every epoch (CRT, Algorithm 1, lines 6 and 7), or, ``mixed``, the two
     kinds in an order drawn for each epoch.
@@ -28,6 +29,7 @@ class Schedule:
     noisy: int
     mixed: bool
     stream: RandomStream
+    before: int = 0
 
     @property
     def steps(self) -> int:
@@ -37,11 +39,16 @@ class Schedule:
     @property
     def total(self) -> int:
         """Steps of the whole training."""
-        return self.epochs * self.steps
+        return self.before + self.epochs * self.steps
+
+    def ends_epoch(self, done: int) -> bool:
+        """Whether the first ``done`` steps of all end with an epoch, or with pretraining."""
+        after = done - self.before
+        return after == 0 or (after > 0 and after % self.steps == 0)
 
     def place(self, index: int) -> tuple[int, bool, int]:
-        """Of step ``index`` of all: its epoch, whether it is noisy, and its number among its kind."""
-        epoch, place = divmod(index, self.steps)
+        """Of step ``index`` >= ``before`` of all: its epoch, whether it is noisy, its number of its kind."""
+        epoch, place = divmod(index - self.before, self.steps)
         order = self._order(epoch)
         noisy = bool(order[place])
         before = int(np.count_nonzero(order[:place] == noisy))
@@ -49,7 +56,7 @@ class Schedule:
 
     def noisy_before(self, index: int) -> int:
         """How many of the first ``index`` steps of all are noisy."""
-        epoch, place = divmod(index, self.steps) if self.steps else (0, 0)
+        epoch, place = divmod(max(0, index - self.before), self.steps) if self.steps else (0, 0)
         within = int(np.count_nonzero(self._order(epoch)[:place])) if place else 0
         return epoch * self.noisy + within
 

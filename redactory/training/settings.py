@@ -6,13 +6,29 @@ import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.training.models.settings import LstmSettings, ModelSettings
+from redactory.training.uedp.federated_settings import FederatedSettings
+from redactory.training.uedp.settings import BoundingSettings, Task, UnitSettings
+from redactory.training.uedp.wanted import problem_of
 
+Trainers = Literal[
+    "crt",
+    "crt-drop",
+    "dpsgd",
+    "redact-only",
+    "sdp",
+    "sgd",
+    "uedp-bounded",
+    "uedp-alg1",
+    "user-level",
+    "de-identification",
+    "noiseless",
+]
 Rate = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
@@ -75,12 +91,35 @@ class BudgetSettings(Settings):
 class TrainSettings(Settings):
     """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""
 
-    trainer: Literal["crt", "crt-drop", "dpsgd", "redact-only", "sdp", "sgd"] = Field(
+    trainer: Trainers = Field(
         "crt",
         description="crt: SGD on public and DP-SGD on masked private points; crt-drop: the same, but a "
         "private point with a mask contributes nothing; dpsgd: DP-SGD on all original points; redact-only: "
         "no noise, on both sides' masked points; sdp: noise on what π marks of original points (Shi et "
-        "al.); sgd: no noise, on all original points. The last three are baselines without any guarantee.",
+        "al.); sgd: no noise, on all original points. The last three are baselines without any guarantee. "
+        "uedp-bounded: users and entities hidden at once, by bounded contributions; uedp-alg1: the same by "
+        "Algorithm 1 of the UeDP paper; user-level: users alone, by federated averaging; de-identification "
+        "and noiseless: their baselines without any guarantee, on originals with and without entities.",
+    )
+    task: Task = Field("next-word", description="What is learnt: the next word, or the class of each point.")
+    classes: tuple[str, ...] = Field(
+        (),
+        description="task classify: the names of the classes, a public list; each row's is in input.label.",
+    )
+    units: UnitSettings = Field(UnitSettings(), description="UeDP: whom and what is protected.")
+    bounding: BoundingSettings = Field(
+        BoundingSettings(), description="uedp-bounded: how many points of a unit are trained on."
+    )
+    federated: FederatedSettings = Field(
+        FederatedSettings(), description="uedp-alg1 and user-level: how users are sampled."
+    )
+    public_text: Path | None = Field(
+        None,
+        description="UeDP: text that is no part of the corpus, donated or otherwise public: JSON lines with "
+        "the column input.text, or plain lines, a point each. It makes the vocabulary.",
+    )
+    pretraining_epochs: NonNegativeInt = Field(
+        0, description="Passes over public_text without noise before the first step on the corpus."
     )
     name: str | None = Field(
         None, description="The model's folder below models/; the trainer's name if absent."
@@ -198,6 +237,13 @@ class TrainSettings(Settings):
             raise ValueError("sdp noises the state of one LSTM layer: model kind lstm, layers 1")
         if self.noise_multiplier is None:
             raise ValueError("sdp has no epsilon to calibrate to: give noise_multiplier")
+        return self
+
+    @model_validator(mode="after")
+    def _units_are_hidden_from_all_that_is_learnt(self) -> Self:
+        problem = problem_of(self)
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property

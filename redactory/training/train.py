@@ -11,30 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from torch.optim import Optimizer
 
 from redactory.foundation.canonical import file_sha256, hash_of
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import RecordLog, read_records
-from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, seal
 from redactory.training.accounting import Spending
-from redactory.training.budget import Budget
+from redactory.training.budget import Budget, cost_of, spending_of
 from redactory.training.card_page import guarantee_page
 from redactory.training.checkpoint import Checkpoint
+from redactory.training.fresh import fresh_model
 from redactory.training.guarantee import guarantee_card, unit_of
+from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import END, NOISY_STEP, StepLedger, head_body
-from redactory.training.live import live_epsilon, nothing_told
-from redactory.training.model import LanguageModel, save_model
-from redactory.training.models.build import identity_of, network_of, tokenizer_of
+from redactory.training.ledgerfacts import relation_of
+from redactory.training.live import Told, live_epsilon, live_unit_epsilon, nothing_told
+from redactory.training.mechanism_record import AnyMechanism
+from redactory.training.model import save_model
+from redactory.training.models.build import identity_of
 from redactory.training.moved import update_norms
 from redactory.training.numerics import fixed_numerics
+from redactory.training.phases import Phase
+from redactory.training.publictext import PublicText, public_text_of
 from redactory.training.rootkey import begin_or_resume, require_same_head
-from redactory.training.runinput import parent_digest, public_texts, require_unchanged
+from redactory.training.runinput import parent_digest, require_unchanged
 from redactory.training.settings import TrainSettings
-from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.settingsjson import settings_json
+from redactory.training.trainers import mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS, FederatedSettings
+from redactory.training.uedp.learnt import originals_of
+from redactory.training.uedp.local_map import update_map
+from redactory.training.uedp.settings import UEDP_TRAINERS
 from redactory.training.walk import walk
 
 FORMAT = "redactory-model/1"
@@ -72,52 +83,54 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     trainer = trainer_of(settings, run)
     mechanism = mechanism_of(settings, trainer)
     steps = settings.epochs * steps_per_epoch(settings) if mechanism else 0
-    head = head_body(
-        _settings_json(settings),
-        mechanism,
-        steps,
-        parent,
-        _versions(),
-        relation=trainer.relation,
-        base=identity_of(settings.model),
-    )
+    public_text = public_text_of(run, settings.public_text)
+    head = _head(settings, mechanism, steps, parent, public_text)
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
     if not log.records:
         _checkpoint_file(run, settings).unlink(missing_ok=True)  # of a training whose ledger is gone
-    spending = Spending(mechanism, steps, trainer.group_size) if mechanism else None
-    budget = Budget(settings.budget, unit_of(settings)) if settings.budget else None
+    spending = spending_of(mechanism, steps, trainer.group_size)
+    budget = Budget(settings.budget, unit_of(settings), cost_of(settings)) if settings.budget else None
     named = f"{run.root.name}/{settings.model_name}"
     if budget and not log.records:
         budget.require_room(named, spending)
+    originals = originals_of(run, settings) if trainer.units else None
     stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
     if budget and spending:
         budget.reserve(hash_of(log.records[0].body), named, spending)
-    model = _fresh_model(run, settings, stream)
-    ledger = StepLedger(log, mechanism, stream) if mechanism else None
-    ingredients = Ingredients(settings, model.network, model.tokenizer, stream)
-    plain, noisy = ingredients.phases(trainer, mechanism, ledger)
-    optimizers = {id(phase.descent.optimizer): phase.descent.optimizer for phase in (plain, noisy) if phase}
-    checkpoint = Checkpoint(
-        _checkpoint_file(run, settings),
-        hash_of(log.records[0].body),
-        model.network,
-        list(optimizers.values()),
-    )
-    walk(
-        ingredients.schedule(plain, noisy),
-        plain,
-        noisy,
-        checkpoint,
-        settings.checkpoint_steps,
-        sum(record.type == NOISY_STEP for record in log.records),
-        progress,
-        nothing_told if progress is silent else live_epsilon(spending, settings.delta, trainer.relation),
-    )
+    model = fresh_model(run, settings, stream, public_text)
+    told = nothing_told if progress is silent else _told(settings, mechanism, spending, steps)
+    federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings()
+    with update_map(federated.workers, federated.dask) as every:
+        ingredients = Ingredients(
+            settings, model.network, model.tokenizer, stream, originals, public_text, every
+        )
+        ledger = StepLedger(log, mechanism, stream) if mechanism else None
+        pretraining = ingredients.pretraining()
+        plain, noisy = ingredients.phases(trainer, mechanism, ledger)
+        _require_same_text(public_text, head)
+        binding = hash_of(log.records[0].body)
+        walk(
+            ingredients.schedule(plain, noisy, pretraining),
+            plain,
+            noisy,
+            Checkpoint(
+                _checkpoint_file(run, settings),
+                binding if originals is None else f"{binding} {originals.fingerprint(stream)}",
+                model.network,
+                _optimizers(plain, noisy, pretraining),
+            ),
+            settings.checkpoint_steps,
+            sum(record.type == NOISY_STEP for record in log.records),
+            progress,
+            told,
+            pretraining,
+        )
+    _require_same_text(public_text, head)
     folder = run.model(settings.model_name)
     files = save_model(folder, model)
-    moved = update_norms(_fresh_model(run, settings, stream).network, model.network)
+    moved = update_norms(fresh_model(run, settings, stream, public_text).network, model.network)
     end = {
         "steps": steps,
         "weights": file_sha256(folder.weights),
@@ -127,16 +140,50 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     log.append(END, end)
 
 
-def _fresh_model(run: RunFolder, settings: TrainSettings, stream: RandomStream) -> LanguageModel:
-    """The public vocabulary, or the folder's, and a network as it is before the first step."""
-    tokenizer = tokenizer_of(
-        settings.model, lambda: public_texts(run), settings.vocabulary_size, settings.minimum_count
+def _head(
+    settings: TrainSettings,
+    mechanism: AnyMechanism | None,
+    steps: int,
+    parent: str,
+    public_text: PublicText | None,
+) -> dict[str, Any]:
+    """What the ledger promises before the first step."""
+    head = head_body(
+        settings_json(settings),
+        mechanism,
+        steps,
+        parent,
+        _versions(),
+        relation=relation_of(settings),
+        base=identity_of(settings.model),
     )
-    network = network_of(settings.model, tokenizer)
-    if network.context is not None and settings.max_tokens > network.context:
-        raise ConfigurationError(f"max_tokens: the model reads {network.context} tokens, not more")
-    network.initialise(stream)
-    return LanguageModel(tokenizer, network.to(settings.device))
+    if settings.trainer in UEDP_TRAINERS:
+        head["public_text"] = public_text and public_text.sha256
+    return head
+
+
+def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
+    """``CheckFailed`` where the file is no more the one that the ledger names: another may have been read."""
+    if public_text is not None and public_text.sha256 != head["public_text"]:
+        raise CheckFailed(
+            f"train.public_text: {public_text.path.name} changed while it was trained on: bring it back, or "
+            "remove the model's folder and train anew"
+        )
+
+
+def _told(
+    settings: TrainSettings, mechanism: AnyMechanism | None, spending: Spending | None, steps: int
+) -> Told:
+    """What a progress line says of epsilon."""
+    if settings.trainer == "uedp-bounded":
+        return live_unit_epsilon(settings, mechanism, steps)
+    return live_epsilon(spending, settings.delta, relation_of(settings))
+
+
+def _optimizers(*phases: Phase | None) -> list[Optimizer]:
+    """Every optimizer of the phases that there are, a shared one once."""
+    found = [phase.descent.optimizer for phase in phases if phase is not None]
+    return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
 def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float) -> dict[str, Any]:
@@ -155,7 +202,7 @@ def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float
         "seconds": round(seconds, 3),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
-    body = {"format": FORMAT, "parent": parent, "settings": _settings_json(settings), "versions": _versions()}
+    body = {"format": FORMAT, "parent": parent, "settings": settings_json(settings), "versions": _versions()}
     files = [folder.root / name for name in end["files"]]
     files += [folder.ledger, folder.guarantee, folder.card]
     seal(folder, {**body, "summary": summary}, files)
@@ -164,18 +211,21 @@ def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float
 
 def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> dict[str, Any]:
     manifest = read_manifest(folder)
-    if manifest["settings"] != _settings_json(settings) or manifest["parent"] != parent:
+    if manifest["settings"] != settings_json(settings) or manifest["parent"] != parent:
         raise RunStateError(
             f"models/{folder.root.name} is finished, with other settings or of another run: "
             "give this training another name, or remove that folder"
         )
-    run = RunFolder(folder.root.parent.parent)
+    run, path = RunFolder(folder.root.parent.parent), settings.public_text
+    begun = read_records(folder.ledger)[0].body.get("public_text")
+    # a finished model needs its public text no more
+    if path is not None and path.is_file() and file_sha256(path) != begun:
+        raise RunStateError(
+            f"models/{folder.root.name} is finished, with another {path.name} (train.public_text): give this "
+            "training another name, or remove that folder"
+        )
     summary: dict[str, Any] = manifest["summary"]
     return {**summary, "guarantee": guarantee_card(run, folder.root.name)}
-
-
-def _settings_json(settings: TrainSettings) -> dict[str, Any]:
-    return settings.model_dump(mode="json", exclude={"budget"})  # where it lies is no part of a training
 
 
 def _parameters(folder: ModelFolder) -> int:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.optim import Optimizer
 
-from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.accounting import calibrate_noise
-from redactory.training.ledger import Admission
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.models.network import Network
-from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
-from redactory.training.points import EncodedPoints, Placed
-from redactory.training.runinput import public_occurrences, texts
+from redactory.training.mechanism_record import AnyMechanism
+from redactory.training.runinput import public_occurrences
 from redactory.training.sampling import PoissonSampler, Sampler, TruncatedPoissonSampler
-from redactory.training.schedule import Schedule
 from redactory.training.settings import TrainSettings
-from redactory.training.tokenizer import TextCodec, Tokenizer
+from redactory.training.uedp.bounded import calibrated, points_affected
+from redactory.training.uedp.federated_noise import federated_mechanism, federated_steps_per_epoch
+from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,8 @@ class Trainer:
     point of the corpus exchanges ``group_size`` rows of ``noisy``, by the rule of deduplication.
     ``drops_masked``: a noised point with a mask contributes a zero gradient, so that a secret and its
     mask are a point there and a point gone.  ``marked``: π's spans say which tokens are noised.
+    ``units``: points are what users and entities leave of the vault (:class:`Originals`), and a unit's
+    points are there in one world and null in the other.
     """
 
     plain: tuple[Path, ...]
@@ -43,24 +40,33 @@ class Trainer:
     group_size: int = 1
     drops_masked: bool = False
     marked: bool = False
+    units: bool = False
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Every folder it reads."""
+        """Every folder whose text it learns from."""
         return self.plain if self.noisy is None else (*self.plain, self.noisy)
 
     @property
     def relation(self) -> Relation:
         """What a secret and its mask are to the noised points."""
-        return Relation.ADD_OR_REMOVE if self.drops_masked else Relation.SUBSTITUTION
+        return Relation.ADD_OR_REMOVE if self.drops_masked or self.units else Relation.SUBSTITUTION
 
 
 def trainer_of(settings: TrainSettings, run: RunFolder) -> Trainer:
     """``crt`` is Algorithm 1 of the CRT paper; the others are its variant and its baselines.
 
-    Formal guarantees: only ``crt``, ``crt-drop`` and ``dpsgd`` have one (``docs/guarantees.md``).
+    Formal guarantees: only ``crt``, ``crt-drop`` and ``dpsgd`` have one (``docs/guarantees.md``), and, for
+    users and entities, ``uedp-bounded``, ``uedp-alg1`` and ``user-level`` (``docs/explanation/uedp.md``).
     """
     match settings.trainer:
+        case "de-identification" | "noiseless":
+            return Trainer(plain=(run.vault,), noisy=None, units=True)
+        case "uedp-alg1" | "user-level":
+            return Trainer(plain=(), noisy=run.vault, units=True)
+        case "uedp-bounded":
+            rows = points_affected(settings) or 1  # without a cap there is no figure for a unit either
+            return Trainer(plain=(), noisy=run.vault, group_size=rows, units=True)
         case "sgd":
             return Trainer(plain=(run.vault,), noisy=None)
         case "sdp":
@@ -81,14 +87,18 @@ def trainer_of(settings: TrainSettings, run: RunFolder) -> Trainer:
 
 
 def steps_per_epoch(settings: TrainSettings) -> int:
-    """⌈1/q⌉: in expectation each point is drawn once an epoch, whatever their number."""
+    """⌈1/q⌉: in expectation each point (or user) is drawn once an epoch, whatever their number."""
+    if settings.trainer in FEDERATED_TRAINERS:
+        return federated_steps_per_epoch(settings.federated)
     return math.ceil(1.0 / settings.sampling_rate)
 
 
-def mechanism_of(settings: TrainSettings, trainer: Trainer) -> Mechanism | None:
+def mechanism_of(settings: TrainSettings, trainer: Trainer) -> AnyMechanism | None:
     """The mechanism of every noisy step, its noise calibrated where the settings give none."""
     if trainer.noisy is None:
         return None
+    if settings.trainer in FEDERATED_TRAINERS:
+        return federated_mechanism(settings)
 
     def with_noise(noise_multiplier: float) -> Mechanism:
         shared = (settings.sampling_rate, noise_multiplier, settings.clip_norm, settings.expected_batch_size)
@@ -106,6 +116,8 @@ def mechanism_of(settings: TrainSettings, trainer: Trainer) -> Mechanism | None:
 
 def _calibrated(settings: TrainSettings, trainer: Trainer) -> float:
     """The noise multiplier that reaches the target epsilon under the trainer's relation."""
+    if settings.trainer == "uedp-bounded":
+        return calibrated(settings, settings.epochs * steps_per_epoch(settings))
     batch, slots = settings.truncated_batch_size, settings.dataset_size
     return calibrate_noise(
         settings.epsilon,
@@ -125,109 +137,3 @@ def sampler_of(mechanism: Mechanism) -> Sampler:
             mechanism.sampling_rate, mechanism.truncated_batch_size, mechanism.points
         )
     return PoissonSampler(mechanism.sampling_rate)
-
-
-@dataclass(frozen=True)
-class Ingredients:
-    """What every phase of one training shares."""
-
-    settings: TrainSettings
-    network: Network
-    tokenizer: TextCodec
-    stream: RandomStream
-
-    def encode(self, *folders: Path) -> EncodedPoints:
-        """The points of data folders, one after the other."""
-        every: Iterator[str] = (text for folder in folders for text in texts(folder))
-        return EncodedPoints.from_texts(every, self.tokenizer, self.settings.max_tokens)
-
-    def placed(self, points: EncodedPoints) -> Placed:
-        """``points``, whose batches lie where the network does."""
-        return Placed(points, self.network.device)
-
-    def descents(self) -> tuple[Descent, Descent]:
-        """How steps without noise move the parameters, and how those with it do."""
-        own, rule = self.settings, self.settings.optimizer
-        first: Optimizer = make_optimizer(self.network, rule)
-        second = first if own.optimizers == "one" else make_optimizer(self.network, rule)
-        return Descent(first, own.learning_rate), Descent(second, own.private_learning_rate)
-
-    def phases(
-        self, trainer: Trainer, mechanism: Mechanism | None, ledger: Admission | None
-    ) -> tuple[PlainPhase | None, NoisyPhase | None]:
-        """The steps without noise and those with it, as far as the trainer has them."""
-        first, second = self.descents()
-        plain = self._plain(trainer, first) if trainer.plain else None
-        noisy = None
-        if trainer.noisy is not None and mechanism is not None and ledger is not None:
-            noisy = self._noisy(trainer, trainer.noisy, second, mechanism, ledger)
-        return plain, noisy
-
-    def schedule(self, plain: PlainPhase | None, noisy: NoisyPhase | None) -> Schedule:
-        """The order of the steps of both kinds; their step sizes follow it where they are to fall."""
-        found = self._schedule(plain, noisy)
-        if self.settings.learning_rate_schedule == "linear":
-            for phase, steps in ((plain, found.plain), (noisy, found.noisy)):
-                if phase is not None:
-                    phase.fall_over(found.epochs * steps)
-        return found
-
-    def _schedule(self, plain: PlainPhase | None, noisy: NoisyPhase | None) -> Schedule:
-        own = self.settings
-        mixed = own.interleaving == "mixed" and noisy is not None
-        with_noise = steps_per_epoch(own) if noisy is not None else 0
-        without = 0
-        if plain is not None and len(plain.rows):
-            without = plain.steps_a_pass * math.ceil(own.minimum_plain_steps / plain.steps_a_pass)
-            if mixed:
-                without = round(with_noise * own.public_share / (1.0 - own.public_share))
-        return Schedule(own.epochs, without, with_noise, mixed, self.stream)
-
-    def _plain(self, trainer: Trainer, descent: Descent) -> PlainPhase:
-        own, points = self.settings, self.encode(*trainer.plain)
-        once = np.arange(len(points), dtype=np.int64)
-        rows = once if trainer.occurrences is None else np.repeat(once, trainer.occurrences)
-        if trainer.marked:
-            return self._selective(trainer, descent, points, rows)
-        return PlainPhase(
-            self.network, descent, self.placed(points), rows, own.public_batch_size, self.stream
-        )
-
-    def _selective(
-        self, trainer: Trainer, descent: Descent, points: EncodedPoints, rows: NDArray[np.int64]
-    ) -> PlainPhase:
-        from redactory.training.sdp import SelectivePhase, read_marks
-
-        own = self.settings
-        assert isinstance(self.tokenizer, Tokenizer)
-        assert own.noise_multiplier is not None
-        run = RunFolder(trainer.plain[0].parent)
-        return SelectivePhase(
-            self.network,
-            descent,
-            self.placed(points),
-            rows,
-            own.public_batch_size,
-            self.stream,
-            marks=read_marks(run, self.tokenizer, own.max_tokens, points),
-            private_descent=Descent(descent.optimizer, own.private_learning_rate),
-            noise_multiplier=own.noise_multiplier,
-            clip_norm=own.clip_norm,
-            state_clip_norm=own.state_clip_norm,
-        )
-
-    def _noisy(
-        self, trainer: Trainer, folder: Path, descent: Descent, mechanism: Mechanism, ledger: Admission
-    ) -> NoisyPhase:
-        points = self.encode(folder)
-        return NoisyPhase(
-            network=self.network,
-            descent=descent,
-            points=self.placed(points),
-            mechanism=mechanism,
-            sampler=sampler_of(mechanism),
-            physical_tokens=self.settings.physical_tokens,
-            stream=self.stream,
-            ledger=ledger,
-            dropped=points.contain(self.tokenizer.mask_id) if trainer.drops_masked else None,
-        )

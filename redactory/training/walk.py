@@ -19,8 +19,11 @@ def walk(
     recorded: int,
     progress: Progress,
     told: Told = nothing_told,
+    pretraining: Phase | None = None,
 ) -> None:
     """Carry out the steps that are not done, with a checkpoint after ``every`` steps and each epoch.
+
+    ``pretraining`` makes the schedule's steps before all others.
 
     ``recorded`` is the number of noisy steps in the ledger; ``told`` is what the progress line adds to
     a noisy step: the epsilon spent so far.  ``CheckFailed`` where the checkpoint counts more than the ledger.
@@ -29,13 +32,20 @@ def walk(
     if schedule.noisy_before(begun) > recorded:
         raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
     for index in range(begun, schedule.total):
-        epoch, with_noise, number = schedule.place(index)
-        phase = noisy if with_noise else plain
-        assert phase is not None
-        phase.step(number)
+        remark = ""
+        if index < schedule.before:
+            assert pretraining is not None
+            pretraining.step(index)
+            work, number, of = "pretraining", index, schedule.before
+        else:
+            epoch, with_noise, number = schedule.place(index)
+            phase = noisy if with_noise else plain
+            assert phase is not None
+            phase.step(number)
+            remark = told(number + 1) if with_noise else ""
+            kind, of = ("with noise", schedule.noisy) if with_noise else ("without noise", schedule.plain)
+            work, number = f"epoch {epoch + 1}, {kind}", number - epoch * of
         done = index + 1
-        if done % every == 0 or done % schedule.steps == 0:
+        if done % every == 0 or schedule.ends_epoch(done):
             checkpoint.write(done)
-        kind, of = ("with noise", schedule.noisy) if with_noise else ("without noise", schedule.plain)
-        remark = told(number + 1) if with_noise else ""
-        progress(f"epoch {epoch + 1}, {kind}", number - epoch * of + 1, of, f"steps{remark}")
+        progress(work, number + 1, of, f"steps{remark}")

@@ -35,6 +35,7 @@ LATER = {
     "fit-policy": ("redactory.pipelines.labelled:labelled_rows",),
     "train": ("redactory.training.train:train_model", "redactory.training.runinput:public_texts"),
     "perplexity": ("redactory.evaluation.perplexity:perplexity",),
+    "apply": ("redactory.training.model:load_model",),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.leaks:secrets_left"),
     "detect": ("redactory.pipelines.labelled:labelled_rows",),
     "guarantee": ("redactory.training.guarantee:guarantee_card",),
@@ -61,6 +62,9 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("recall", ("evaluate", "recall", str(config), "--out", run)),
         Step("train", ("train", str(config), "--out", run, *flags)),
         Step("perplexity", ("evaluate", "perplexity", run, "--json")),
+        # its model foretells words, and is refused
+        Step("accuracy", ("evaluate", "accuracy", run), codes=(2,)),
+        Step("apply", ("apply", f"{run}/models/crt", "--text", "Hello, how can I")),
         Step("detect", ("evaluate", "detect", "--labelled", labelled, "--config", str(config))),
         Step("guarantee", ("guarantee", run)),
         # labels that nobody looked at leave secrets in public points unseen: they are the rows' own

@@ -15,6 +15,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
+from redactory.training.models.build_classifier import classifier_of
 from redactory.training.models.classifier import ClassifierNetwork
 from redactory.training.models.lora import with_adapters
 from redactory.training.models.network import Network
@@ -37,7 +38,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "gpt2": {"kind": "gpt2", **SIZES},
     "llama": {"kind": "llama", **SIZES},
 }
-KINDS = [*SECTIONS, "gpt2 with adapters", "classifier"]
+CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier"]
+KINDS = [*SECTIONS, "gpt2 with adapters", *CLASSIFIERS]
 Clipper = Callable[..., Tensor]
 
 
@@ -90,7 +92,7 @@ class Trial:
     def points(self, texts: Sequence[str]) -> Points:
         """The texts as rows; a classifier's label is whether the text has a digit."""
         encoded = EncodedPoints.from_texts(texts, TOKENIZER, 20)
-        if self.kind != "classifier":
+        if self.kind not in CLASSIFIERS:
             return encoded
         return LabelledPoints(encoded, np.array([any(map(str.isdigit, t)) for t in texts], np.int64))
 
@@ -142,10 +144,14 @@ class Trial:
 def _network(kind: str) -> Network:
     if kind == "classifier":
         return ClassifierNetwork(bert_classifier(2, TOKENIZER.size))
+    if kind in CLASSIFIERS:
+        section = SECTIONS[kind.removesuffix(" classifier")]
+        return classifier_of(TrainSettings(model=section).model, TOKENIZER, ("no digit", "digit"))
     if kind == "gpt2 with adapters":
         network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"]).model, TOKENIZER)
         network.initialise(RandomStream.from_seed(1))
         network.model = with_adapters(network.model, LoraSettings(rank=2))
+        assert isinstance(network, Network)
         return network
     return network_of(TrainSettings(model=SECTIONS[kind]).model, TOKENIZER)
 

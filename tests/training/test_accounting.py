@@ -15,6 +15,7 @@ from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import calibrate_noise, epsilon, group_epsilon
 from redactory.training.confidentiality import MissRates, bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanism_record import mechanism_from_json
 from redactory.training.settings import RecallMeasurement
 
 COARSE = 1e-3
@@ -118,9 +119,9 @@ def test_sensitivity_of_each_relation() -> None:
 )
 def test_an_unknown_mechanism_is_refused(change: dict[str, object]) -> None:
     own = PoissonGaussian(0.1, 1.0, 0.3, 8.0)
-    assert PoissonGaussian.from_json(own.to_json()) == own
+    assert mechanism_from_json(own.to_json()) == own
     with pytest.raises(GuaranteeError):
-        PoissonGaussian.from_json({**own.to_json(), **change})
+        mechanism_from_json({**own.to_json(), **change})
 
 
 def test_confidentiality_of_the_crt_notebook_done_soundly() -> None:

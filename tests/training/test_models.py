@@ -176,6 +176,9 @@ def test_a_folder_is_named_by_its_content_and_a_model_of_a_run_is_refused(
     (own / "ledger.jsonl").touch()
     with pytest.raises(ConfigurationError, match="model of a run"):
         network_of(settings, tokenizer)
+    (own / "ledger.jsonl").rename(own / "fit.json")
+    with pytest.raises(ConfigurationError, match="redactory fit"):
+        network_of(settings, tokenizer)
     with pytest.raises(ConfigurationError, match="kind 'gpt2'"):
         network_of(TrainSettings(model={"kind": "llama", "folder": folders["gpt2"]}).model, tokenizer)
 

@@ -34,8 +34,9 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import read_column
-from redactory.training import train, train_model
+from redactory.training import fresh, train, train_model
 from redactory.training.clipping import clipped_gradient, clipped_sum
+from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import StepLedger
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
@@ -46,7 +47,7 @@ from redactory.training.points import Batch, EncodedPoints
 from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.trainers import mechanism_of, steps_per_epoch, trainer_of
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
 from tests.training.test_sensitivity import CutShort, check_exchange, check_removal
@@ -126,8 +127,8 @@ def test_01_vocabulary_and_first_weights_come_from_public_text(tmp_path: Path) -
 
     def check(texts: Callable[[RunFolder], Iterable[str]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(train, "public_texts", texts)
-            first, second = (train._fresh_model(run, small(), STREAM) for run in runs)
+            patch.setattr(fresh, "public_texts", texts)
+            first, second = (fresh.fresh_model(run, small(), STREAM, None) for run in runs)
         assert first.tokenizer == second.tokenizer
         pairs = zip(first.network.parameters(), second.network.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
@@ -136,7 +137,7 @@ def test_01_vocabulary_and_first_weights_come_from_public_text(tmp_path: Path) -
         yield from read_column(run.public, "text")
         yield from read_column(run.private, "text")
 
-    check(train.public_texts)
+    check(fresh.public_texts)
     fails(check, both_sides)
 
 
@@ -388,7 +389,7 @@ def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
     check(after_one_step)
     # Adam forgets the scale of a gradient, plain descent does not
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.training.trainers.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
+        patch.setattr("redactory.training.ingredients.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
         check(after_one_step)
         fails(check, with_class_weights)
 
@@ -581,9 +582,9 @@ def test_23_a_training_starts_from_nothing_private(curated: Path, tmp_path: Path
 
     check(None)
     fails(check, run.model("earlier").root)
-    before = train._fresh_model(run, small(), STREAM)
+    before = fresh.fresh_model(run, small(), STREAM, None)
     shutil.rmtree(run.model("earlier").root)
-    after = train._fresh_model(run, small(), STREAM)
+    after = fresh.fresh_model(run, small(), STREAM, None)
     pairs = zip(before.network.parameters(), after.network.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 

@@ -19,20 +19,25 @@ MISSING_TEXT, TEXT_NOT_STRING, EMPTY_TEXT = "missing_text", "text_not_string", "
 LONE_SURROGATE, NUL, TOO_LONG = "lone_surrogate", "nul", "too_long"
 MISSING_ID, ID_NOT_STRING, USER_NOT_STRING = "missing_id", "id_not_string", "user_not_string"
 ID_TOO_LONG, USER_TOO_LONG = "id_too_long", "user_too_long"
+LABEL_NOT_STRING, LABEL_TOO_LONG = "label_not_string", "label_too_long"
 DUPLICATE_ID = "duplicate_id"
 LONGEST_NAME = 1_024
-"""Code points of an id or a user; each of a document's points carries both."""
+"""Code points of an id, a user or a class; each of a document's points carries them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user."""
+    """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user.
+
+    ``label`` is the row's class, None where it has none or none is read.
+    """
 
     doc_id: str
     user_id: str | None
     text: str
     source: str
     row: int
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     """
     limit = settings.max_row_bytes
     with source.open() as file:
-        columns = Columns(tuple(settings.required_columns()), _columns(source, settings))
+        label = () if settings.label is None else (settings.label,)
+        columns = Columns(tuple(settings.required_columns()), (*_columns(source, settings), *label))
         for number, record, reason, raw in READERS[source.format](file, limit, columns, source.name):
             if record is None:
                 yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
@@ -90,8 +96,19 @@ def _document(
             raise _Unusable(MISSING_ID)
         doc_id = f"{source.name}:{number}"
     return Document(
-        doc_id, _name(record.get(user_column), USER_NOT_STRING, USER_TOO_LONG), text, source.name, number
+        doc_id,
+        _name(record.get(user_column), USER_NOT_STRING, USER_TOO_LONG),
+        text,
+        source.name,
+        number,
+        _label(record, source, settings),
     )
+
+
+def _label(record: dict[str, Any], source: Source, settings: InputSettings) -> str | None:
+    if settings.label is None or source.format == "text":
+        return None
+    return _name(record.get(settings.label), LABEL_NOT_STRING, LABEL_TOO_LONG)
 
 
 def _text(record: dict[str, Any], column: str, max_chars: int) -> str:

@@ -14,7 +14,7 @@ from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.work import REJECTED, Job, point_id
 from redactory.redaction import read_part, write_part
-from redactory.redaction.shards import VAULT
+from redactory.redaction.shards import CLASS
 
 
 def segment_part(job: Job, partition: int) -> StageReport:
@@ -36,7 +36,7 @@ def segment_part(job: Job, partition: int) -> StageReport:
         for d in repeated
     ]
     write_part(job.part("repeated", partition), pa.Table.from_pylist(rejected, REJECTED))
-    write_part(job.part("points", partition), pa.Table.from_pylist(points, VAULT))
+    write_part(job.part("points", partition), pa.Table.from_pylist(points, job.points_schema))
     counts = Counter({"documents": len(kept), "points": len(points)})
     if repeated:
         counts[f"rejected/{DUPLICATE_ID}"] = len(repeated)
@@ -53,6 +53,7 @@ def _points(job: Job, partition: int, documents: list[dict[str, Any]]) -> list[d
                     "point_id": point_id(partition, len(points)),
                     "doc_id": document["doc_id"],
                     "user_id": document["user_id"],
+                    CLASS: document.get("label"),
                     **segment._asdict(),
                 }
             )

@@ -42,7 +42,7 @@ def shard_part(job: Job, partition: int) -> StageReport:
     vault = (p for p, r in zip(points, records, strict=True) if r["fate"] != QUARANTINED)
     write_part(run.public / name, _table(public, tables.PUBLIC), PUBLIC_FILE)
     write_part(run.private / name, _table(private, tables.PRIVATE))
-    write_part(run.vault / name, _table(vault, tables.VAULT))
+    write_part(run.vault / name, _table(vault, job.points_schema))
     write_part(run.points / name, _table(records, tables.POINTS))
     across = across_rows(job, records)
     if job.config.dedup.across:

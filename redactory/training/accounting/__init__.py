@@ -3,6 +3,7 @@
 - ``figures``: the main accountant (dp_accounting's privacy loss distributions), groups, calibration;
 - ``second``: our own, rounded both ways, with no code in common; ``second_opinion`` compares;
 - ``renyi``: an upper bound for one point there or not, refused for substitution;
+- ``mixtures``: mixtures of Gaussians: groups of points, and steps of which a coin is told;
 - ``bounds``: the chain and the revealed bound;
 - ``published``: what the papers print, under that label;
 - ``curve``: epsilon against steps.

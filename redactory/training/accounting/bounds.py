@@ -1,4 +1,9 @@
-"""Two bounds that do not need a pair of their own: by a chain of worlds, and by revealing the coins."""
+"""Two bounds that do not need a pair of their own: by a chain of worlds, and by revealing the coins.
+
+Formal guarantees: both are upper bounds; what a Fourier transform rounds off is added to delta
+(``docs/guarantees.md``, "Groups of points"; ``docs/explanation/uedp.md``, "Algorithm 1 with sound
+accounting").
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,12 @@ from numpy.typing import NDArray
 from scipy import optimize
 from scipy.special import log_ndtr, ndtr
 
-LARGEST_EPSILON = 500.0
+LARGEST_EPSILON = 4096.0
 CHAIN_SPLITS = (0.2, 0.5, 0.8)
+FINE_SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16)
+"""For two unlike curves, whose best split of delta is rarely near the middle."""
+_LARGEST_LAW = 1 << 21
+_TAIL = 1e-4
 Curve = Callable[[float], float]
 """From delta to epsilon; ``inf`` where there is none."""
 
@@ -19,18 +28,19 @@ Curve = Callable[[float], float]
 def chain(first: Curve, second: Curve, delta: float, splits: Sequence[float] = CHAIN_SPLITS) -> float:
     """The smallest a + b with H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a·H_{e^b}(R‖Q) <= ``delta``.
 
-    ``first`` is the curve of (P, R), ``second`` that of (R, Q), each for both orders; both worlds are
-    tried first.  ``inf`` where no share of ``delta`` in ``splits`` gives a + b below 500
-    (``docs/guarantees.md``, "Groups of points").
+    ``first`` is the curve of (P, R), ``second`` that of (R, Q), each for both orders and each after
+    composition.  Valid for both orders of (P, Q); ``inf`` where no share of ``delta`` in ``splits``
+    gives a + b below 4096 (``docs/guarantees.md``, "Groups of points").
     """
 
     def one_way(one: Curve, other: Curve) -> float:
         best = math.inf
         for share in splits:
             a = one(share * delta)
-            if a < LARGEST_EPSILON:
-                best = min(best, a + other((1.0 - share) * delta * math.exp(-a)))
-        return best
+            rest = (1.0 - share) * delta * math.exp(-min(a, 700.0))
+            if a < min(best, 600.0) and rest > 1e-300:
+                best = min(best, a + other(rest))
+        return best if best < LARGEST_EPSILON else math.inf
 
     found = one_way(first, second)
     return found if first is second else max(found, one_way(second, first))
@@ -45,27 +55,46 @@ def gaussian_delta(epsilon: float, shift: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def revealed(
-    shifts: Mapping[int, float], deviation: float, steps: int, delta: float, resolution: float = 1.0
+    shifts: Mapping[int, float] | Mapping[float, float], deviation: float, steps: int, delta: float
 ) -> float:
-    """Epsilon when the shift c of each step is told: c has the law ``shifts`` (size to probability).
+    """Epsilon when the shift c_t of each step is told: c_t has the law ``shifts`` (size to probability).
 
-    E[δ_Gauss(ε; √(Σ c²)/``deviation``)], the law of Σ c² by one FFT on a grid of ``resolution``,
-    rounded upwards; sound because a coin with the same law in both worlds may be shown
-    (``docs/guarantees.md``, "Groups of points").  ``inf`` above 500.
+    δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be shown.
+    The law of Σ c_t² comes from one FFT on a grid rounded upwards; the largest shifts, with a chance of
+    under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.
     """
-    squares = np.ceil(np.array(list(shifts)) ** 2 / resolution - 1e-12).astype(np.int64)
-    step = np.bincount(squares, np.array(list(shifts.values())))
-    size = 1 << math.ceil(math.log2(steps * (len(step) - 1) + 2))
-    law = np.maximum(np.fft.irfft(np.fft.rfft(step, size) ** steps, size), 0.0)
-    kept = law > 1e-18
-    lost = max(0.0, 1.0 - float(law[kept].sum())) + 1e-13
-    mu = np.sqrt(np.arange(size)[kept] * resolution) / deviation
+    mu, law, slack = _spread(shifts, deviation, steps, delta)
 
     def over(epsilon: float) -> float:
-        return float(np.dot(law[kept], gaussian_delta(epsilon, mu))) + lost - delta
+        return float(np.dot(law, gaussian_delta(epsilon, mu))) + slack - delta
 
     if over(0.0) <= 0.0:
         return 0.0
-    if over(LARGEST_EPSILON) > 0.0:
-        return math.inf
-    return float(optimize.brentq(over, 0.0, LARGEST_EPSILON, xtol=1e-6)) + 1e-6
+    high = 1.0
+    while over(high) > 0.0:
+        high *= 2.0
+        if high > LARGEST_EPSILON:
+            return math.inf
+    return float(optimize.brentq(over, 0.0, high, xtol=1e-6)) + 1e-6
+
+
+def _spread(
+    shifts: Mapping[int, float] | Mapping[float, float], deviation: float, steps: int, delta: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """The values of √(Σ c_t²)/deviation, their probabilities, and the mass that these may lack."""
+    sizes, weights = np.array(list(shifts), float), np.array(list(shifts.values()))
+    order = np.argsort(-sizes, kind="stable")
+    tail = np.cumsum(weights[order]) * steps
+    usual = order[tail > _TAIL * delta]
+    lost = float(tail[tail <= _TAIL * delta].max(initial=0.0))
+    sizes, weights = sizes[usual], weights[usual]
+    resolution = max(1.0, float(sizes.max()) ** 2 * steps / _LARGEST_LAW)
+    squares = np.ceil(sizes**2 / resolution - 1e-12).astype(np.int64)
+    step = np.bincount(squares, weights)
+    length = 1 << math.ceil(math.log2(steps * (len(step) - 1) + 2))
+    law = np.maximum(np.fft.irfft(np.fft.rfft(step, length) ** steps, length), 0.0)
+    # L1 error of the transform: at most √length times its L2 error, relative to the law's own L2 norm
+    rounding = math.sqrt(length) * steps * math.log2(length) * 2.3e-16 * float(np.linalg.norm(law))
+    kept = law > 1e-18
+    slack = lost + rounding + max(0.0, 1.0 - float(law.sum())) + float(law[~kept].sum())
+    return np.sqrt(np.flatnonzero(kept) * resolution) / deviation, law[kept], slack

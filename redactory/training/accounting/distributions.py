@@ -13,7 +13,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as losses
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.pairs import group_weights
+from redactory.training.accounting.mixtures import group_shifts, mixture_step
 from redactory.training.accounting.spending import Spendings
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 
@@ -76,13 +76,8 @@ def _step(mechanism: Mechanism, relation: Relation, grid: float) -> Distribution
 def _group_step(mechanism: Mechanism, points: int, grid: float) -> Distribution:
     if not isinstance(mechanism, PoissonGaussian):
         raise GuaranteeError("groups under a truncated sampler have the revealed bound only")
-    weights = group_weights(mechanism.sampling_rate, points)
-    return losses.from_mixture_gaussian_mechanism(
-        mechanism.noise_multiplier,
-        list(weights),
-        list(weights.values()),
-        value_discretization_interval=grid,
-    )
+    shifts = group_shifts(mechanism.sampling_rate, points)
+    return mixture_step(((1.0, shifts),), mechanism.noise_multiplier, grid)
 
 
 def _product(parts: list[Distribution]) -> Distribution:

@@ -93,11 +93,23 @@ def substitution(sampling_rate: float, deviation: float) -> Pair:
 
 
 def group_weights(sampling_rate: float, points: int) -> dict[float, float]:
-    """Bin(K, q) by the number of points; what is too small to represent moves to K, nothing is lost."""
-    weights = [float(stats.binom.pmf(count, points, sampling_rate)) for count in range(points)]
-    kept = {float(count): weight for count, weight in enumerate(weights) if weight > _NEGLIGIBLE_MASS}
-    kept[float(points)] = max(1.0 - math.fsum(kept.values()), float(sampling_rate) ** points)
-    return kept
+    """Bin(``points`` K, ``sampling_rate`` q) by the number of points.
+
+    What is too small to represent moves to a *larger* number, and what rounding lost to K: nothing is
+    left out, and nothing renormalised away.
+    """
+    counts = np.arange(points + 1)
+    weights = stats.binom.pmf(counts, points, sampling_rate)
+    kept = counts[weights > _NEGLIGIBLE_MASS]
+    first, last = int(kept[0]), int(kept[-1])
+    law = {float(count): float(weights[count]) for count in kept}
+    law[float(first)] += float(weights[:first].sum())
+    if last < points:
+        law[float(points)] = max(float(weights[last + 1 :].sum()), _NEGLIGIBLE_MASS)
+    missing = 1.0 - math.fsum(law.values())
+    if missing > 0.0:
+        law[float(points)] = law.get(float(points), 0.0) + missing
+    return law
 
 
 def removal(sampling_rate: float, deviation: float, points: int = 1) -> tuple[Pair, Pair]:

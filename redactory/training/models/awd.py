@@ -14,22 +14,22 @@ from torch import Tensor, nn
 from redactory.foundation.stream import RandomStream
 from redactory.training.layers import Lstm
 from redactory.training.models.dropout import KeyedDropout
-from redactory.training.models.network import LanguageNetwork, State, uniform_
+from redactory.training.models.network import Encoder, LanguageNetwork, State, uniform_
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.points import Batch
 
 FORMAT = "redactory-awd-lstm/1"
 
 
-class AwdLstm(LanguageNetwork):
-    """Embedding [V, E], LSTM layers of H units of which the last has E, and the embedding as output layer.
+class AwdLstmEncoder(Encoder):
+    """Embedding [V, E] and LSTM layers of H units, of which the last has E.
 
     Its dropouts: of words (rows of the embedding), of recurrent weights, and variational (constant over a
     point's places) before, between and after the layers.  Masks of words and weights are one of a
     step, the others one of a point and a step; none looks at data.  Averaging of iterates and activation
     penalties, which AWD-LSTM also has, are left out.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Network` and of
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder` and of
     :class:`redactory.training.models.dropout.KeyedDropout`.
     """
 
@@ -40,10 +40,13 @@ class AwdLstm(LanguageNetwork):
         self.embedding = nn.Embedding(vocabulary, own.embedding_size)
         widths = [own.embedding_size, *[own.hidden_size] * (own.layers - 1), own.embedding_size]
         self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(widths))
-        self.output = nn.Linear(own.embedding_size, vocabulary)
-        self.output.weight = self.embedding.weight
         self._widths = widths
         self._dropout = KeyedDropout()
+
+    @property
+    def width(self) -> int:
+        """E, that of the last layer."""
+        return self._widths[-1]
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
@@ -54,11 +57,6 @@ class AwdLstm(LanguageNetwork):
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Masks are those of this step from here on."""
         self._dropout.begin(stream, purpose, step)
-
-    @property
-    def head(self) -> nn.Module:
-        """The output layer, whose weight is the embedding's."""
-        return self.output
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], zero before each row; with dropout while training."""
@@ -90,6 +88,32 @@ class AwdLstm(LanguageNetwork):
             assert isinstance(layer, Lstm)
             yield index, layer
 
+    def describe(self) -> dict[str, Any]:
+        """The sizes and the dropouts."""
+        return {
+            "format": FORMAT,
+            "vocabulary": self.embedding.num_embeddings,
+            "settings": self.settings.model_dump(mode="json", exclude={"pooling"}),
+        }
+
+
+class AwdLstm(AwdLstmEncoder, LanguageNetwork):
+    """The layers of :class:`AwdLstmEncoder`, and the embedding as output layer.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Network` and of
+    :class:`redactory.training.models.dropout.KeyedDropout`.
+    """
+
+    def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
+        super().__init__(vocabulary, settings)
+        self.output = nn.Linear(settings.embedding_size, vocabulary)
+        self.output.weight = self.embedding.weight
+
+    @property
+    def head(self) -> nn.Module:
+        """The output layer, whose weight is the embedding's."""
+        return self.output
+
     def initial_state(self, batch: int) -> State:
         """The zero state: h and c of every layer, each [batch, its width]."""
         return tuple(
@@ -104,14 +128,6 @@ class AwdLstm(LanguageNetwork):
             states, (h, c) = layer.step(states, (state[2 * index][None], state[2 * index + 1][None]))
             after += [h[0], c[0]]
         return F.log_softmax(self.output(states), -1), tuple(after)
-
-    def describe(self) -> dict[str, Any]:
-        """The sizes and the dropouts."""
-        return {
-            "format": FORMAT,
-            "vocabulary": self.embedding.num_embeddings,
-            "settings": self.settings.model_dump(mode="json"),
-        }
 
 
 def _like(mask: Tensor | float, other: Tensor) -> Tensor | float:

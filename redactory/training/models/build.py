@@ -9,7 +9,6 @@ from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.training.models import awd, lstm
 from redactory.training.models.causal import CausalNetwork
-from redactory.training.models.classifier import ClassifierNetwork
 from redactory.training.models.lora import with_adapters
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.pretrained import (
@@ -21,6 +20,7 @@ from redactory.training.models.pretrained import (
 )
 from redactory.training.models.settings import (
     AwdLstmSettings,
+    BertSettings,
     Gpt2Settings,
     LlamaSettings,
     LstmSettings,
@@ -42,13 +42,21 @@ def tokenizer_of(
 
 
 def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
-    """The network that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised."""
+    """The language model that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
+
+    ``ConfigurationError`` where they describe a network that foretells no words.
+    """
     if isinstance(settings, LstmSettings):
         return lstm.LstmLanguageModel(
             tokenizer.size, settings.embedding_size, settings.hidden_size, settings.layers
         )
     if isinstance(settings, AwdLstmSettings):
         return awd.AwdLstm(tokenizer.size, settings)
+    if isinstance(settings, BertSettings):
+        raise ConfigurationError(
+            "train.model.kind: bert reads a text from both sides and foretells nothing; use it with "
+            "train.task: classify"
+        )
     model = _pretrained(settings, tokenizer) if settings.folder else _fresh(settings, tokenizer)
     return CausalNetwork(model, pretrained=settings.folder is not None)
 
@@ -76,18 +84,6 @@ def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork:
     from transformers import AutoConfig
 
     return CausalNetwork(_empty(AutoConfig.for_model(**config)), pretrained=True)
-
-
-def rebuilt_classifier(name: str, config: dict[str, Any]) -> ClassifierNetwork:
-    """The same for a sequence classifier (BERT)."""
-    if config.get("model_type") != "bert":
-        raise InputError(f"{name}/config.json has another format than this version reads")
-    require_transformers()
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-
-    task: Any = AutoModelForSequenceClassification
-    model = task.from_config(AutoConfig.for_model(**config))
-    return ClassifierNetwork(without_dropout(model), pretrained=True)
 
 
 def _pretrained(settings: TransformerSettings, tokenizer: TextCodec) -> Any:

@@ -95,9 +95,15 @@ class CausalNetwork(LanguageNetwork):
 def initialise_transformer(network: torch.nn.Module, stream: RandomStream) -> None:
     """GPT-2's rule for every trainable parameter: matrices N(0, 0.02²), vectors of norms 1, biases 0."""
     for index, (name, parameter) in enumerate(network.named_parameters()):
-        if not parameter.requires_grad:
-            continue
-        if parameter.ndim > 1:
-            normal_(parameter, 0.02, stream, index)
-        else:
-            torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+        if parameter.requires_grad:
+            initialise_transformer_parameter(name, parameter, stream, index)
+
+
+def initialise_transformer_parameter(
+    name: str, parameter: torch.nn.Parameter, stream: RandomStream, index: int
+) -> None:
+    """The same rule for one parameter, by its name; ``index`` names its draws."""
+    if parameter.ndim > 1:
+        normal_(parameter, 0.02, stream, index)
+    else:
+        torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)

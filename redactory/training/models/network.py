@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.layers import vocabulary_losses
-from redactory.training.points import Batch
+from redactory.training.points import NO_CLASS, Batch
 
 State = tuple[Tensor, ...]
 """All that a network remembers of the tokens it has read: tensors whose first axis is the row."""
@@ -39,6 +40,67 @@ class Network(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the parameters lie."""
         return next(self.parameters()).device
+
+
+class Encoder(nn.Module, ABC):
+    """The layers that read a text, below whatever is said of it: next words, or a class.
+
+    Formal guarantees: a row's states are a function of that row, the parameters and draws that do not
+    look at data; the state is zero before every row.
+    """
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """H, the width of a state."""
+
+    @abstractmethod
+    def hidden(self, batch: Batch) -> Tensor:
+        """The state after each place of ``batch.inputs``: [B, T, H]."""
+
+    @abstractmethod
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter from ``stream``."""
+
+    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What the same layers are made from again, as JSON."""
+
+
+class Classifier(Network):
+    """A network that gives every point one of ``classes``.
+
+    In a batch ``targets`` [B, 1] are class numbers and ``real`` says which of ``inputs`` are read.
+    ``context`` is the number of inputs it can read, begin and end token included; ``None`` where there is
+    no bound.
+
+    Formal guarantees: those of :class:`Network`; a point without a class (``NO_CLASS``) has loss 0 and a
+    gradient that is exactly 0, so it is a null point wherever it is drawn.
+    """
+
+    context: int | None = None
+
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number: a public constant."""
+
+    @abstractmethod
+    def logits(self, batch: Batch) -> Tensor:
+        """Unnormalised log probabilities of the classes, [B, classes]."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What the same architecture is made from again, as JSON."""
+
+    def point_losses(self, batch: Batch) -> Tensor:
+        """−log probability (nats) of each point's class, [B]; 0 for a point without a class."""
+        return F.cross_entropy(
+            self.logits(batch), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none"
+        )
 
 
 class LanguageNetwork(Network):

@@ -101,7 +101,15 @@ def _cut_numbers(backend: Any) -> None:
 
 
 def read_model(folder: Path, kind: str, task: Any) -> Any:
+    """:func:`read_in_part` of a folder that holds every parameter."""
+    return read_in_part(folder, kind, task)[0]
+
+
+def read_in_part(folder: Path, kind: str, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
     """The model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
+
+    ``config`` replaces keys of the folder's own.  The names of the parameters that the folder does not hold
+    in the shape that is needed come with it; their values mean nothing.
 
     ``ConfigurationError`` where it is of another kind, cannot be read, or is a model of a run: that one
     was trained on private text, whose budget would have to be composed with this one's.
@@ -111,6 +119,10 @@ def read_model(folder: Path, kind: str, task: Any) -> Any:
         raise ConfigurationError(
             "model.folder: this is a model of a run, so trained on its text; give weights that are public"
         )
+    if (folder / "fit.json").exists():
+        raise ConfigurationError(
+            "model.folder: redactory fit trained these weights on labelled rows; give weights that are public"
+        )
     try:
         named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
     except (OSError, ValueError):
@@ -119,12 +131,21 @@ def read_model(folder: Path, kind: str, task: Any) -> Any:
         raise ConfigurationError(f"model.folder: {folder.name} holds a model of kind '{named}', not '{kind}'")
     try:
         with quiet():
-            model = task.from_pretrained(folder, local_files_only=True, dtype="float32", use_safetensors=True)
+            model, told = task.from_pretrained(
+                folder,
+                local_files_only=True,
+                dtype="float32",
+                use_safetensors=True,
+                ignore_mismatched_sizes=bool(config),
+                output_loading_info=True,
+                **config,
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigurationError(
             f"model.folder: no weights can be read from {folder.name} ({type(error).__name__})"
         ) from None
-    return without_dropout(model)
+    other = (entry[0] for entry in told["mismatched_keys"])
+    return without_dropout(model), frozenset({*told["missing_keys"], *other})
 
 
 def without_dropout(model: Any) -> Any:

@@ -10,6 +10,11 @@ from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 from redactory.foundation.settings import Settings
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
+Pooling = Literal["last-max-mean", "last", "max", "mean"]
+_POOLING = (
+    "task classify: what of the states over a text the class is told from: the last, the largest and the "
+    "mean value of each unit together, or one of them."
+)
 
 
 class LstmSettings(Settings):
@@ -19,6 +24,7 @@ class LstmSettings(Settings):
     embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
     hidden_size: PositiveInt = Field(200, description="Width of each LSTM layer's state.")
     layers: PositiveInt = Field(1, description="LSTM layers, one on top of the other.")
+    pooling: Pooling = Field("last-max-mean", description=_POOLING)
 
 
 class AwdLstmSettings(Settings):
@@ -37,6 +43,7 @@ class AwdLstmSettings(Settings):
     layer_dropout: Dropout = Field(0.3, description="The same, between two LSTM layers.")
     output_dropout: Dropout = Field(0.4, description="The same, after the last LSTM layer.")
     weight_dropout: Dropout = Field(0.5, description="Share of the recurrent weights left out of a step.")
+    pooling: Pooling = Field("last-max-mean", description=_POOLING)
 
 
 class LoraSettings(Settings):
@@ -50,7 +57,7 @@ class LoraSettings(Settings):
 
 
 class TransformerSettings(Settings):
-    """What GPT-2 and Llama share; with ``folder`` the sizes are those of the model there."""
+    """What GPT-2, Llama and BERT share; with ``folder`` the sizes are those of the model there."""
 
     folder: Path | None = Field(
         None,
@@ -88,7 +95,13 @@ class LlamaSettings(TransformerSettings):
     kind: Literal["llama"] = Field(description="The network that this section describes.")
 
 
-KINDS = ("lstm", "awd-lstm", "gpt2", "llama")
+class BertSettings(TransformerSettings):
+    """BERT of Hugging Face for task classify, fresh or from a folder; no dropout."""
+
+    kind: Literal["bert"] = Field(description="The network that this section describes.")
+
+
+KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert")
 
 
 def _kind(value: Any) -> str | None:
@@ -100,7 +113,8 @@ ModelSettings = Annotated[
     Annotated[LstmSettings, Tag("lstm")]
     | Annotated[AwdLstmSettings, Tag("awd-lstm")]
     | Annotated[Gpt2Settings, Tag("gpt2")]
-    | Annotated[LlamaSettings, Tag("llama")],
+    | Annotated[LlamaSettings, Tag("llama")]
+    | Annotated[BertSettings, Tag("bert")],
     Discriminator(
         _kind,
         custom_error_type="model_kind",

@@ -1,0 +1,98 @@
+"""Epsilon against steps, by accounting alone: as published, sound, and of bounded contributions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from uedp_drawing import COLOURS, Axis, Line, plot, steps_grid
+
+from redactory.training.uedp.algorithm1_accounting import paper_noise_ratio
+from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, zero_out
+from redactory.training.uedp.federated_figures import figure_of
+from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.uedp.planning import suggested_cap
+from redactory.training.uedp.published import Estimator, published_epsilon, published_rate
+from redactory.training.uedp.relations import Constants, Protect
+from redactory.training.uedp.stability import GREEDY
+
+Z, USER_RATE, ENTITY_RATE, DELTA, MOST = 2.0, 0.05, 0.5, 1e-5, 500
+_HELD = Conditions(True, True, True, True, True, True, Constants.GRAPH)
+
+
+def curves(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Epsilon at some numbers of steps, from the counts of a corpus (a row of the table of data sets).
+
+    Algorithm 1 has the paper's noise z = 2, q_u = 0.05 and q_e = 0.5; ``bounded`` the same noise on the mean
+    in units of its clip, the same sampling rate, and caps k = n/U for users and entities alike.
+    """
+    users, points = table["users"], table["points"]
+    share = table["points_with_an_entity"] / points
+    zeta = paper_noise_ratio(Z, USER_RATE, users)
+    cap = suggested_cap(points, users)
+    sigma = zeta / (USER_RATE * users) * USER_RATE * points
+    bounded = BoundedTraining(USER_RATE, sigma, 1, cap, cap, Protect.BOTH, GREEDY)
+    spread = int(table["most_users_of_an_entity"])
+    rate = published_rate(Estimator.F_E_PLUS, USER_RATE, ENTITY_RATE, share)
+    rows = []
+    for steps in steps_grid(MOST):
+        own = BoundedTraining(USER_RATE, sigma, steps, cap, cap, Protect.BOTH, bounded.rule)
+        rows.append(
+            {
+                "steps": steps,
+                "as_published": published_epsilon(rate, Z, steps, DELTA).epsilon,
+                "sound": _alg1(zeta, users, None, steps),
+                "sound_enforced_spread": _alg1(zeta, users, spread, steps),
+                "bounded": zero_out(own, _HELD, DELTA).epsilon,
+            }
+        )
+    return {
+        "corpus": table["corpus"],
+        "users": users,
+        "points": points,
+        "sensitive_share": share,
+        "z": Z,
+        "user_rate": USER_RATE,
+        "entity_rate": ENTITY_RATE,
+        "delta": DELTA,
+        "zeta": zeta,
+        "M": spread,
+        "k": cap,
+        "sigma": sigma,
+        "noise_on_the_mean_in_clips": zeta / (USER_RATE * users),
+        "rows": rows,
+    }
+
+
+def _alg1(zeta: float, users: int, cap: int | None, steps: int) -> float | None:
+    entities = EntitySampling(ENTITY_RATE, 1.0, "f_E+", "any", cap)
+    mechanism = PoissonUsersGaussian(
+        sampling_rate=USER_RATE,
+        noise_multiplier=zeta,
+        clip_norm=1.0,
+        normaliser=1.0,
+        users=users,
+        entities=entities,
+    )
+    return figure_of(mechanism, steps, DELTA, Protect.BOTH).epsilon
+
+
+def drawn(told: Mapping[str, Any]) -> str:
+    """The plot of :func:`curves`."""
+
+    def line(key: str, name: str, colour: str, dash: str = "") -> Line:
+        return Line(name, [(r["steps"], r[key]) for r in told["rows"] if r[key]], colour=colour, dash=dash)
+
+    return plot(
+        f"{told['corpus']}: epsilon of a user and an entity together, against steps",
+        f"{told['users']} users, q_u = {USER_RATE}, q_e = {ENTITY_RATE}, z = {Z:g}, delta = {DELTA:g}; "
+        "the same noise on the mean, in clips",
+        Axis("steps T", log=True),
+        Axis("epsilon", log=True),
+        [
+            line("sound", "Algorithm 1, sound, M = |U|", COLOURS["uedp-alg1-all-users"]),
+            line("sound_enforced_spread", f"Algorithm 1, sound, M = {told['M']}", COLOURS["uedp-alg1"]),
+            line("as_published", "as published: no guarantee", "#888", "4 4"),
+            line("bounded", f"uedp-bounded, k = {told['k']}", COLOURS["uedp-bounded"]),
+        ],
+    )

@@ -1,0 +1,118 @@
+"""JSON and SVG of the UeDP figures that are done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import uedp_epsilon
+from uedp_drawing import COLOURS, Axis, Line, plot
+from uedp_jobs import TUNED
+from uedp_trainings import METHODS, PRETRAINED, SHARED
+
+Rows = Sequence[Mapping[str, Any]]
+CORPORA = ("cuad", "cuad-45", "customersim")
+NAMES = {
+    "uedp-alg1": "uedp-alg1, M = 1 enforced",
+    "uedp-alg1-all-users": "uedp-alg1, M = |U|",
+    "user-level": "user-level (users only)",
+}
+
+
+def write(folder: Path, to: Path) -> None:
+    """Everything that ``folder`` has results of, as files of ``to``."""
+    to.mkdir(parents=True, exist_ok=True)
+    lines = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    tables = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+    _json(to / "uedp_datasets.json", tables)
+    for told in json.loads((folder / "epsilon.json").read_text(encoding="utf-8")):
+        _json(to / f"uedp_epsilon_{told['corpus']}.json", told)
+        _svg(to / f"uedp_epsilon_{told['corpus']}.svg", uedp_epsilon.drawn(told))
+    _json(to / "uedp_trainings.json", {"shared": SHARED, "tuned": TUNED, "runs": rows})
+    for corpus in CORPORA:
+        for start in ("donated", "scratch"):
+            own = [r for r in rows if (r["figure"], r["corpus"], r["start"]) == ("perplexity", corpus, start)]
+            if own:
+                words = "pretrained on donated text" if start == "donated" else "from scratch"
+                title = f"{corpus}, LSTM of 200, {words}: tokens outside of entities"
+                _svg(to / f"uedp_perplexity_{corpus}_{start}.svg", against(own, title, "perplexity"))
+    own = [r for r in rows if r["figure"] == "classify"]
+    if own:
+        title = "cuad, clause type from the first 16 words: 12 classes, held-out contracts"
+        _svg(to / "uedp_classify.svg", against(own, title, "error_rate"))
+    _sweep(rows, to)
+
+
+def against(rows: Rows, title: str, key: str) -> str:
+    """A measure against sound epsilon; methods without one are lines across."""
+    lines = []
+    for method in (PRETRAINED, *METHODS):
+        own = sorted((r for r in rows if r["method"] == method), key=lambda r: r["target"] or 0.0)
+        if not own:
+            continue
+        name, colour = NAMES.get(method, method), COLOURS.get(method, "#86b300")
+        if own[0]["target"] is None:
+            lines.append(Line(name, level=own[0][key], colour=colour, dash="7 4"))
+        else:
+            lines.append(Line(name, [(r["target"], r[key]) for r in own], colour=colour))
+    ticks = sorted({row["target"] for row in rows if row["target"] is not None})
+    if key == "error_rate":
+        # as a line it would take most of the plot
+        note = f"{NOTE}; always the most frequent class: {_majority(rows):.3f}"
+        return plot(title, note, _epsilons(ticks), Axis("test error rate"), lines)
+    return plot(title, NOTE, _epsilons(ticks), measure(rows), lines)
+
+
+def measure(rows: Rows) -> Axis:
+    """The axis of perplexity, logarithmic where it spans more than a factor of 2.5."""
+    values = [row["perplexity"] for row in rows]
+    return Axis("perplexity", log=max(values) > 2.5 * min(values))
+
+
+NOTE = "test users, one seed, delta = 1e-5; user-level hides users, not entities"
+
+
+def _epsilons(ticks: Sequence[float]) -> Axis:
+    """The axis of sound epsilon."""
+    return Axis("sound epsilon", log=True, ticks=ticks)
+
+
+def _majority(rows: Rows) -> float:
+    return float(rows[0]["as_is"]["majority_error_rate"])
+
+
+def _sweep(rows: Rows, to: Path) -> None:
+    """The two sweeps, at epsilon 8, with the main figure's training among the points."""
+    main = [r for r in rows if r["figure"] == "perplexity" and r["corpus"] == "cuad" and r["target"] == 8.0]
+    main = [r for r in main if r["start"] == "donated"]
+    k = [r for r in [*rows, *main] if r["method"] == "uedp-bounded" and (r["figure"] == "k" or r in main)]
+    q = [r for r in [*rows, *main] if r["method"] == "uedp-alg1" and (r["figure"] == "q-s" or r in main)]
+    ks = sorted({(r["settings"]["bounding"]["k_user"], r["perplexity"]) for r in k})
+    qs = sorted({(r["settings"]["federated"].get("extended_rate", 1.0), r["perplexity"]) for r in q})
+    levels = [
+        Line(r["method"], level=r["perplexity"], colour=COLOURS.get(r["method"], "#86b300"), dash="7 4")
+        for r in rows
+        if (r["figure"], r["corpus"], r["start"], r["target"]) == ("perplexity", "cuad", "donated", None)
+    ]
+    y = measure([*k, *q])
+    if len(ks) > 1:
+        bounded = Line("uedp-bounded", ks, colour=COLOURS["uedp-bounded"])
+        title = "cuad, cap on the points of a user, uedp-bounded at sound epsilon 8"
+        x = Axis("k_user, most points of a user (k_entity = 1)", ticks=[a for a, _ in ks])
+        _svg(to / "uedp_k.svg", plot(title, NOTE, x, y, [bounded, *levels]))
+    if len(qs) > 1:
+        alg1 = Line("uedp-alg1, M = 1", qs, colour=COLOURS["uedp-alg1"])
+        title = "cuad, rate q_s of points without an entity, uedp-alg1 at sound epsilon 8"
+        x = Axis("q_s", ticks=[a for a, _ in qs])
+        _svg(to / "uedp_q_s.svg", plot(title, NOTE, x, y, [alg1, *levels]))
+
+
+def _json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def _svg(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

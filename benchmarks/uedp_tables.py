@@ -1,0 +1,82 @@
+"""Counts of the corpora, as in Table II of the UeDP paper."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from uedp_corpora import PARTS, Corpus, Source, one_line_each
+
+from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.labelled import labelled_points
+from redactory.pipelines.segment import segmenter
+from redactory.training.uedp.lists import read_units
+from redactory.training.uedp.planning import points_by_label
+from redactory.training.uedp.settings import UnitSettings
+
+
+def table(corpus: Corpus) -> dict[str, Any]:
+    """Counts as in the paper's Table II, of what is trained on, and of the parts."""
+    units = read_units(corpus.run, UnitSettings())
+    entities, users = units.entities.degrees(), units.users.degrees()
+    labels = points_by_label(units)
+    return {
+        "corpus": corpus.source.name,
+        "whole": whole(corpus.source),
+        "users": int((users > 0).sum()),
+        "points": len(units),
+        "points_per_user": {
+            "mean": float(users[users > 0].mean()),
+            "median": float(np.median(users[users > 0])),
+            "most": int(users.max()),
+        },
+        "entities": int((entities > 0).sum()),
+        "points_by_label": labels,
+        "points_with_an_entity": len(units) - int(units.extended.sum()),
+        "most_points_of_an_entity": int(entities.max()),
+        "most_users_of_an_entity": _spread(units),
+        "parts": {
+            name: {
+                "users": len({row["user_id"] for row in corpus.parts[name]}),
+                "points": sum(1 for _ in corpus.points(name)),
+            }
+            for name in PARTS
+        },
+        "mean_words": float(np.mean([len(text.split()) for text, *_ in corpus.points("private")])),
+    }
+
+
+def _spread(units: Any) -> int:
+    seen: dict[int, set[int]] = {}
+    for point in range(len(units)):
+        owners = units.users.indices[units.users.offsets[point] : units.users.offsets[point + 1]]
+        start, end = units.entities.offsets[point : point + 2]
+        for entity in units.entities.indices[start:end]:
+            seen.setdefault(int(entity), set()).update(int(u) for u in owners)
+    return max(map(len, seen.values()))
+
+
+def whole(source: Source) -> dict[str, Any]:
+    """Counts of a corpus as it lies in its file: every row, no word cut off."""
+    with source.path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    rows = rows if source.words is None else [*one_line_each(rows, 1_000_000)]
+    cut = segmenter(SegmentSettings(mode="turn"))
+    points = [(row["user_id"], *point) for row in rows for point in labelled_points(row, cut)]
+    values = {
+        (span["label"], text[span["start"] : span["end"]].casefold())
+        for _, text, spans in points
+        for span in spans
+    }
+    of_label = Counter(label for _, _, spans in points for label in {s["label"] for s in spans})
+    return {
+        "rows": len(rows),
+        "users": len({row["user_id"] for row in rows}),
+        "points": len(points),
+        "points_with_an_entity": sum(bool(spans) for _, _, spans in points),
+        "points_by_label": dict(sorted(of_label.items())),
+        "entities_by_label": dict(sorted(Counter(label for label, _ in values).items())),
+        "mean_words": float(np.mean([len(text.split()) for _, text, _ in points])),
+    }

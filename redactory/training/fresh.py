@@ -1,0 +1,45 @@
+"""A model before its first step: its vocabulary and its weights, from public text, constants and coins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.training.model import LanguageModel, TextClassifier
+from redactory.training.models.build import network_of, tokenizer_of
+from redactory.training.models.build_classifier import classifier_of
+from redactory.training.models.network import Classifier, LanguageNetwork
+from redactory.training.publictext import PublicText
+from redactory.training.runinput import public_texts
+from redactory.training.settings import TrainSettings
+
+
+def fresh_model(
+    run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
+) -> LanguageModel | TextClassifier:
+    """The public vocabulary, or the folder's, and a network as it is before the first step.
+
+    Words come from ``public_text`` where there is one, else from the run's public side.
+    ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
+    """
+
+    def texts() -> Iterator[str]:
+        return public_texts(run) if public_text is None else public_text.texts()
+
+    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size, settings.minimum_count)
+    classify = settings.task == "classify"
+    network: LanguageNetwork | Classifier
+    if classify:
+        network = classifier_of(settings.model, tokenizer, settings.classes)
+    else:
+        network = network_of(settings.model, tokenizer)
+    needed = settings.max_tokens + classify  # a classifier reads the begin token beside them
+    if network.context is not None and needed > network.context:
+        raise ConfigurationError(f"max_tokens: the model reads {network.context} tokens, not {needed}")
+    network.initialise(stream)
+    network = network.to(settings.device)
+    if isinstance(network, LanguageNetwork):
+        return LanguageModel(tokenizer, network)
+    return TextClassifier(tokenizer, network, settings.max_tokens)

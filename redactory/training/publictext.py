@@ -1,0 +1,87 @@
+"""Text that is no part of the corpus: donated, or public anyway.
+
+What is learnt from it is no part of any guarantee, and needs none: it is the same in both worlds
+(``docs/explanation/uedp.md``, "What is not covered").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import read_manifest
+
+KEY = "train.public_text"
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True)
+class PublicText:
+    """Rows of ``path``, a point each: JSON lines with the columns ``text`` and ``label``, or plain lines."""
+
+    path: Path
+    text: str = "text"
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        if not self.path.is_file():
+            raise ConfigurationError(f"{KEY}: there is no file {self.path.name}")
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the file: what was learnt from it is a function of it."""
+        return file_sha256(self.path)
+
+    def texts(self) -> Iterator[str]:
+        """Every text, in order; ``InputError`` names file and row where one is missing."""
+        return (text for text, _ in self.rows())
+
+    def rows(self) -> Iterator[tuple[str, str | None]]:
+        """Every text with its class, None where it has none; rows of white space alone are passed over."""
+        parse = self._parsed if self.path.suffix in _JSON_LINES else _plain
+        with self.path.open(encoding="utf-8", newline="\n") as lines:
+            try:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        yield parse(number, line)
+            except UnicodeDecodeError:
+                raise InputError(f"{KEY}: {self.path.name} is not UTF-8") from None
+
+    def _parsed(self, number: int, line: str) -> tuple[str, str | None]:
+        try:
+            row: Any = json.loads(line)
+        except ValueError:
+            row = None
+        text = row.get(self.text) if isinstance(row, dict) else None
+        if not isinstance(text, str):
+            raise InputError(f"{KEY}: row {number} of {self.path.name} has no text in column {self.text!r}")
+        label = row.get(self.label)
+        return text, None if label is None else str(label)
+
+
+def public_text_of(run: RunFolder, path: Path | None) -> PublicText | None:
+    """The public text at ``path``, in the columns of the run's own input; None without one.
+
+    ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of.
+    """
+    if path is None:
+        return None
+    manifest = read_manifest(run)
+    columns = manifest.get("configuration", {}).get("input", {})
+    found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label")
+    own = {entry.get("sha256") for entry in manifest.get("inputs", ())}
+    if path.resolve().is_relative_to(run.root.resolve()) or found.sha256 in own:
+        raise ConfigurationError(
+            f"{KEY}: {path.name} is part of the corpus; give text that is public and no part of it"
+        )
+    return found
+
+
+def _plain(number: int, line: str) -> tuple[str, str | None]:
+    return line.rstrip("\r\n"), None

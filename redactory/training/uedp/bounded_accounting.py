@@ -1,0 +1,239 @@
+"""Sound epsilons of ``uedp-bounded``: Poisson-sampled points, one clip a point, caps a unit.
+
+Formal guarantees: where taking a unit away makes at most K kept points null (gradient exactly 0), T
+steps are dominated by the T-fold mixture of Gaussians N(0, σ²) against Σ_j Bin(K, q)(j)·N(j, σ²), in
+both orders.  Conditions (a) to (e) say when K = k_u + k_e
+(``docs/explanation/uedp.md``, "What is promised instead").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+from scipy import optimize
+
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, chain
+from redactory.training.accounting.mixtures import group_curve
+from redactory.training.uedp.relations import (
+    PRIVATE_POINTS_OF_A_USER,
+    Adjacency,
+    Constants,
+    Figure,
+    Protect,
+    points_relation,
+    relation,
+)
+from redactory.training.uedp.stability import GREEDY, NONE, Affected, check_stable
+
+CURVE_SIZES = (1, 2, 4, 8, 16, 32)
+_MOST_NOISE = 1e6
+
+
+@dataclass(frozen=True)
+class BoundedTraining:
+    """The constants of a training: q, σ (noise deviation / clip, on the sum), T, the rule and its caps.
+
+    ``k_user``, ``k_entity``: kept points of one user, of one entity; None where a unit has no cap.
+    ``missed_mentions`` m: kept points in which an entity stands without being listed, that the figure is
+    to hold for all the same.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+    k_user: int | None
+    k_entity: int | None
+    protect: Protect = Protect.BOTH
+    rule: str = GREEDY
+    missed_mentions: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.sampling_rate <= 1.0 and self.noise_multiplier > 0.0 and self.steps >= 0):
+            raise ConfigurationError("uedp-bounded needs a sampling rate in (0, 1], noise > 0 and steps >= 0")
+        if self.missed_mentions < 0 or any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
+            raise ConfigurationError("k_user and k_entity: at least 1; missed mentions: at least 0")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a training states of itself: (a) to (e), the sampler, and where its constants come from."""
+
+    copies_accounted: bool
+    """(a) No text was dropped as another user's copy, or a kept text's hyperedge lists every holder."""
+    ordered_by_ids: bool
+    """(b) Order and ties of the selection follow from point ids and the hypergraph alone."""
+    null_is_zero: bool
+    """(c) A null point's gradient is exactly 0."""
+    mentions_listed: bool
+    """(d) The figure is printed as protecting the points in which the graph lists the entity."""
+    only_noisy_steps: bool
+    """(e) Nothing else is trained without noise."""
+    poisson: bool
+    """Each kept point is sampled by a coin of its own in each step."""
+    constants: Constants
+    """What q, T, σ, the caps and the normaliser are computed from."""
+
+
+_REASONS = {
+    "copies_accounted": "(a) texts were dropped as copies without their other holders being listed",
+    "ordered_by_ids": "(b) the selection looks at something besides point ids and the hypergraph",
+    "null_is_zero": "(c) a null point's gradient is not exactly 0",
+    "mentions_listed": "(d) the protected points are not those in which the graph lists the unit",
+    "only_noisy_steps": "(e) points are trained on without noise: "
+    f"no relation but '{PRIVATE_POINTS_OF_A_USER}' is left",
+    "poisson": "points are not sampled by independent coins",
+}
+
+
+def affected(training: BoundedTraining) -> Affected:
+    """K on a fixed graph: k_u + k_e for both, their maximum for either, plus missed mentions.
+
+    ``GuaranteeError`` where a protected unit has no cap.
+    """
+    if training.rule == NONE:
+        raise GuaranteeError("no selection enforces a cap on what one unit contributes")
+    needs = {
+        "k_user": training.k_user if training.protect is not Protect.ENTITIES else 0,
+        "k_entity": training.k_entity if training.protect is not Protect.USERS else 0,
+    }
+    for name, cap in needs.items():
+        if cap is None:
+            raise GuaranteeError(f"{name}: no cap is enforced on a unit that is to be protected")
+    user, entity = (cap or 0 for cap in needs.values())
+    listed = max(user, entity) if training.protect is Protect.EITHER else user + entity
+    return Affected(listed + training.missed_mentions)
+
+
+def zero_out(training: BoundedTraining, conditions: Conditions, delta: float) -> Figure:
+    """C1, the default: the unit's points are null in the other world, the hypergraph is the same."""
+    name = relation(training.protect, Adjacency.FIXED_GRAPH)
+    return _stated(training, conditions, delta, name, Adjacency.FIXED_GRAPH, lambda: affected(training))
+
+
+def local(training: BoundedTraining, conditions: Conditions, delta: float, entities_per_point: int) -> Figure:
+    """C2, R-LOC: the user's points vanish, the entity's become null; no point has more than r entities.
+
+    k_u + k_e points go and up to k_u·r others come: a chain of two mixtures, about three times as dear.
+    """
+
+    def changed() -> Affected:
+        gone = affected(training).gone
+        user = training.k_user if training.protect is not Protect.ENTITIES else 0
+        return Affected(gone, (user or 0) * entities_per_point)
+
+    if entities_per_point < 0:
+        raise ConfigurationError("entities_per_point: at least 0")
+    name = relation(training.protect, Adjacency.USER_REMOVAL)
+    return _stated(training, conditions, delta, name, Adjacency.USER_REMOVAL, changed)
+
+
+def curve(
+    training: BoundedTraining, conditions: Conditions, delta: float, sizes: Iterable[int] = CURVE_SIZES
+) -> dict[int, Figure]:
+    """C0: for each K of ``sizes`` the epsilon of any units with at most K points.
+
+    Without a selection and with public constants those points may vanish; in every other training they
+    are kept points of a fixed graph that become null.
+    """
+    vanish = training.rule == NONE and conditions.constants is Constants.PUBLIC
+    adjacency = Adjacency.REMOVAL if vanish else Adjacency.FIXED_GRAPH
+    return {
+        size: _stated(
+            training, conditions, delta, points_relation(size, adjacency), adjacency, partial(Affected, size)
+        )
+        for size in sizes
+    }
+
+
+def removal(training: BoundedTraining, conditions: Conditions, delta: float, points: int) -> Figure:
+    """C0 at one K, asked for as *removal*: refused wherever a selection or a constant follows the data."""
+    name = points_relation(points, Adjacency.REMOVAL)
+    return _stated(training, conditions, delta, name, Adjacency.REMOVAL, lambda: Affected(points))
+
+
+def epsilon(training: BoundedTraining, changed: Affected, delta: float) -> float:
+    """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
+
+    No condition is asked: this is the arithmetic under :func:`zero_out`, :func:`local` and :func:`curve`.
+    """
+    rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
+    gone = group_curve(changed.gone, rate, sigma, steps)
+    if changed.come == 0:
+        return gone(delta)
+    return chain(gone, group_curve(changed.come, rate, sigma, steps), delta, FINE_SPLITS)
+
+
+def calibrate(
+    target: float, training: BoundedTraining, conditions: Conditions, delta: float, tolerance: float = 2e-3
+) -> float:
+    """The least noise multiplier σ whose C1 epsilon is <= ``target``, or up to a ``tolerance`` share more.
+
+    ``GuaranteeError`` where the conditions allow no figure at all, or no σ below 10⁶ reaches the target.
+    """
+    if not target > 0.0:
+        raise ConfigurationError("epsilon: a target above 0 is needed")
+    refused = zero_out(replace(training, steps=0), conditions, delta).reason
+    if refused is not None:
+        raise GuaranteeError(refused)
+    if training.steps == 0:
+        raise ConfigurationError("steps: no noise can be calibrated for no steps")
+    changed = affected(training)
+
+    def over(log_sigma: float) -> float:
+        found = epsilon(replace(training, noise_multiplier=math.exp(log_sigma)), changed, delta)
+        return math.log(max(min(found, LARGEST_EPSILON), 1e-9) / target)
+
+    shift = changed.gone * training.sampling_rate * math.sqrt(training.steps)
+    low = high = math.log(4.3 * shift / target + 0.6)
+    while over(high) > 0.0:
+        high += 0.4
+        if high > math.log(_MOST_NOISE):
+            raise GuaranteeError("no noise multiplier below 1000000 reaches the target epsilon")
+    while over(low) <= 0.0 and low > math.log(1e-2):
+        low -= 0.4
+    if over(low) <= 0.0:
+        return math.exp(low)
+    found = float(optimize.brentq(over, low, high, xtol=tolerance / 4.0))
+    while over(found) > 0.0:
+        found += tolerance / 4.0
+    return math.exp(found)
+
+
+def _stated(
+    training: BoundedTraining,
+    conditions: Conditions,
+    delta: float,
+    name: str,
+    adjacency: Adjacency,
+    changed: Callable[[], Affected],
+) -> Figure:
+    if not 0.0 < delta < 1.0:
+        raise ConfigurationError("delta: a number between 0 and 1 is needed")
+    try:
+        check_stable(training.rule, adjacency)
+        reason = _broken(conditions, adjacency)
+        points = changed()
+    except GuaranteeError as error:
+        reason = str(error)
+    if reason is not None:
+        return Figure(None, delta, name, f"no finite epsilon: {reason}")
+    found = epsilon(training, points, delta)
+    if found >= LARGEST_EPSILON:
+        return Figure(None, delta, name, "no finite epsilon was found for so little noise")
+    return Figure(found, delta, name)
+
+
+def _broken(conditions: Conditions, adjacency: Adjacency) -> str | None:
+    for entry in fields(conditions):
+        if entry.name in _REASONS and getattr(conditions, entry.name) is not True:
+            return _REASONS[entry.name]
+    if adjacency is not Adjacency.FIXED_GRAPH and conditions.constants is not Constants.PUBLIC:
+        return (
+            "the sampling rate, the steps, the normaliser or the caps may follow the data: they differ once "
+            "points vanish"
+        )
+    return None

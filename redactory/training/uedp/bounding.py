@@ -1,0 +1,163 @@
+"""Contribution bounding: a subset of points with at most k_u of each user and k_e of each entity.
+
+Formal guarantees: every rule is a function of the hypergraph and of keyed point ids, never of a text or a
+loss.  On a fixed graph any such rule changes nothing but the points of the unit that becomes null, at most
+k_u + k_e of them kept.  ``r-loc`` also bounds what a removed user lets in
+(``docs/explanation/uedp.md``, "Contribution bounding"; ``stability`` says what else is proved).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.training.uedp.incidence import Incidence, Rows
+from redactory.training.uedp.relations import Adjacency
+from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, check_stable
+
+Kept = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """``kept`` bool [n] under a rule and its caps (None: no cap on that unit)."""
+
+    kept: Kept
+    rule: str
+    k_user: int | None
+    k_entity: int | None
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The numbers of the kept points."""
+        return np.flatnonzero(self.kept)
+
+
+def bound(
+    incidence: Incidence,
+    k_user: int | None,
+    k_entity: int | None,
+    rule: str = GREEDY,
+    adjacency: Adjacency = Adjacency.FIXED_GRAPH,
+    entities_per_point: int | None = None,
+) -> Bounded:
+    """The points that ``rule`` keeps; its caps are counted again before they are relied on.
+
+    ``entities_per_point`` r is for ``r-loc`` alone: points with more entities are left out.  Raises
+    ``GuaranteeError`` for a rule that is not stable under ``adjacency``, ``ConfigurationError`` for caps
+    below 1, ``CheckFailed`` where a unit has more kept points than its cap.
+    """
+    check_stable(rule, adjacency)
+    if any(cap is not None and cap < 1 for cap in (k_user, k_entity)):
+        raise ConfigurationError("k_user and k_entity: at least 1 is needed")
+    if rule == NONE and (k_user is not None or k_entity is not None):
+        raise ConfigurationError("rule none keeps every point and enforces no cap")
+    kept = _RULES[rule](incidence, k_user, k_entity, entities_per_point)
+    for cap, rows in ((k_user, incidence.users), (k_entity, incidence.entities)):
+        if cap is not None and rows.columns and int(rows.degrees(kept).max()) > cap:
+            raise CheckFailed("a unit has more kept points than its cap")
+    return Bounded(kept, rule, k_user, k_entity)
+
+
+def order_of(incidence: Incidence) -> NDArray[np.int64]:
+    """The points, those first whose units have the fewest points together; then by keyed id.
+
+    A point that shares its units with many others stands in the way of many: taken last, more are kept.
+    """
+    users, entities = incidence.users, incidence.entities
+    shared = users.totals(users.degrees()) + entities.totals(entities.degrees())
+    return np.lexsort((incidence.points, incidence.priorities, shared))
+
+
+def cap_spread(incidence: Incidence, users: int) -> Kept:
+    """The points that leave each entity with at most ``users`` M users: Algorithm 1's cap, on a fixed graph.
+
+    Greedy in the order of :func:`order_of`: a point stays where each of its entities is already held by its
+    user, or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
+    """
+    if users < 1:
+        raise ConfigurationError("max_users_per_entity: at least 1 is needed")
+    owners = _single_user(incidence, "the cap on an entity's users").tolist()
+    holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
+    kept = np.zeros(len(incidence), np.bool_)
+    for point in order_of(incidence).tolist():
+        owner, entities = owners[point], incidence.entities.of(point).tolist()
+        if all(owner in holders[e] or len(holders[e]) < users for e in entities):
+            kept[point] = True
+            for e in entities:
+                holders[e].add(owner)
+    left = incidence.take(kept)
+    if left.entities.columns and len(left) and int(left.entity_spread().max()) > users:
+        raise CheckFailed("an entity has more users than its cap")
+    return kept
+
+
+def _every(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+    return np.ones(len(incidence), np.bool_)
+
+
+def _greedy(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+    """Each point in turn, where every one of its units has a place left."""
+    shift = incidence.users.columns
+    users, entities = incidence.users, incidence.entities
+    unlimited = len(incidence) + 1
+    places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.columns
+    kept = np.zeros(len(incidence), np.bool_)
+    for point in order_of(incidence).tolist():
+        units = users.of(point).tolist() + [shift + e for e in entities.of(point).tolist()]
+        if all(places[unit] for unit in units):
+            kept[point] = True
+            for unit in units:
+                places[unit] -= 1
+    return kept
+
+
+def _all_keep(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+    """Each unit keeps its own first k; a point stays where all its units keep it."""
+    kept = _first(incidence, incidence.users, k_user, None)
+    return kept & _first(incidence, incidence.entities, k_entity, None)
+
+
+def _r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+    """At most r entities; then each user's first k_u; then each entity's first k_e of those."""
+    if r is None or r < 0 or k_user is None:
+        raise ConfigurationError(
+            "r-loc needs entities_per_point and k_user: its bound is k_user times the former"
+        )
+    _single_user(incidence, "r-loc")
+    small: Kept = incidence.entities.lengths <= r
+    chosen = small & _first(incidence, incidence.users, k_user, small)
+    return chosen & _first(incidence, incidence.entities, k_entity, chosen)
+
+
+def _first(incidence: Incidence, rows: Rows, cap: int | None, among: Kept | None) -> Kept:
+    """The points that each of their columns holds among its ``cap`` first, by keyed id, of ``among``."""
+    if cap is None:
+        return np.ones(len(incidence), np.bool_)
+    rank = np.empty(len(incidence), np.int64)
+    rank[np.lexsort((incidence.points, incidence.priorities))] = np.arange(len(incidence))
+    row, column = rows.row_of, rows.indices
+    if among is not None:
+        row, column = row[among[row]], column[among[row]]
+    order = np.lexsort((rank[row], column))
+    row, column = row[order], column[order]
+    start = np.concatenate([[True], column[1:] != column[:-1]]) if len(column) else np.empty(0, np.bool_)
+    first = np.flatnonzero(start)
+    place = np.arange(len(column)) - np.repeat(first, np.diff(np.append(first, len(column))))
+    kept = np.ones(len(incidence), np.bool_)
+    kept[row[place >= cap]] = False
+    return kept
+
+
+def _single_user(incidence: Incidence, what: str) -> NDArray[np.int32]:
+    if np.any(incidence.users.lengths != 1):
+        raise GuaranteeError(f"{what} is proved for points of one user each: keep the copies apart")
+    return incidence.users.indices
+
+
+_Rule = Callable[[Incidence, int | None, int | None, int | None], Kept]
+_RULES: dict[str, _Rule] = {NONE: _every, GREEDY: _greedy, ALL_KEEP: _all_keep, R_LOC: _r_loc}

@@ -1,0 +1,231 @@
+"""Which mentions are one entity: normalised values, aliases, a client's list, a public allow-list.
+
+Values leave this module as keyed digests only.  What is not folded together here are two entities, each
+protected for itself (``docs/explanation/uedp.md``, "Users, entities and points").
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.keys import DIGEST_BYTES, DigestKey
+
+LISTED = "LISTED"
+"""The label of an entity that stands on the client's list and was found by looking it up."""
+TITLES = frozenset(
+    {
+        "mr",
+        "mrs",
+        "ms",
+        "miss",
+        "mx",
+        "dr",
+        "doctor",
+        "prof",
+        "professor",
+        "sir",
+        "dame",
+        "lord",
+        "lady",
+        "madam",
+        "rev",
+        "reverend",
+        "hon",
+        "honourable",
+        "honorable",
+        "capt",
+        "captain",
+        "lt",
+        "sgt",
+        "col",
+        "gen",
+        "judge",
+        "justice",
+        "president",
+        "senator",
+        "herr",
+        "frau",
+        "mme",
+        "mlle",
+        "señor",
+        "señora",
+    }
+)
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True)
+class EntitySettings:
+    """What counts as an entity, and which values are one.
+
+    ``categories``: labels whose hits are entities; None: every label.  ``listed``: the client's values,
+    found in the texts whether or not a detector saw them.  ``hubs``: values that are declared public and
+    are protected by nothing; they must be named without looking at the corpus; ``hub_labels``: of some of
+    them, the labels under which they are (every label for the others).  ``aliases``: from a value to the
+    value it stands for.  ``titles``: words dropped before a name.
+    """
+
+    categories: frozenset[str] | None = None
+    listed: tuple[str, ...] = ()
+    hubs: tuple[str, ...] = ()
+    hub_labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    titles: frozenset[str] = TITLES
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """An entity in a point: the keyed digest of its value, and the label it goes by there."""
+
+    entity: bytes
+    label: str
+
+
+class EntityNames:
+    """The digests of values under ``settings``; equal for two values exactly where they are one entity.
+
+    Case, white space, signs at either end and titles do not tell two values apart; an alias is its
+    canonical value.  ``ConfigurationError`` where the settings contradict each other; the message names
+    the list, never the value.
+    """
+
+    def __init__(self, settings: EntitySettings, key: DigestKey) -> None:
+        self._key, self._purpose = key, key.purpose("uedp/entity")
+        self._titles = settings.titles
+        self.categories = settings.categories
+        self._aliases = self._resolved(settings.aliases)
+        hubs = [self._place("hubs", row, value) for row, value in enumerate(settings.hubs, 1)]
+        listed = [self._place("listed", row, value) for row, value in enumerate(settings.listed, 1)]
+        self._hubs = {self._digest_of(tokens) for tokens in hubs}
+        self._hub_labels = {
+            self._digest_of(tokens): settings.hub_labels[value]
+            for tokens, value in zip(hubs, settings.hubs, strict=True)
+            if value in settings.hub_labels
+        }
+        self._hub_forms = {_words(_tokens(value)) for value in settings.hubs}
+        wanted = {self._digest_of(tokens) for tokens in listed}
+        if self._hubs & wanted:
+            raise ConfigurationError(
+                "entities: a value stands on both listed and hubs; keep it on one of them"
+            )
+        self.listed = frozenset(wanted)
+        forms = {alias for alias in self._aliases if self._digest_of(alias) in wanted}
+        self._forms = {tokens: self._digest_of(tokens) for tokens in {*listed, *forms}}
+        self._lengths = sorted({len(tokens) for tokens in self._forms})
+
+    def digest(self, value: str) -> bytes | None:
+        """The 16-byte keyed digest of the entity that ``value`` names; None where nothing is left of it."""
+        tokens = self.normalised(value)
+        return self._digest_of(tokens) if tokens else None
+
+    def counts(self, mention: Mention) -> bool:
+        """Whether a mention makes its point a point of that entity."""
+        labels = self._hub_labels.get(mention.entity)
+        if mention.entity in self._hubs and (labels is None or mention.label in labels):
+            return False
+        return self._chosen(mention) or mention.entity in self.listed
+
+    def _chosen(self, mention: Mention) -> bool:
+        return self.categories is None or mention.label in self.categories
+
+    def mention(self, value: str, label: str) -> Mention | None:
+        """The mention of ``value`` under ``label`` where it counts; None where it does not."""
+        tokens = self.normalised(value)
+        if not tokens:
+            return None
+        found = Mention(self._digest_of(tokens), label)
+        # with a title it is a person's name, whatever country or month has the same
+        titled = _words(_tokens(value)) not in {_words(tokens), *self._hub_forms}
+        return found if self.counts(found) or (titled and self._chosen(found)) else None
+
+    def lookup(self, text: str) -> Iterator[Mention]:
+        """Every place of ``text`` where a listed value, or an alias of one, stands word for word."""
+        for entity, _, _ in self._matches(_tokens(text) if self._lengths else []):
+            yield Mention(entity, LISTED)
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Where in ``text`` (code points, end exclusive) :meth:`lookup` finds something.
+
+        The whole text where its signs are not those of its normal form, so that places cannot be told.
+        """
+        tokens = _tokens(text) if self._lengths else []
+        matches = [(start, length) for _, start, length in self._matches(tokens)]
+        pieces = [(m.start(), m.end(), token) for m in _TOKEN.finditer(text) for token in _tokens(m.group())]
+        if matches and [token for _, _, token in pieces] != tokens:
+            return [(0, len(text))]
+        return [(pieces[start][0], pieces[start + length - 1][1]) for start, length in matches]
+
+    def _matches(self, tokens: list[str]) -> Iterator[tuple[bytes, int, int]]:
+        """(entity, first token, number of tokens) of every listed value."""
+        for length in self._lengths:
+            for start in range(len(tokens) - length + 1):
+                entity = self._forms.get(tuple(tokens[start : start + length]))
+                if entity is not None:
+                    yield entity, start, length
+
+    def normalised(self, value: str) -> tuple[str, ...]:
+        """The tokens that tell a value from others: folded, trimmed, without titles before a name."""
+        tokens = _trimmed(_tokens(value))
+        while len(tokens) > 1 and tokens[0] in self._titles:
+            rest = _trimmed(tokens[1:])
+            if not rest:
+                break
+            tokens = rest
+        return tuple(tokens)
+
+    def _digest_of(self, tokens: tuple[str, ...]) -> bytes:
+        named = self._aliases.get(tokens, tokens)
+        return self._key.text_digest(self._purpose, "\x1f".join(named).encode("utf-8"))
+
+    def _resolved(self, aliases: Mapping[str, str]) -> dict[tuple[str, ...], tuple[str, ...]]:
+        rows = enumerate(aliases.items(), 1)
+        pairs = [(self._place("aliases", row, a), self._place("aliases", row, b)) for row, (a, b) in rows]
+        table = {alias: named for alias, named in pairs if alias != named}
+        resolved = {}
+        for alias in table:
+            named, seen = table[alias], {alias}
+            while named in table:
+                if named in seen:
+                    raise ConfigurationError("entities.aliases: the table goes round in a circle")
+                seen.add(named)
+                named = table[named]
+            resolved[alias] = named
+        return resolved
+
+    def _place(self, name: str, row: int, value: str) -> tuple[str, ...]:
+        tokens = self.normalised(value)
+        if not tokens:
+            raise ConfigurationError(f"entities.{name}: entry {row} holds no letter or digit")
+        return tokens
+
+
+def lone_user(key: DigestKey, document: str | int) -> bytes:
+    """The keyed id of a row without a user: it is its own."""
+    return bytes.fromhex(key.pseudonym("lone-user", document))
+
+
+def known_user(key: DigestKey, user: str | int) -> bytes:
+    """The keyed id of a user, equal to that of ``audit/points`` under the same key."""
+    found = bytes.fromhex(key.pseudonym("user", user))
+    assert len(found) == DIGEST_BYTES
+    return found
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def _words(tokens: Iterable[str]) -> tuple[str, ...]:
+    """Without signs anywhere."""
+    return tuple(token for token in tokens if _WORD.match(token))
+
+
+def _trimmed(tokens: list[str]) -> list[str]:
+    """Without signs at either end."""
+    words = [place for place, token in enumerate(tokens) if _WORD.match(token)]
+    return tokens[words[0] : words[-1] + 1] if words else []

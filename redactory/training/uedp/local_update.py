@@ -1,0 +1,178 @@
+"""What happens at a user's: some steps of SGD over her own points, and one clip of all that they moved.
+
+Clipped updates are rounded to the lattice of the noise, whose numbers float64 adds without rounding: so
+the sum of a step has the same bits however many processes computed it and in whatever order, and a user who
+was not drawn moves nothing, not even a last digit.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from redactory.foundation.stream import RandomStream
+from redactory.training.lattice import spacing
+from redactory.training.models.network import Network
+from redactory.training.numerics import fixed_numerics
+from redactory.training.phases import trainable
+from redactory.training.points import EncodedPoints, LabelledPoints, Points, physical_batches
+
+COHORT = 8
+"""Users of a task: enough that sending the parameters costs little."""
+_NOTHING = RandomStream(bytes(32), seeded=True)
+
+
+@dataclass(frozen=True)
+class LocalRule:
+    """Constants of every local update: passes, B, η, the clip β, and tokens that are held at once."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    clip_norm: float
+    physical_tokens: int
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """One user in one step: her points, their weights (0: not used), and a stream that is hers alone.
+
+    The stream is derived from the root, not the root: who computes a local update cannot tell the noise.
+    """
+
+    points: Points
+    weights: NDArray[np.float64]
+    stream: RandomStream
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """A task: ``network`` as octets with the parameters of this step, and up to :data:`COHORT` users."""
+
+    network: bytes
+    users: tuple[LocalData, ...]
+    rule: LocalRule
+
+
+def packed(network: Network) -> bytes:
+    """``network`` as octets, without the stream that its dropout was last drawn from."""
+    network.begin_step(_NOTHING, "", 0)
+    return pickle.dumps(network, pickle.HIGHEST_PROTOCOL)
+
+
+def cohorts(network: Network, users: Sequence[LocalData], rule: LocalRule) -> Iterator[Cohort]:
+    """The tasks of a step; none where nobody was drawn."""
+    if not users:
+        return
+    octets = packed(network)
+    for start in range(0, len(users), COHORT):
+        yield Cohort(octets, tuple(users[start : start + COHORT]), rule)
+
+
+def summed_updates(cohort: Cohort) -> NDArray[np.float64]:
+    """Σ_u ClipFn(Local-Update(u), β) over a cohort, flat in the order of the trainable parameters.
+
+    Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a
+    function of the parameters, of that user's points and of draws that no other unit moves; terms are
+    multiples of one power of two, so that sums of fewer than 2³⁰ are exact in any order.  An update that is
+    not finite is zero.
+    """
+    network: Network = pickle.loads(cohort.network)
+    with fixed_numerics(1):
+        first = flat(network)
+        total = torch.zeros_like(first)
+        for user in cohort.users:
+            _load(network, first)
+            train_locally(network, user, cohort.rule)
+            total += rounded(flat(network) - first, cohort.rule.clip_norm)
+    return np.asarray(total.cpu().numpy())
+
+
+def train_locally(network: Network, user: LocalData, rule: LocalRule) -> None:
+    """Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used points of each batch.
+
+    The paper's line 27 starts every batch from θ⁰, which would keep the last one alone; this is the step
+    of FedAvg, which it builds on.  Batches are of all her points, in an order drawn for each pass.
+    """
+    network.train()
+    batch = 0
+    for epoch in range(rule.epochs):
+        order = user.stream.permutation("local order", epoch, len(user.points))
+        for start in range(0, len(order), rule.batch_size):
+            rows = order[start : start + rule.batch_size]
+            network.begin_step(user.stream, "local step", batch)
+            batch += 1
+            _step(network, user, rows[user.weights[rows] > 0.0], rule)
+
+
+def _step(network: Network, user: LocalData, rows: NDArray[np.int64], rule: LocalRule) -> None:
+    parameters = trainable(network)
+    for gradients in _gradients(network, parameters, user, rows, rule):
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.sub_(gradient, alpha=rule.learning_rate)
+
+
+def _gradients(
+    network: Network,
+    parameters: list[nn.Parameter],
+    user: LocalData,
+    rows: NDArray[np.int64],
+    rule: LocalRule,
+) -> list[tuple[Tensor | None, ...]]:
+    """The gradient of the weighted loss, a part for each piece of ``rows`` that fits: all at one θ."""
+    found: list[tuple[Tensor | None, ...]] = []
+    for piece in physical_batches(rows, user.points.lengths, rule.physical_tokens):
+        losses = network.point_losses(user.points.batch(piece).to(network.device))
+        weights = torch.as_tensor(user.weights[piece]).to(losses)
+        found.append(torch.autograd.grad((weights * losses).sum(), parameters, allow_unused=True))
+    return found
+
+
+def clipped(update: Tensor, clip_norm: float) -> Tensor:
+    """ClipFn (line 30) of a whole update, flat: ``update`` · min(1, β/‖update‖), zero where not finite."""
+    norm = float(torch.linalg.vector_norm(update))
+    if not norm < float("inf"):
+        return torch.zeros_like(update)
+    return update * min(1.0, clip_norm / norm) if norm > 0.0 else update
+
+
+def rounded(update: Tensor, clip_norm: float) -> Tensor:
+    """``update`` clipped to a little less than β, then rounded to the lattice: its norm is at most β."""
+    unit = spacing(clip_norm, update.numel())  # rounding to it moves a vector by at most 2⁻²¹·β
+    return torch.round(clipped(update, clip_norm * (1.0 - 2.0**-20)) / unit) * unit
+
+
+@torch.no_grad()
+def flat(network: nn.Module) -> Tensor:
+    """The trainable parameters, one after the other, float64."""
+    return torch.cat([parameter.detach().double().flatten() for parameter in trainable(network)])
+
+
+@torch.no_grad()
+def _load(network: nn.Module, values: Tensor) -> None:
+    parameters = trainable(network)
+    shares = torch.split(values, [parameter.numel() for parameter in parameters])
+    for parameter, share in zip(parameters, shares, strict=True):
+        parameter.copy_(share.view_as(parameter))
+
+
+def own_points(points: Points, rows: NDArray[np.int64]) -> Points:
+    """The points ``rows`` as a table of their own, numbered from 0: all that leaves for a user's update."""
+    if isinstance(points, LabelledPoints):
+        inner = own_points(points.points, rows)
+        assert isinstance(inner, EncodedPoints)
+        return replace(points, points=inner, labels=points.labels[rows])
+    if not isinstance(points, EncodedPoints):
+        raise TypeError("a table of encoded points is needed")
+    pieces = [points.targets_of(int(row)) for row in rows]
+    offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+    ids = np.concatenate([np.empty(0, np.int32), *pieces])
+    return replace(points, ids=ids, offsets=offsets)

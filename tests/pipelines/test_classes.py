@@ -1,0 +1,131 @@
+"""The class of a row: into the vault and nowhere else; without one, a run is what it always was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import redactory
+from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
+from redactory.pipelines.config import Config, InputSettings
+from redactory.pipelines.loading import check
+from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT
+from tests.pipelines.support import DigitDetector, write_rows
+
+CONFIG: dict[str, Any] = {
+    "segment": {"mode": "line"},
+    "partition": {"documents": 3},
+    "detect": {"tagger": None, "patterns": None, "lists": {"deny": [{"words": ["nobody"]}]}},
+}
+KINDS = ["rent", None, "xyzzy-class", 7, ""]
+ROWS = [
+    {"id": f"d{i}", "text": f"call {i} now\nhello there\nbroken {i}", "kind": KINDS[i % 5]} for i in range(11)
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+    """The same rows, with and without the column of classes."""
+    root = tmp_path_factory.mktemp("classes")
+    path = write_rows(root / "rows.jsonl", ROWS)
+    for name, section in (("with", {"label": "kind"}), ("without", {})):
+        given = {**CONFIG, "input": {"path": str(path), **section}}
+        redactory.curate(given, output=root / name, detector=DigitDetector())
+    return {name: RunFolder(root / name) for name in ("with", "without")}
+
+
+def test_every_point_has_the_class_of_its_row(runs: dict[str, RunFolder]) -> None:
+    known = {str(row["id"]): None if row["kind"] in (None, "") else str(row["kind"]) for row in ROWS}
+    found = [row for batch in read_batches(runs["with"].vault) for row in batch.to_pylist()]
+    assert len(found) == 22  # the points with "broken" are quarantined
+    assert all(row[CLASS] == known[row["doc_id"]] for row in found)
+    assert {row[CLASS] for row in found} == {"rent", None, "xyzzy-class", "7"}
+
+
+def test_a_class_is_in_the_vault_alone(runs: dict[str, RunFolder]) -> None:
+    run, plain = runs["with"], runs["without"]
+    for folder, same in zip(run.data_folders, plain.data_folders, strict=True):
+        ours, theirs = parts(folder), parts(same)
+        assert [p.name for p in ours] == [p.name for p in theirs]
+        if folder != run.vault:
+            assert [p.read_bytes() for p in ours] == [p.read_bytes() for p in theirs]
+    told = [p for p in run.root.rglob("*") if p.is_file() and p.parent != run.vault]
+    assert not [p for p in told if b"xyzzy-class" in p.read_bytes()]
+
+
+def test_without_a_column_nothing_changes(runs: dict[str, RunFolder]) -> None:
+    assert all(pq.read_schema(p).equals(VAULT) for p in parts(runs["without"].vault))
+    assert all(pq.read_schema(p).equals(LABELLED_VAULT) for p in parts(runs["with"].vault))
+    plain, labelled = (
+        Config(input=InputSettings(path=("x",))),
+        Config(input=InputSettings(path=("x",), label="k")),
+    )
+    assert "label" not in plain.curation()["input"]
+    assert labelled.curation()["input"]["label"] == "k"
+    assert plain.curation_hash() != labelled.curation_hash()
+
+
+def test_a_run_is_not_resumed_with_another_column(runs: dict[str, RunFolder]) -> None:
+    path = runs["with"].root.parent / "rows.jsonl"
+    for name, section in (("with", {}), ("without", {"label": "kind"}), ("with", {"label": "id"})):
+        given = {**CONFIG, "input": {"path": str(path), **section}}
+        with pytest.raises(RunStateError, match=r"input\.label"):
+            redactory.curate(given, output=runs[name].root, resume=True)
+    assert read_manifest(runs["with"])["configuration"]["input"]["label"] == "kind"
+
+
+def _read(path: Path, **changes: object) -> list[Document | Rejection]:
+    settings = InputSettings.model_validate({"path": str(path), **changes})
+    return [e for s in find_sources(settings.path, settings.format) for e in read_documents(s, settings)]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_formats_agree_on_classes(kind: str, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"text": "one", "kind": "a"}, {"text": "two", "kind": None}]
+    path = tmp_path / f"rows.{kind}"
+    if kind == "jsonl":
+        write_rows(path, rows)
+    elif kind == "csv":
+        path.write_text("text,kind\none,a\ntwo,\n")
+    else:
+        import pyarrow as pa
+
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    assert [e.label for e in _read(path, label="kind") if isinstance(e, Document)] == ["a", None]
+    assert [e.label for e in _read(path) if isinstance(e, Document)] == [None, None]
+
+
+def test_a_class_that_is_no_name_is_rejected_and_a_missing_column_refused(tmp_path: Path) -> None:
+    bad: list[tuple[Any, str | None]] = [
+        (["a"], "label_not_string"),
+        (True, "label_not_string"),
+        (1.5, "label_not_string"),
+        ("x\0", "label_not_string"),
+        ("x" * 1025, "label_too_long"),
+        ("fine", None),
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "a", "kind": value} for value, _ in bad])
+    entries = _read(path, label="kind")
+    assert [getattr(e, "reason", None) for e in entries] == [reason for _, reason in bad]
+    (tmp_path / "rows.csv").write_text("text,sort\none,a\n")
+    with pytest.raises(InputError, match="no column 'kind'"):
+        _read(tmp_path / "rows.csv", label="kind")
+    (tmp_path / "note.txt").write_text("a text file has no columns")
+    assert [e.label for e in _read(tmp_path / "note.txt", label="kind") if isinstance(e, Document)] == [None]
+
+
+def test_a_classifier_without_classes_is_refused_before_anything_is_read() -> None:
+    train = {"task": "classify", "trainer": "noiseless", "classes": ["a", "b"]}
+    with pytest.raises(ConfigurationError, match=r"input\.label"):
+        check({"input": "rows.jsonl", "train": train})
+    labelled = {"input": {"path": "rows.jsonl", "label": "kind"}, "train": train}
+    assert check(labelled).train.task == "classify"
+    with pytest.raises(ConfigurationError, match=r"evaluate\.canaries"):
+        check({**labelled, "evaluate": {"canaries": "x.canaries.json"}})
+    assert json.loads(json.dumps(check(labelled).model_dump(mode="json")))["input"]["label"] == "kind"

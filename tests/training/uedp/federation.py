@@ -1,0 +1,148 @@
+"""The grey box of trainings that sample users: sums on neighbouring worlds, and saboteurs of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from redactory.foundation.stream import RandomStream
+from redactory.training.phases import Descent, make_optimizer
+from redactory.training.points import EncodedPoints
+from redactory.training.uedp.federated import FederatedPhase
+from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.uedp.federated_units import PointWeights, PoissonUsers, coin, users_of, weights_of
+from redactory.training.uedp.incidence import Incidence
+from redactory.training.uedp.local_map import UpdateMap
+from redactory.training.uedp.local_update import Cohort, LocalRule, summed_updates
+from tests.training.greybox import TOKENIZER, Recorder, Trial
+from tests.training.uedp.worlds import World, hypergraph, unit
+
+BETA, STEPS = 0.2, 5
+ANY = EntitySampling(0.5, 0.6, "f_E+", "any", None, entity_weight=0.9, extended_weight=0.8)
+ALL = replace(ANY, rule="all")
+LOCAL = LocalRule(epochs=2, batch_size=3, learning_rate=0.5, clip_norm=BETA, physical_tokens=64)
+GONE_USER, GONE_ENTITY = 2, 1
+WORDS = ("9" * 18, "Hello", "a" * 18, "Thank you", "9" * 9, "my name is 4711", "b" * 12)
+WORLD: World = {
+    # user 2 and, with entity 1, users 0, 1, 5 and 8; points without an entity are their own
+    point: (user, frozenset(entities))
+    for point, (user, entities) in enumerate(
+        [
+            *[(0, {1}), (0, {0}), (0, set()), (1, {0, 1}), (1, {2}), (2, {1}), (2, {0, 2}), (2, set())],
+            *[(3, {2}), (3, set()), (4, {0}), (5, {1, 2}), (5, {3}), (5, set()), (6, {0}), (7, {3})],
+            *[(8, {1}), (8, {0, 3}), (9, set()), (9, {2}), (10, {3}), (0, {2}), (1, set()), (11, {0})],
+        ]
+    )
+}
+
+
+def mechanism(entities: EntitySampling | None = ANY, **changes: Any) -> PoissonUsersGaussian:
+    """A mechanism of q_u = 0.6 over at most 12 users."""
+    told = {"noise_multiplier": 0.5, "clip_norm": BETA, "normaliser": 7.2, "users": 12, "entities": entities}
+    return PoissonUsersGaussian(**{"sampling_rate": 0.6, **told, **changes})
+
+
+def text_of(point: int) -> str:
+    """The text of a point: it stays the point's, whatever else is in the world."""
+    return WORDS[point % len(WORDS)]
+
+
+@dataclass
+class WithoutUnits:
+    """Weights under which the points of some rows are null: their gradient is exactly 0."""
+
+    inner: PointWeights
+    null: NDArray[np.bool_]
+
+    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """As before, with 0 for the null points."""
+        return np.where(self.null[rows], 0.0, self.inner.of(stream, step, rows))
+
+
+@dataclass(frozen=True)
+class Federation:
+    """One training, and the parts of its step that a saboteur may exchange."""
+
+    mechanism: PoissonUsersGaussian = field(default_factory=mechanism)
+    kind: str = "lstm"
+    rule: LocalRule = LOCAL
+    update: Callable[[Cohort], NDArray[np.float64]] = summed_updates
+    sampler: Any = None
+    weights: Callable[[Incidence, PoissonUsersGaussian], PointWeights] = weights_of
+    every: UpdateMap = map
+
+    def phase(self, world: World, ledger: Any, null: World | None = None) -> FederatedPhase:
+        """Its phase on ``world``; the points that ``null`` lacks are null and keep their place."""
+        network, graph = Trial(self.kind).network(), hypergraph(world)
+        points = EncodedPoints.from_texts([text_of(point) for point in sorted(world)], TOKENIZER, 20)
+        incidence, users = users_of(graph, self.mechanism)
+        weights = self.weights(incidence, self.mechanism)
+        if null is not None:
+            weights = WithoutUnits(weights, np.array([point not in null for point in sorted(world)]))
+        return FederatedPhase(
+            network=network,
+            descent=Descent(make_optimizer(network, "sgd"), 1.0),
+            points=points,
+            users=users,
+            mechanism=self.mechanism,
+            sampler=self.sampler or PoissonUsers(self.mechanism.sampling_rate),
+            weights=weights,
+            rule=self.rule,
+            stream=RandomStream.from_seed(5),
+            ledger=ledger,
+            every=self.every,
+            update=self.update,
+        )
+
+    def distances(self, world: World, other: World, fixed: bool = False) -> Iterator[float]:
+        """‖sum − sum'‖ at every step, the other world walking with the parameters that ``world`` released.
+
+        ``fixed``: the points that ``other`` lacks are null in the same hypergraph.
+        """
+        ours, theirs = Recorder(), Recorder()
+        one = self.phase(world, ours)
+        two = self.phase(world, theirs, null=other) if fixed else self.phase(other, theirs)
+        for step in range(STEPS):
+            two.network.load_state_dict(one.network.state_dict())
+            one.step(step)
+            two.step(step)
+            yield float((ours.sums[-1] - theirs.sums[-1]).norm())
+
+    def noises(self, steps: int) -> list[NDArray[np.float64]]:
+        """The noise that reached the parameters in each step, seen from outside, over the accounted one."""
+        recorder, found = Recorder(), []
+        phase = self.phase(WORLD, recorder)
+        for step in range(steps):
+            before = moved(phase)
+            phase.step(step)
+            noisy = (moved(phase) - before) * self.mechanism.normaliser
+            found.append((noisy - recorder.sums[-1]).numpy() / (self.mechanism.noise_multiplier * BETA))
+        return found
+
+
+def moved(phase: FederatedPhase) -> Tensor:
+    """The parameters, flat."""
+    return torch.cat([p.detach().flatten().clone() for p in phase.network.parameters() if p.requires_grad])
+
+
+def drawn(step: int, users: set[int], rate: float = 0.6) -> int:
+    """How many of ``users`` the coins of ``step`` draw: computed from their keyed ids alone."""
+    stream = RandomStream.from_seed(5)
+    return sum(coin(stream, "user coins", step, int.from_bytes(unit(u), "big")) < rate for u in users)
+
+
+def holders(entity: int) -> set[int]:
+    """The users who hold an entity."""
+    return {user for user, entities in WORLD.values() if entity in entities}
+
+
+def entity_drawn(step: int, entity: int, rate: float = 0.5) -> bool:
+    """Whether the coin of ``step`` draws an entity."""
+    key = int.from_bytes(unit(1000 + entity), "big")
+    return coin(RandomStream.from_seed(5), "entity coins", step, key) < rate

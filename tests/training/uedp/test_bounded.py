@@ -1,0 +1,228 @@
+"""``uedp-bounded``: its numbers, small worlds computed whole, what voids the figures, noise for a target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.training.uedp.bounded_accounting import (
+    BoundedTraining,
+    Conditions,
+    affected,
+    calibrate,
+    curve,
+    epsilon,
+    local,
+    removal,
+    zero_out,
+)
+from redactory.training.uedp.relations import Constants, Figure, Protect
+from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, Affected
+from tests.training.uedp.worlds import convolved, hockey_stick, sampled_sum
+
+DELTA = 1e-5
+HELD = Conditions(True, True, True, True, True, True, Constants.PUBLIC)
+
+
+def training(
+    kept: int, batch: int, k: int, sigma: float, steps: int = 500, rule: str = GREEDY
+) -> BoundedTraining:
+    return BoundedTraining(batch / kept, sigma, steps, k, k, rule=rule)
+
+
+@pytest.mark.parametrize(
+    ("points", "batch", "users", "k", "at_8"),
+    [
+        (14_000, 256, 1_000, 1, 6.75),
+        (14_000, 256, 1_000, 4, 6.78),
+        (14_000, 256, 1_000, 16, 7.96),
+        (14_000, 256, 3_000, 1, 1.92),
+        (14_000, 256, 3_000, 4, 1.92),
+        (14_000, 256, 10_000, 1, 0.51),
+        (14_000, 256, 10_000, 4, 1.62),
+        (100_000, 512, 1_000, 4, 15.96),
+        (100_000, 512, 3_000, 16, 4.22),
+        (100_000, 512, 10_000, 16, 1.84),
+    ],
+)
+def test_the_figures_at_a_noise_of_eight(points: int, batch: int, users: int, k: int, at_8: float) -> None:
+    figure = zero_out(training(min(points, k * users), batch, k, 8.0), HELD, DELTA)
+    assert figure.epsilon == pytest.approx(at_8, abs=0.011)
+    assert figure.relation == "user-entity zero-out on a fixed graph"
+
+
+@pytest.mark.parametrize(
+    ("points", "batch", "users", "k", "target", "sigma"),
+    [
+        (14_000, 256, 1_000, 1, 8.0, 6.96),
+        (14_000, 256, 3_000, 4, 8.0, 2.47),
+        (14_000, 256, 10_000, 4, 2.0, 6.64),
+        (100_000, 512, 10_000, 16, 8.0, 2.39),
+    ],
+)
+def test_the_noise_for_a_target(
+    points: int, batch: int, users: int, k: int, target: float, sigma: float
+) -> None:
+    asked = training(min(points, k * users), batch, k, 1.0)
+    found = calibrate(target, asked, HELD, DELTA)
+    assert found == pytest.approx(sigma, rel=6e-3)
+    reached = zero_out(replace(asked, noise_multiplier=found), HELD, DELTA).epsilon
+    assert reached is not None
+    assert 0.98 * target < reached <= target
+
+
+def test_the_curve_over_group_sizes() -> None:
+    run = replace(training(14_000, 256, 4, 2.0, rule=NONE), k_user=None, k_entity=None)
+    figures = curve(run, HELD, DELTA, (1, 2, 4, 8, 16))
+    assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx(
+        [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
+    )
+    assert figures[4].relation == "any units with at most 4 points, removal"
+    fixed = curve(training(14_000, 256, 4, 2.0), HELD, DELTA, (4,))[4]
+    assert fixed.relation == "any units with at most 4 points, zero-out on a fixed graph"
+    assert fixed.epsilon == figures[4].epsilon
+
+
+@pytest.mark.parametrize(("k", "one_sided", "both"), [(1, 0.39, 1.07), (4, 1.79, 5.07), (16, 8.88, 29.09)])
+def test_r_loc_costs_about_three_times_as_much(k: int, one_sided: float, both: float) -> None:
+    run = BoundedTraining(0.02, 8.0, 500, k, k, rule=R_LOC)
+    assert zero_out(run, HELD, DELTA).epsilon == pytest.approx(one_sided, abs=0.006)
+    figure = local(run, HELD, DELTA, entities_per_point=3)
+    assert figure.epsilon == pytest.approx(both, rel=8e-3)
+    assert figure.relation == "user removal and entity zero-out"
+
+
+def test_while_all_places_are_taken_the_cap_costs_nothing() -> None:
+    """K·q = 2·batch/U: the figures at k = 1, 4 and 10 are within 2%."""
+    found = [zero_out(training(1_000 * k, 256, k, 8.0), HELD, DELTA).epsilon for k in (1, 4, 10)]
+    assert max(found) < 1.02 * min(found)  # type: ignore[type-var, operator]
+
+
+GRADIENTS = st.lists(st.floats(-1.0, 1.0), min_size=0, max_size=4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    GRADIENTS,
+    st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=4),
+    st.floats(0.05, 0.9),
+    st.floats(0.8, 3.0),
+)
+def test_one_step_of_a_small_world_is_never_above_its_figure(
+    others: list[float], units: list[float], rate: float, sigma: float
+) -> None:
+    """D' has the unit's gradients, D has null points in their places: every subset is summed."""
+    run = BoundedTraining(rate, sigma, 1, len(units), None, Protect.USERS)
+    figure = zero_out(run, HELD, 1e-2).epsilon
+    assert figure is not None
+    gone = sampled_sum(others, rate)
+    there = convolved(gone, sampled_sum(units, rate))
+    assert hockey_stick(there, gone, sigma, figure) <= 1e-2 + 1e-5
+    assert hockey_stick(gone, there, sigma, figure) <= 1e-2 + 1e-5
+
+
+def test_one_point_too_few_is_caught_by_the_same_world() -> None:
+    """Sabotage: K − 1 instead of K falls below what three aligned gradients do."""
+    sigma, rate = 1.0, 0.5
+    too_low = epsilon(BoundedTraining(rate, sigma, 1, 3, None, Protect.USERS), Affected(2), 1e-2)
+    there = sampled_sum([1.0, 1.0, 1.0], rate)
+    assert hockey_stick(there, {0.0: 1.0}, sigma, too_low) > 1.5e-2
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(0.05, 0.6), st.floats(1.0, 3.0), st.lists(st.floats(-1, 1), min_size=1, max_size=2))
+def test_what_comes_and_goes_is_never_above_the_chain(rate: float, sigma: float, come: list[float]) -> None:
+    run = BoundedTraining(rate, sigma, 1, 2, 1, Protect.BOTH, R_LOC)
+    figure = epsilon(run, Affected(3, len(come)), 1e-2)
+    there, gone = sampled_sum([1.0, 1.0, 1.0], rate), sampled_sum(come, rate)
+    assert hockey_stick(there, gone, sigma, figure) <= 1e-2 + 1e-5
+    assert hockey_stick(gone, there, sigma, figure) <= 1e-2 + 1e-5
+
+
+def test_a_rate_computed_from_the_data_voids_removal() -> None:
+    """n = 1000, batch 256, K = 2, σ = 22.88, T = 500: 2.00 is stated for constants, 3.65 is true of q = B/n.
+
+    All gradients are +1 but the unit's two, which are −1; the attacker looks at the sum of all steps.
+    """
+    n, batch, sigma, steps = 1_000, 256, 22.88, 500
+    run = replace(training(n, batch, 1, sigma, rule=NONE), k_user=None, k_entity=None)
+    assert removal(run, HELD, DELTA, 2).epsilon == pytest.approx(2.0, abs=0.01)
+    figure = removal(run, replace(HELD, constants=Constants.GRAPH), DELTA, 2)
+    assert figure.epsilon is None
+    assert "follow the data" in (figure.reason or "")
+
+    noise = sigma * math.sqrt(steps)
+    without = stats.norm(steps * batch, math.hypot(noise, math.sqrt(steps * batch * (1 - batch / n))))
+    rate = batch / (n + 2)
+    mean, spread = steps * rate * (n - 2), math.sqrt(steps * (n + 2) * rate * (1 - rate))
+    there = stats.norm(mean, math.hypot(noise, spread))
+    best = 0.0
+    for place in range(-4_000, 1_000, 10):
+        p, q = there.cdf(steps * batch + place), without.cdf(steps * batch + place)
+        if p > DELTA + 1e-9:
+            best = max(best, math.log((p - DELTA) / q))
+    assert best > 3.6
+
+
+def test_k_for_each_protection() -> None:
+    run = BoundedTraining(0.1, 1.0, 1, 3, 5)
+    sizes = {p: affected(replace(run, protect=p)).gone for p in Protect}
+    assert sizes == {Protect.USERS: 3, Protect.ENTITIES: 5, Protect.BOTH: 8, Protect.EITHER: 5}
+    assert affected(replace(run, missed_mentions=2)).gone == 10
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("copies_accounted", "(a)"),
+        ("ordered_by_ids", "(b)"),
+        ("null_is_zero", "(c)"),
+        ("mentions_listed", "(d)"),
+        ("only_noisy_steps", "(e)"),
+        ("poisson", "independent coins"),
+    ],
+)
+def test_a_condition_that_does_not_hold_leaves_no_figure(broken: str, words: str) -> None:
+    held = replace(HELD, **{broken: False})
+    run = training(1_000, 256, 1, 8.0)
+    for figure in (zero_out(run, held, DELTA), curve(run, held, DELTA, (2,))[2]):
+        assert figure.epsilon is None
+        assert words in (figure.reason or "")
+    with pytest.raises(GuaranteeError):
+        calibrate(2.0, run, held, DELTA)
+
+
+def test_a_unit_without_a_cap_has_no_figure() -> None:
+    run = training(1_000, 256, 1, 8.0)
+    assert "k_user" in (zero_out(replace(run, k_user=None), HELD, DELTA).reason or "")
+    assert zero_out(replace(run, k_user=None, protect=Protect.ENTITIES), HELD, DELTA).epsilon is not None
+    assert "enforces a cap" in (zero_out(replace(run, rule=NONE), HELD, DELTA).reason or "")
+
+
+@pytest.mark.parametrize("rule", [GREEDY, ALL_KEEP, NONE])
+def test_only_r_loc_is_accounted_for_a_removed_user(rule: str) -> None:
+    figure = local(training(1_000, 256, 1, 8.0, rule=rule), HELD, DELTA, 3)
+    assert figure.epsilon is None
+    assert repr(rule) in (figure.reason or "")
+
+
+def test_r_loc_needs_public_constants() -> None:
+    run = training(1_000, 256, 1, 8.0, rule=R_LOC)
+    assert local(run, replace(HELD, constants=Constants.GRAPH), DELTA, 3).epsilon is None
+    assert zero_out(run, replace(HELD, constants=Constants.GRAPH), DELTA).epsilon is not None
+
+
+def test_a_figure_has_a_number_or_a_reason() -> None:
+    with pytest.raises(ValueError, match="either an epsilon or a reason"):
+        Figure(None, DELTA, "user removal")
+    with pytest.raises(ConfigurationError):
+        zero_out(training(1_000, 256, 1, 8.0), HELD, 1.0)
+    with pytest.raises(ConfigurationError):
+        training(1_000, 256, 0, 8.0)
+    assert zero_out(training(1_000, 256, 1, 1e-3), HELD, DELTA).epsilon is None

@@ -1,0 +1,435 @@
+"""``uedp-bounded`` from a run to a model: its points, its sums on neighbouring worlds, resuming, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import Tensor
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.records import read_records
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+from redactory.redaction.shards import read_column
+from redactory.training import load_model, train_model
+from redactory.training.clipping import clipped_sum
+from redactory.training.fresh import fresh_model
+from redactory.training.ingredients import Ingredients
+from redactory.training.model import load_classifier
+from redactory.training.phases import NoisyPhase
+from redactory.training.publictext import PublicText
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import Tokenizer
+from redactory.training.trainers import mechanism_of, trainer_of
+from redactory.training.uedp.bounded import points_affected
+from redactory.training.uedp.incidence import Incidence
+from redactory.training.uedp.learnt import originals_of
+from tests.training.greybox import Recorder
+from tests.training.test_train import Interrupted, interrupt_after
+from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run
+
+Clipper = Callable[..., Tensor]
+STREAM = RandomStream.from_seed(9)
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_public(tmp_path_factory.mktemp("public") / "donated.jsonl")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Read only."""
+    return write_unit_run(tmp_path_factory.mktemp("units") / "RUN")
+
+
+# ------------------------------------------------------------------------------------- neighbouring worlds
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What enters the noise in each step, with some of the points null."""
+
+    run: RunFolder
+    settings: TrainSettings
+    clipper: Clipper = clipped_sum
+    every_point: bool = False
+
+    @property
+    def incidence(self) -> Incidence:
+        found = originals_of(self.run, self.settings).incidence
+        assert found is not None
+        return found
+
+    def phase(self, null: NDArray[np.bool_], recorder: Recorder) -> NoisyPhase:
+        model = fresh_model(self.run, self.settings, STREAM, PublicText(_path(self.settings), "words"))
+        network = model.network.double()
+        trainer = trainer_of(self.settings, self.run)
+        mechanism = mechanism_of(self.settings, trainer)
+        originals = originals_of(self.run, self.settings)
+        made = Ingredients(self.settings, network, model.tokenizer, STREAM, originals)
+        _, noisy = made.phases(trainer, mechanism, recorder)
+        assert isinstance(noisy, NoisyPhase)
+        noisy.dropped, noisy.clipped_sum = null, self.clipper
+        return noisy
+
+    def distances(self, null: NDArray[np.bool_]) -> Iterator[tuple[float, int]]:
+        """(‖sum on D − sum on D'‖ in clips, points of the unit that were sampled) of each step."""
+        ours, theirs = Recorder(), Recorder()
+        one = self.phase(np.zeros(len(null), bool), ours)
+        other = self.phase(null, theirs)
+        for step in range(4):
+            other.network.load_state_dict(one.network.state_dict())
+            drawn = one.sampler.rows(STREAM, step, len(null))
+            one.step(step)
+            other.step(step)
+            apart = (ours.sums[-1] - theirs.sums[-1]).norm() / one.mechanism.clip_norm
+            yield float(apart), int(null[drawn].sum())
+
+
+def _path(settings: TrainSettings) -> Path:
+    assert settings.public_text is not None
+    return settings.public_text
+
+
+def units_of(graph: Incidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """The kept points of every user, every entity, and every pair of them."""
+
+    def rows_of(rows: Any, unit: int) -> NDArray[np.bool_]:
+        return np.array([unit in rows.of(row) for row in range(len(graph))])
+
+    users = [rows_of(graph.users, user) for user in range(graph.users.columns)]
+    entities = [rows_of(graph.entities, entity) for entity in range(graph.entities.columns)]
+    yield from (("users", null) for null in users)
+    yield from (("entities", null) for null in entities)
+    yield from (("both", first | second) for first in users for second in entities)
+
+
+def check(sums: Sums) -> None:
+    """Whoever is taken away: at most K points, and a sum moves by at most one clip for each one sampled."""
+    seen = 0
+    for protect, null in units_of(sums.incidence):
+        if not null.any():
+            continue
+        size = points_affected(
+            sums.settings.model_copy(
+                update={"units": sums.settings.units.model_copy(update={"protect": _protect(protect)})}
+            )
+        )
+        assert size is not None
+        assert null.sum() <= size
+        if protect != "both" or null.sum() == size:
+            for apart, sampled in sums.distances(null):
+                assert apart <= sampled + 1e-9
+                seen += sampled > 0 and apart > 0
+    assert seen > 3
+
+
+def _protect(name: str) -> Any:
+    from redactory.training.uedp.relations import Protect
+
+    return Protect(name)
+
+
+def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(run: RunFolder, public: Path) -> None:
+    check(Sums(run, training(public, clip_norm=0.2)))
+
+
+def test_sabotage_is_seen(run: RunFolder, public: Path) -> None:
+    def by_tensor(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
+        """Each tensor has a clip of its own: √tensors too much."""
+        found = []
+        for row in rows:
+            whole = clipped_sum(network, points, np.array([row]), 1e9, tokens)
+            tensors = torch.split(whole, [p.numel() for p in network.parameters()])
+            scales = [min(1.0, clip_norm / float(t.norm().clamp_min(1e-30))) for t in tensors]
+            found.append(torch.cat([t * scale for t, scale in zip(tensors, scales, strict=True)]))
+        return torch.stack(found).sum(0) if found else clipped_sum(network, points, rows, clip_norm, tokens)
+
+    def not_at_all(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
+        return clipped_sum(network, points, rows, 1e9, tokens)
+
+    for clipper in (by_tensor, not_at_all):
+        with pytest.raises(AssertionError):
+            check(Sums(run, training(public, clip_norm=0.02), clipper))
+    uncapped = training(public, bounding={"rule": "none"})
+    graph = originals_of(run, uncapped).incidence
+    assert graph is not None
+    assert max(null.sum() for _, null in units_of(graph)) > 4  # what no selection keeps within K
+
+
+def test_the_selection_is_a_function_of_the_graph_and_of_nothing_else(
+    tmp_path: Path, run: RunFolder, public: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = [
+        row._replace(text=row.text.replace("day", "a much longer day").replace("new", "n")) for row in ROWS
+    ]
+    other = write_unit_run(tmp_path / "OTHER", longer)
+    for bounding in ({"k_user": 2, "k_entity": 2}, {"rule": "all-keep", "k_user": 2, "k_entity": 3}):
+        settings = training(public, bounding=bounding)
+        kept = originals_of(run, settings).ids
+        assert kept is not None
+        assert 0 < len(kept) < len(ROWS)
+        assert kept.tolist() == np.asarray(originals_of(other, settings).ids).tolist()
+        for secret in ("k" * 32, "another key, as long as that.."):
+            monkeypatch.setenv("REDACTORY_KEY", secret)
+            assert kept.tolist() == np.asarray(originals_of(run, settings).ids).tolist()
+
+
+def test_originals_are_the_vaults_rows(run: RunFolder, public: Path) -> None:
+    texts = list(read_column(run.vault, "text"))
+    chosen = originals_of(run, training(public))
+    assert chosen.ids is not None
+    assert list(chosen.texts()) == [texts[number] for number in chosen.ids]
+    everything = originals_of(run, training(public, trainer="noiseless"))
+    assert list(everything.texts()) == texts
+
+
+# ------------------------------------------------------------------------------------------ whole trainings
+
+
+def test_nothing_public_comes_from_the_corpus(tmp_path: Path, public: Path) -> None:
+    run = write_unit_run(tmp_path / "RUN")
+    train_model(run, training(public))
+    folder = run.model("uedp-bounded")
+    tokenizer = load_model(folder).tokenizer
+    assert isinstance(tokenizer, Tokenizer)
+    said = " ".join(PublicText(public, "words").texts())
+    assert all(word in f" {said}" for word in tokenizer.words)
+    assert not {" corpus", "hello", " side", "Ada", " Acme"} & set(tokenizer.words)
+    head = read_records(folder.ledger)[0].body
+    assert head["public_text"] == file_sha256(public)
+    assert head["settings"]["public_text"] == public.name
+    assert str(tmp_path) not in folder.ledger.read_text() + folder.manifest.read_text()
+
+
+@pytest.mark.parametrize("calls", [3, 9])
+def test_an_interrupted_training_ends_with_the_same_bits(calls: int, tmp_path: Path, public: Path) -> None:
+    settings = training(public, pretraining_epochs=2, checkpoint_steps=2)
+    whole, cut = write_unit_run(tmp_path / "WHOLE"), write_unit_run(tmp_path / "CUT")
+    seen: list[str] = []
+    told: list[str] = []
+
+    def progress(work: str, done: int, total: int | None, unit: str = "") -> None:
+        seen.append(work)
+        told.append(unit)
+
+    card = train_model(whole, settings, progress)["guarantee"]
+    assert told[-1].startswith("steps, ε ≤ ")
+    assert float(told[-1].split()[-1]) == pytest.approx(card["epsilon"], rel=1e-2)
+    assert seen == [*["pretraining"] * 6, *["epoch 1, with noise"] * 2, *["epoch 2, with noise"] * 2]
+    with pytest.raises(Interrupted):
+        train_model(cut, settings, interrupt_after(calls))
+    train_model(cut, settings)
+    ours, theirs = cut.model("uedp-bounded"), whole.model("uedp-bounded")
+    assert file_sha256(ours.weights) == file_sha256(theirs.weights)
+    assert ours.ledger.read_bytes() == theirs.ledger.read_bytes()
+
+
+def test_pretraining_changes_the_model_and_spends_nothing(tmp_path: Path, public: Path) -> None:
+    cards = []
+    for epochs in (0, 1):
+        run = write_unit_run(tmp_path / f"RUN-{epochs}")
+        settings = training(public, pretraining_epochs=epochs)
+        cards.append(
+            (train_model(run, settings)["guarantee"], file_sha256(run.model("uedp-bounded").weights))
+        )
+    assert cards[0][0]["epsilon"] == cards[1][0]["epsilon"]
+    assert cards[0][1] != cards[1][1]
+
+
+def test_a_list_that_changed_meanwhile_is_not_trained_on(tmp_path: Path, public: Path) -> None:
+    run, listed = write_unit_run(tmp_path / "RUN"), tmp_path / "list.txt"
+    listed.write_text("letter\n")
+    wide = {"k_user": 9, "k_entity": 2}
+    settings = training(public, units={"entities": str(listed)}, bounding=wide, sampling_rate=1.0)
+    with pytest.raises(Interrupted):
+        train_model(run, settings, interrupt_after(1))
+    listed.write_text("Zed\nnothing\n")
+    with pytest.raises(CheckFailed, match="another sum"):
+        train_model(run, settings)
+
+
+def test_noiseless_is_sgd_on_the_same_points(tmp_path: Path) -> None:
+    run = write_unit_run(tmp_path / "RUN")
+    for trainer in ("sgd", "noiseless"):
+        train_model(run, training(None, trainer=trainer))
+    assert file_sha256(run.model("sgd").weights) == file_sha256(run.model("noiseless").weights)
+
+
+def test_de_identification_masks_what_is_protected_and_nothing_else(tmp_path: Path, run: RunFolder) -> None:
+    listed, hubs = tmp_path / "list.txt", tmp_path / "hubs.txt"
+    listed.write_text("letter 2\n")
+    hubs.write_text("acme\n")
+    units = {"entities": str(listed), "hubs_file": str(hubs)}
+    texts = list(originals_of(run, training(None, trainer="de-identification", units=units)).texts())
+    assert texts[0] == f"{MASK} met Acme on day 0."
+    assert f"{MASK} wrote {MASK}." in texts
+    assert not any(name in text for text in texts for name in ("Ada", "Bob", "Zed", "letter 2"))
+    assert len(texts) == len(ROWS)
+
+
+def test_merged_copies_are_trained_on_once(tmp_path: Path, public: Path) -> None:
+    rows = [*ROWS, Row("c", ROWS[0].text, copy_of=0), Row("e", ROWS[0].text, copy_of=0)]
+    run = write_unit_run(tmp_path / "RUN", rows)
+    merged = originals_of(
+        run, training(public, units={"copies": "merge"}, bounding={"k_user": 9, "k_entity": 9})
+    )
+    assert merged.incidence is not None
+    assert merged.ids is not None
+    assert merged.ids.tolist() == list(range(len(ROWS)))
+    assert len(merged.incidence.users.of(0)) == 3
+    baseline = originals_of(run, training(public, trainer="noiseless", units={"copies": "merge"}))
+    assert len(list(baseline.texts())) == len(ROWS)
+    kept = originals_of(run, training(public, trainer="noiseless"))
+    assert len(list(kept.texts())) == len(rows)
+
+
+def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> None:
+    run = write_unit_run(tmp_path / "RUN", classes=True)
+    public = write_public(tmp_path / "donated.jsonl", kind="letter")
+    task = {"task": "classify", "classes": ("letter", "meeting"), "pretraining_epochs": 1}
+    for trainer in ("uedp-bounded", "noiseless"):
+        card = train_model(run, training(public, trainer=trainer, **task))["guarantee"]
+        assert card["task"] == "classify"
+        assert load_classifier(run.model(trainer)).classes == ("letter", "meeting")
+    page = run.model("uedp-bounded").card.read_text()
+    assert "text-classification" in page
+    settings = training(public, **task)
+    sums = Sums(run, settings)
+    chosen = originals_of(run, settings)
+    silent = chosen.classes(settings.classes) < 0
+    assert silent.any()
+    for apart, _ in sums.distances(silent):
+        assert apart < 1e-12  # zeros are added in another order
+
+
+# ------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({}, "train.public_text"),
+        ({"trainer": "user-level"}, "train.public_text"),
+        ({"trainer": "noiseless", "pretraining_epochs": 1}, "train.public_text"),
+        ({"public_text": "x", "trainer": "crt"}, "train.public_text serves"),
+        ({"public_text": "x", "bounding": {"k_user": 2}}, "train.bounding.k_entity"),
+        ({"public_text": "x", "bounding": {}, "units": {"protect": "users"}}, "train.bounding.k_user"),
+        ({"public_text": "x", "bounding": {"rule": "none"}, "noise_multiplier": None}, "noise_multiplier"),
+        ({"public_text": "x", "bounding": {"rule": "none", "k_user": 1}}, "enforces no cap"),
+        ({"public_text": "x", "bounding": {"rule": "r-loc", "k_user": 1}}, "entities_per_point"),
+        ({"public_text": "x", "bounding": {"k_user": 1, "entities_per_point": 3}}, "belongs to rule r-loc"),
+        (
+            {
+                "public_text": "x",
+                "bounding": {"rule": "r-loc", "k_user": 1, "k_entity": 1, "entities_per_point": 3},
+                "units": {"copies": "merge"},
+            },
+            "train.units.copies",
+        ),
+        (
+            {
+                "public_text": "x",
+                "bounding": {"rule": "none", "constants": "public"},
+                "units": {"copies": "merge"},
+            },
+            "train.units.copies",
+        ),
+        ({"public_text": "x", "truncated_batch_size": 3, "dataset_size": 9}, "truncated_batch_size"),
+        ({"public_text": "x", "task": "classify"}, "train.classes"),
+        ({"public_text": "x", "task": "classify", "classes": ("a", "a")}, "train.classes"),
+        ({"public_text": "x", "classes": ("a", "b")}, "train.classes"),
+        ({"trainer": "crt", "task": "classify", "classes": ("a", "b")}, "train.task"),
+        (
+            {"public_text": "x", "task": "classify", "classes": ("a", "b"), "model": {"kind": "gpt2"}},
+            "train.model.kind",
+        ),
+        ({"public_text": "x", "model": {"kind": "bert"}}, "train.model.kind"),
+        ({"public_text": "x", "trainer": "uedp-alg1"}, "train.federated.users"),
+        (
+            {
+                "public_text": "x",
+                "trainer": "uedp-alg1",
+                "federated": {"users": 9},
+                "budget": {"path": "b", "epsilon": 1.0},
+            },
+            "train.budget",
+        ),
+    ],
+)
+def test_settings_that_contradict_a_promise_are_refused_with_their_key(
+    changes: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        training(None, **changes)
+    assert key in str(caught.value)
+
+
+def test_text_of_the_corpus_is_not_public(tmp_path: Path) -> None:
+    given = write_public(tmp_path / "corpus.jsonl", [row.text for row in ROWS])
+    run = write_unit_run(tmp_path / "RUN", inputs=[given])
+    (run.root / "exported.txt").write_text("Ada met Acme on day 0.\n")
+    copied = tmp_path / "copied.jsonl"
+    copied.write_bytes(given.read_bytes())
+    for path in (given, copied, run.root / "exported.txt"):
+        with pytest.raises(ConfigurationError, match=r"train\.public_text: .* is part of the corpus"):
+            train_model(run, training(path))
+    assert not read_records(run.model("uedp-bounded").ledger)
+
+
+def test_public_text_is_the_file_that_the_ledger_names(tmp_path: Path) -> None:
+    public = write_public(tmp_path / "donated.jsonl")
+    run, settings = write_unit_run(tmp_path / "RUN"), training(public, pretraining_epochs=1)
+    whole, other = public.read_text(), "".join(sorted(public.read_text().splitlines(True)))
+    assert other != whole
+
+    def changed(*of: Any) -> None:
+        public.write_text(other)
+
+    with pytest.raises(CheckFailed, match=r"donated\.jsonl changed"):
+        train_model(run, settings, changed)
+    with pytest.raises(RunStateError, match="public_text"):
+        train_model(run, settings)
+    public.write_text(whole)
+    train_model(run, settings)
+    public.write_text(other)
+    with pytest.raises(RunStateError, match=r"another donated\.jsonl"):
+        train_model(run, settings)
+    public.unlink()
+    assert train_model(run, settings)["guarantee"]["public_text"] is not None
+
+
+def test_files_that_are_missing_or_broken_are_named_and_not_quoted(tmp_path: Path, run: RunFolder) -> None:
+    with pytest.raises(ConfigurationError, match=r"train\.public_text: there is no file gone\.jsonl"):
+        train_model(run, training(tmp_path / "gone.jsonl"))
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"words": "fine"}\n\n{"other": "Secretname"}\n')
+    with pytest.raises(InputError, match=r"row 3 of broken\.jsonl has no text in column 'words'") as caught:
+        list(PublicText(broken, "words").texts())
+    assert "Secretname" not in str(caught.value)
+    plain = tmp_path / "plain.txt"
+    plain.write_text("one\n \ntwo  \n")
+    assert list(PublicText(plain).texts()) == ["one", "two  "]
+    plain.write_bytes(b"one\n\xff\xfe\n")
+    with pytest.raises(InputError, match=r"plain\.txt is not UTF-8"):
+        list(PublicText(plain).texts())
+    for key, content in (("entities", None), ("aliases", "Secretname\n"), ("hubs_file", b"\xff")):
+        path = tmp_path / f"{key}.txt"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif content:
+            path.write_text(content)
+        with pytest.raises(ConfigurationError, match=rf"train\.units\.{key}") as refused:
+            originals_of(run, training(tmp_path / "x", units={key: str(path)}))
+        assert "Secretname" not in str(refused.value)

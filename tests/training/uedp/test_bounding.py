@@ -1,0 +1,301 @@
+"""Contribution bounding: caps, stability of each rule by brute force, refusals by name, the planner."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.training.uedp import bounding
+from redactory.training.uedp.bounding import Bounded, bound, cap_spread
+from redactory.training.uedp.entities import Mention
+from redactory.training.uedp.incidence import Collector, Incidence
+from redactory.training.uedp.planning import NO_ENTITY, Budget, plan, suggested_cap
+from redactory.training.uedp.relations import Adjacency, Protect
+from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, RULES, check_stable
+from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
+
+ROWS = st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=3))
+WORLDS = st.lists(ROWS, min_size=1, max_size=14).map(lambda rows: dict(enumerate(rows)))
+CAPS = st.integers(1, 3)
+R = 3
+
+
+def keep(world: World, rule: str, k_u: int, k_e: int) -> set[int]:
+    """What a rule keeps of a world; of a relation it is not stable under too, to see it fail."""
+    if not world:
+        return set()
+    incidence = hypergraph(world)
+    return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=R).kept)
+
+
+def used(world: World, kept: set[int]) -> tuple[int, int]:
+    users = Counter(world[point][0] for point in kept)
+    entities = Counter(e for point in kept for e in world[point][1])
+    return max(users.values(), default=0), max(entities.values(), default=0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(WORLDS, st.sampled_from([GREEDY, ALL_KEEP, R_LOC]), CAPS, CAPS)
+def test_no_unit_keeps_more_than_its_cap(world: World, rule: str, k_u: int, k_e: int) -> None:
+    user, entity = used(world, keep(world, rule, k_u, k_e))
+    assert user <= k_u
+    assert entity <= k_e
+
+
+@settings(max_examples=80, deadline=None)
+@given(WORLDS, st.sampled_from([GREEDY, ALL_KEEP, R_LOC]), CAPS, CAPS, st.integers(0, 4), st.integers(0, 4))
+def test_on_a_fixed_graph_at_most_both_caps_change(
+    world: World, rule: str, k_u: int, k_e: int, user: int, entity: int
+) -> None:
+    """The graph is the input, so the selection is the same; null becomes what it kept of the two units."""
+    incidence = hypergraph(world)
+    kept = bound(incidence, k_u, k_e, rule, entities_per_point=R).kept
+    again = bound(hypergraph(dict(reversed(world.items()))), k_u, k_e, rule, entities_per_point=R).kept
+    assert np.array_equal(kept, again)
+    null = {p for p in kept_ids(incidence, kept) if world[p][0] == user or entity in world[p][1]}
+    assert len(null) <= k_u + k_e
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORLDS, CAPS, CAPS)
+def test_greedy_leaves_no_place_that_a_point_could_take(world: World, k_u: int, k_e: int) -> None:
+    kept = keep(world, GREEDY, k_u, k_e)
+    for point in world.keys() - kept:
+        user, entity = used(world, kept | {point})
+        assert user > k_u or entity > k_e
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORLDS, CAPS, CAPS)
+def test_greedy_is_the_plain_loop_over_its_order(world: World, k_u: int, k_e: int) -> None:
+    degree = Counter(("u", u) for u, _ in world.values()) + Counter(
+        ("e", e) for _, es in world.values() for e in es
+    )
+    units = {p: [("u", u), *(("e", e) for e in es)] for p, (u, es) in world.items()}
+    count: Counter[tuple[str, int]] = Counter()
+    kept = set()
+    for point in sorted(world, key=lambda p: (sum(degree[w] for w in units[p]), mixed(p), p)):
+        if all(count[w] < (k_u if w[0] == "u" else k_e) for w in units[point]):
+            kept.add(point)
+            count.update(units[point])
+    assert keep(world, GREEDY, k_u, k_e) == kept
+
+
+@settings(max_examples=150, deadline=None)
+@given(WORLDS, CAPS, CAPS, st.integers(0, 4))
+def test_r_loc_bounds_what_a_removed_user_lets_in(world: World, k_u: int, k_e: int, user: int) -> None:
+    before, after = keep(world, R_LOC, k_u, k_e), keep(without_user(world, user), R_LOC, k_u, k_e)
+    assert len(before - after) <= k_u
+    assert len(after - before) <= k_u * R
+
+
+def test_the_bound_of_r_loc_is_attained() -> None:
+    """One point of user 0 stands before one of each other user in three entities' lists."""
+    world: World = {
+        0: (0, frozenset({0, 1, 2})),
+        1: (1, frozenset({0})),
+        2: (2, frozenset({1})),
+        3: (3, frozenset({2})),
+    }
+    order = {0: 0, 1: 1, 2: 2, 3: 3}
+
+    def kept(part: World) -> set[int]:
+        incidence = hypergraph(part, order)
+        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 3).kept)
+
+    assert kept(world) == {0}
+    assert kept(without_user(world, 0)) == {1, 2, 3}
+
+
+def test_r_loc_fills_an_entity_with_what_users_kept_alone() -> None:
+    """A user of ten points stands first in ten entities' lists, and may hold a place in one of them only."""
+    world: World = {point: (0, frozenset({point})) for point in range(10)}
+    world |= {10 + point: (1 + point, frozenset({point})) for point in range(10)}
+    order = {point: point for point in world}
+
+    def kept(part: World) -> set[int]:
+        incidence = hypergraph(part, order)
+        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 1).kept)
+
+    assert kept(world) == {0, *range(11, 20)}
+    assert kept(without_user(world, 0)) == set(range(10, 20))
+
+
+def test_r_loc_leaves_out_points_of_too_many_entities() -> None:
+    world: World = {0: (0, frozenset({0, 1, 2, 3})), 1: (0, frozenset({0, 1, 2})), 2: (1, frozenset({3}))}
+    order = {0: 0, 1: 1, 2: 2}
+    incidence = hypergraph(world, order)
+    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=3).kept) == {1, 2}
+    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=4).kept) == {0}
+
+
+def test_a_hub_that_vanishes_lets_half_of_its_users_in() -> None:
+    """Why ``all-keep`` and ``r-loc`` are refused under removal: k = 1, a thousand users of one hub."""
+    world: World = {2 * u: (u, frozenset({0})) for u in range(1000)} | {
+        2 * u + 1: (u, frozenset()) for u in range(1000)
+    }
+    for rule in (ALL_KEEP, R_LOC):
+        before, after = keep(world, rule, 1, 1), keep(without_entity(world, 0), rule, 1, 1)
+        assert len(before - after) <= 1
+        assert len(after - before) > 400
+        with pytest.raises(GuaranteeError, match=f"'{rule}' is not stable under removal"):
+            check_stable(rule, Adjacency.REMOVAL)
+
+
+def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
+    """Why ``greedy`` is refused under removal: one user with one point, and every choice after it turns."""
+    length = 200
+    world: World = {}
+    for place in range(length):
+        world[2 * place] = (place, frozenset({place}))
+        world[2 * place + 1] = (place + 1, frozenset({place}))
+    order = {point: point for point in world}
+
+    def kept(part: World) -> set[int]:
+        incidence = hypergraph(part, order)
+        return kept_ids(incidence, bound(incidence, 1, 1).kept)
+
+    flips = max(len(kept(world) ^ kept(without_user(world, user))) for user in (0, 1, length))
+    assert flips > length
+    for adjacency in (Adjacency.REMOVAL, Adjacency.USER_REMOVAL):
+        with pytest.raises(GuaranteeError, match="flip along a whole path"):
+            bound(hypergraph(world), 1, 1, GREEDY, adjacency)
+
+
+def test_what_is_stable_under_what() -> None:
+    def stable(rule: str, adjacency: Adjacency) -> bool:
+        try:
+            check_stable(rule, adjacency)
+        except GuaranteeError:
+            return False
+        return True
+
+    assert all(stable(rule, Adjacency.FIXED_GRAPH) for rule in RULES)
+    assert [rule for rule in RULES if stable(rule, Adjacency.USER_REMOVAL)] == [R_LOC]
+    assert [rule for rule in RULES if stable(rule, Adjacency.REMOVAL)] == [NONE]
+
+
+@pytest.mark.parametrize("rule", ["text-hash", "shortest", "longest", "lowest-loss", "highest-loss"])
+def test_a_rule_that_looks_at_texts_or_losses_is_refused_by_name(rule: str) -> None:
+    with pytest.raises(GuaranteeError, match=f"'{rule}' is not stable under zero-out on a fixed graph"):
+        bound(hypergraph({0: (0, frozenset())}), 1, 1, rule)
+    with pytest.raises(GuaranteeError, match="not known"):
+        check_stable("somehow", Adjacency.FIXED_GRAPH)
+
+
+def test_a_selection_that_breaks_its_cap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sabotage: a greedy that keeps everything."""
+    monkeypatch.setitem(bounding._RULES, GREEDY, bounding._every)
+    with pytest.raises(CheckFailed, match="more kept points than its cap"):
+        bound(hypergraph({0: (0, frozenset()), 1: (0, frozenset())}), 1, None)
+
+
+def test_caps_and_rules_that_make_no_sense_are_refused() -> None:
+    incidence = hypergraph({0: (0, frozenset())})
+    with pytest.raises(ConfigurationError):
+        bound(incidence, 0, 1)
+    with pytest.raises(ConfigurationError, match="entities_per_point"):
+        bound(incidence, 1, 1, R_LOC)
+    with pytest.raises(ConfigurationError, match="enforces no cap"):
+        bound(incidence, 1, None, NONE)
+    assert bound(incidence, None, None, NONE).kept.all()
+
+
+def shared_points() -> Incidence:
+    """Point 0 is held by users 1, 2 and 3, point 1 by 1, point 2 by 3."""
+    collector = Collector()
+    for point, holders in enumerate(([1, 2, 3], [1], [3])):
+        collector.add(point, 9 - point, [unit(h) for h in holders], [])
+    return collector.finish()
+
+
+def test_a_point_with_several_holders_counts_against_each() -> None:
+    incidence = shared_points()
+    assert kept_ids(incidence, bound(incidence, 1, None).kept) == {1, 2}
+    assert kept_ids(incidence, bound(incidence, 2, None).kept) == {0, 1, 2}
+    for refused in (
+        lambda: bound(incidence, 1, 1, R_LOC, entities_per_point=1),
+        lambda: cap_spread(incidence, 1),
+    ):
+        with pytest.raises(GuaranteeError, match="points of one user each"):
+            refused()
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORLDS, st.integers(1, 3))
+def test_no_entity_keeps_more_users_than_its_cap(world: World, users: int) -> None:
+    incidence = hypergraph(world)
+    kept = kept_ids(incidence, cap_spread(incidence, users))
+    holders: dict[int, set[int]] = {}
+    for point in kept:
+        for entity in world[point][1]:
+            holders.setdefault(entity, set()).add(world[point][0])
+    assert all(len(found) <= users for found in holders.values())
+    assert {point for point, (_, entities) in world.items() if not entities} <= kept
+    assert cap_spread(incidence, 5).all()
+
+
+def zipf() -> Incidence:
+    """946 users, 14,040 points, entities as popular as 1/rank."""
+    rng = random.Random(1)
+    weights = [1 / (rank + 1) for rank in range(5000)]
+    collector = Collector()
+    for point in range(14_040):
+        user = rng.randrange(946)
+        entities = rng.choices(range(5000), weights, k=rng.choice((0, 1, 1, 2, 3)))
+        collector.add(
+            point, mixed(point), [unit(user)], [Mention(unit(10_000 + e), f"L{e % 3}") for e in entities]
+        )
+    return collector.finish()
+
+
+def test_a_plan_says_what_each_cap_keeps() -> None:
+    incidence = zipf()
+    found = plan(incidence, caps=(1, 4, 16))
+    assert found.points == 14_040
+    assert found.users == 946
+    assert found.suggested == 15 == suggested_cap(14_040, 946)
+    kept = [choice.kept for choice in found.choices]
+    assert kept[0] >= 944  # at least what a greedy without degrees keeps
+    assert kept[1] >= 3_597
+    assert kept[2] >= 7_344
+    assert all(choice.kept <= choice.cap * 946 for choice in found.choices)
+    assert [choice.affected for choice in found.choices] == [2, 8, 32]
+    for choice in found.choices:
+        assert set(choice.by_label) == {"L0", "L1", "L2", NO_ENTITY}
+        assert max(choice.by_label.values()) <= choice.kept <= sum(choice.by_label.values())
+    alone = plan(incidence, Protect.USERS, caps=(16,)).choices[0]
+    assert alone.kept > kept[2]
+    assert alone.affected == 16
+
+
+def test_a_plan_for_a_target_has_the_noise_of_each_cap() -> None:
+    world: World = {point: (point % 40, frozenset({point % 37})) for point in range(400)}
+    budget = Budget(epsilon=8.0, delta=1e-5, batch_size=10, steps=20)
+    found = plan(hypergraph(world), caps=(1, 4, 10, 16), budget=budget)
+    assert found.suggested == 10
+    assert [choice.cap for choice in plan(hypergraph(world)).choices] == [1, 2, 4, 8, 10, 16]
+    noises = [choice.relative_noise or 0.0 for choice in found.choices]
+    assert min(noises) > 0.0
+    assert noises[2] == pytest.approx(noises[0], rel=0.15)  # the cap is free while every place is taken
+    assert noises[3] > noises[2]  # past n/U it is not
+    assert found.choices[0].sampling_rate == pytest.approx(10 / found.choices[0].kept)
+    with pytest.raises(ConfigurationError):
+        plan(replace(hypergraph(world)).take(np.zeros(400, bool)))
+
+
+def test_what_is_kept_can_be_taken() -> None:
+    incidence = hypergraph({0: (0, frozenset({1})), 5: (1, frozenset()), 9: (0, frozenset({2}))})
+    kept = Bounded(np.array([True, False, True]), GREEDY, 1, 1)
+    part = incidence.take(kept.kept)
+    assert kept.rows.tolist() == [0, 2]
+    assert part.points.tolist() == [0, 9]
+    assert part.users.degrees().tolist() == [2, 0]
+    assert not part.extended.any()

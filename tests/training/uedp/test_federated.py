@@ -1,0 +1,471 @@
+"""Grey box of Algorithm 1 and DP-FedAvg: sums move as far as accounted, and every known defect is seen."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.foundation.records import RecordLog
+from redactory.foundation.stream import RandomStream
+from redactory.training.ledger import StepLedger
+from redactory.training.models.network import Network
+from redactory.training.phases import trainable
+from redactory.training.points import EncodedPoints, LabelledPoints
+from redactory.training.uedp import local_map
+from redactory.training.uedp.entities import Mention
+from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
+from redactory.training.uedp.federated_units import User, users_of, weights_of
+from redactory.training.uedp.incidence import Collector, Incidence
+from redactory.training.uedp.local_map import update_map
+from redactory.training.uedp.local_update import (
+    Cohort,
+    LocalRule,
+    clipped,
+    flat,
+    own_points,
+    summed_updates,
+    train_locally,
+)
+from tests.training.greybox import TOKENIZER, Recorder
+from tests.training.uedp.federation import (
+    ALL,
+    ANY,
+    BETA,
+    GONE_ENTITY,
+    GONE_USER,
+    LOCAL,
+    WORLD,
+    Federation,
+    drawn,
+    entity_drawn,
+    holders,
+    mechanism,
+    moved,
+)
+from tests.training.uedp.worlds import hypergraph, unit, without_entity, without_user
+
+OTHERS = holders(GONE_ENTITY) - {GONE_USER}
+NO_USER = without_user(WORLD, GONE_USER)
+NO_ENTITY = without_entity(WORLD, GONE_ENTITY)
+NEITHER = without_entity(NO_USER, GONE_ENTITY)
+
+
+# ---------------------------------------------------------------------- what every check of a trainer is
+
+
+def check_user(trial: Federation) -> None:
+    """A user who goes moves the sum by at most β, and not at all where her coin left her out."""
+    for fixed in (False, True):
+        for step, distance in enumerate(trial.distances(WORLD, NO_USER, fixed)):
+            assert distance <= BETA * drawn(step, {GONE_USER})
+
+
+def check_entity(trial: Federation) -> None:
+    """An entity that goes moves the sum by at most 2β for each of its holders who was drawn."""
+    for fixed in (False, True):
+        for step, distance in enumerate(trial.distances(WORLD, NO_ENTITY, fixed)):
+            assert distance <= 2 * BETA * drawn(step, {*OTHERS, GONE_USER})
+
+
+def check_both(trial: Federation) -> None:
+    """Both at once: b + 2j clips, as B(i) says."""
+    for fixed in (False, True):
+        for step, distance in enumerate(trial.distances(WORLD, NEITHER, fixed)):
+            bound = drawn(step, {GONE_USER}) + 2 * drawn(step, OTHERS)
+            assert distance <= BETA * bound
+
+
+def check_all_rule(trial: Federation) -> None:
+    """By rule all, an entity that was not drawn moves nothing, whoever holds it: what B(ii) rests on."""
+    trial = replace(trial, mechanism=mechanism(ALL))
+    for step, distance in enumerate(trial.distances(WORLD, NO_ENTITY, fixed=True)):
+        if not entity_drawn(step, GONE_ENTITY):
+            assert distance == 0.0
+
+
+def check_noise(trial: Federation) -> None:
+    """The noise has the declared deviation, and no two steps share it."""
+    first, second = trial.noises(2)
+    assert abs(first.std() - 1.0) < 0.1
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+CHECKS = (check_user, check_entity, check_both, check_all_rule, check_noise)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_algorithm_1_holds(check: Callable[[Federation], None]) -> None:
+    check(Federation())
+
+
+@pytest.mark.parametrize("check", [check_user, check_both])
+def test_dropout_is_drawn_for_each_user_alone(check: Callable[[Federation], None]) -> None:
+    check(Federation(kind="awd-lstm"))
+
+
+@pytest.mark.parametrize("check", [check_user, check_noise])
+def test_dp_fedavg_holds(check: Callable[[Federation], None]) -> None:
+    check(Federation(mechanism(None)))
+
+
+def test_the_lattice_draws_the_same_noise() -> None:
+    check_noise(Federation(mechanism(noise="lattice")))
+
+
+def test_the_bounds_are_met() -> None:
+    """A user who stays and loses points moves by more than one clip: the factor of two is needed."""
+    always = mechanism(replace(ANY, entity_rate=1.0), sampling_rate=1.0)
+    world = {0: (0, frozenset({1})), 7: (0, frozenset({1})), 14: (0, frozenset({1})), 2: (0, frozenset({0}))}
+    assert max(Federation(always).distances(world, without_entity(world, 1))) > 1.1 * BETA
+    assert max(Federation(always).distances(world, {})) == pytest.approx(BETA, rel=1e-5)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(0, 11), st.integers(0, 3))
+def test_any_user_and_any_entity_are_hidden(user: int, entity: int) -> None:
+    other = without_entity(without_user(WORLD, user), entity)
+    for step, distance in enumerate(Federation().distances(WORLD, other)):
+        assert distance <= BETA * (drawn(step, {user}) + 2 * drawn(step, holders(entity) - {user}))
+
+
+def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
+    capped = mechanism(replace(ANY, max_users_per_entity=2))
+    incidence, users = users_of(hypergraph(WORLD), capped)
+    kept = np.zeros(len(incidence), bool)
+    kept[np.concatenate([user.rows for user in users])] = True
+    assert int(incidence.take(kept).entity_spread().max()) == 2
+    assert int(incidence.entity_spread().max()) > 2
+    for step, distance in enumerate(Federation(capped).distances(WORLD, NEITHER, fixed=True)):
+        assert distance <= BETA * (drawn(step, {GONE_USER}) + 2 * 2)
+
+
+# ------------------------------------------------------------------- sabotage: the reference code's defects
+
+
+@dataclass(frozen=True)
+class SquaredNoise(PoissonUsersGaussian):
+    """``normal_(std=std**2)``."""
+
+    @property
+    def noise_deviation(self) -> float:
+        return super().noise_deviation ** 2
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """``randperm(users)[:ν]``."""
+
+    size: int = 7
+
+    def drawn(self, stream: RandomStream, step: int, users: tuple[User, ...]) -> list[User]:
+        return [users[place] for place in sorted(stream.permutation("users", step, len(users))[: self.size])]
+
+
+@dataclass
+class Inverted:
+    """Points that hold a sampled entity are left out."""
+
+    inner: Any
+
+    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        sampled = self.inner.sampling
+        self.inner.sampling = replace(sampled, rule="any")
+        found = self.inner.of(stream, step, rows)
+        return np.where(found > 0.0, 0.0, sampled.entity_weight)
+
+
+@dataclass
+class Counted:
+    """w_e and w_s from the number of points there are."""
+
+    inner: Any
+    points: int
+
+    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = self.inner.of(stream, step, rows)
+        return found * self.points / len(WORLD)
+
+
+def updates(of_user: Callable[[Network, Any, LocalRule, torch.Tensor], torch.Tensor]) -> Any:
+    """A cohort's update with another rule for one user: given θ⁰ and her data, the update that is added."""
+
+    def summed(cohort: Cohort) -> NDArray[np.float64]:
+        network: Network = pickle.loads(cohort.network)
+        first = flat(network)
+        total = torch.zeros_like(first)
+        for user in cohort.users:
+            total += of_user(network, user, cohort.rule, first)
+        return np.asarray(total.numpy())
+
+    return summed
+
+
+def reset(network: Network, first: torch.Tensor) -> None:
+    with torch.no_grad():
+        shares = torch.split(first, [p.numel() for p in trainable(network)])
+        for parameter, share in zip(trainable(network), shares, strict=True):
+            parameter.copy_(share.view_as(parameter))
+
+
+def per_tensor(network: Network, user: Any, rule: LocalRule, first: torch.Tensor) -> torch.Tensor:
+    reset(network, first)
+    train_locally(network, user, rule)
+    sizes = [p.numel() for p in trainable(network)]
+    return torch.cat([clipped(part, rule.clip_norm) for part in torch.split(flat(network) - first, sizes)])
+
+
+def per_step(network: Network, user: Any, rule: LocalRule, first: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(first)
+    for epoch in range(3):
+        reset(network, first)
+        train_locally(network, replace(user, stream=RandomStream(bytes([epoch] * 32))), rule)
+        total += clipped(flat(network) - first, rule.clip_norm)
+    return total
+
+
+def unclipped(network: Network, user: Any, rule: LocalRule, first: torch.Tensor) -> torch.Tensor:
+    reset(network, first)
+    train_locally(network, user, rule)
+    return flat(network) - first
+
+
+def carried_over(network: Network, user: Any, rule: LocalRule, first: torch.Tensor) -> torch.Tensor:
+    before = flat(network)
+    train_locally(network, user, rule)
+    return clipped(flat(network) - before, rule.clip_norm)
+
+
+def squared(trial: Federation) -> Federation:
+    own = trial.mechanism
+    return replace(trial, mechanism=SquaredNoise(**{name: getattr(own, name) for name in vars(own)}))
+
+
+SABOTAGE: list[tuple[Callable[[Federation], Federation], Callable[[Federation], None]]] = [
+    (squared, check_noise),
+    (lambda t: replace(t, update=updates(per_tensor)), check_user),
+    (lambda t: replace(t, update=updates(per_step)), check_user),
+    (lambda t: replace(t, update=updates(unclipped)), check_user),
+    (lambda t: replace(t, update=updates(carried_over)), check_user),
+    (lambda t: replace(t, sampler=FixedSize()), check_user),
+    (lambda t: replace(t, weights=lambda i, m: Inverted(weights_of(i, m))), check_all_rule),
+    (lambda t: replace(t, weights=lambda i, m: Counted(weights_of(i, m), len(i))), check_user),
+]
+
+
+@pytest.mark.parametrize(("broken", "check"), SABOTAGE)
+def test_sabotage_is_seen(
+    broken: Callable[[Federation], Federation], check: Callable[[Federation], None]
+) -> None:
+    with pytest.raises(AssertionError):
+        check(broken(Federation()))
+
+
+# ------------------------------------------------------------------------------ local updates, bits, order
+
+
+def test_an_update_is_clipped_as_a_whole_over_all_local_steps() -> None:
+    norms: list[float] = []
+
+    def measured(cohort: Cohort) -> NDArray[np.float64]:
+        parts = [summed_updates(replace(cohort, users=(user,))) for user in reversed(cohort.users)]
+        norms.extend(float(np.linalg.norm(part)) for part in parts)
+        return np.asarray(np.sum(parts, axis=0))
+
+    ours, theirs = Recorder(), Recorder()
+    Federation(update=measured).phase(WORLD, ours).step(0)
+    Federation().phase(WORLD, theirs).step(0)
+    assert torch.equal(ours.sums[0], theirs.sums[0])  # the order of the terms does not show
+    assert max(norms) == pytest.approx(BETA, rel=1e-5)
+    assert all(norm <= BETA for norm in norms)
+
+
+def test_an_update_that_is_not_finite_is_none() -> None:
+    assert not clipped(torch.tensor([1.0, float("nan")]), 1.0).any()
+    assert not clipped(torch.tensor([1.0, float("inf")]), 1.0).any()
+    assert clipped(torch.tensor([0.3, 0.4]), 1.0).tolist() == pytest.approx([0.3, 0.4])
+    assert not clipped(torch.zeros(2), 1.0).any()
+
+
+def test_one_local_step_is_the_weighted_gradient() -> None:
+    """Oracle of line 26: θ − η·Σ w ∇l, every batch from where the last one ended."""
+    phase = Federation(rule=replace(LOCAL, epochs=1, batch_size=100)).phase(WORLD, Recorder())
+    user = phase._drawn(0)[0]
+    network, expected = phase.network, flat(phase.network)
+    for row in np.flatnonzero(user.weights):
+        network.begin_step(user.stream, "local step", 0)
+        loss = network.point_losses(user.points.batch([int(row)])).sum()
+        gradient = torch.autograd.grad(loss, trainable(network))
+        expected -= 0.5 * user.weights[row] * torch.cat([part.flatten() for part in gradient])
+    train_locally(network, user, phase.rule)
+    assert torch.allclose(flat(network), expected, rtol=0, atol=1e-12)
+
+
+def test_workers_of_dask_give_the_bits_of_one_process() -> None:
+    from distributed import LocalCluster
+
+    def bits(every: Any) -> bytes:
+        phase = Federation(every=every, kind="awd-lstm").phase(WORLD, Recorder())
+        for step in range(3):
+            phase.step(step)
+        return moved(phase).numpy().tobytes()
+
+    serial = bits(map)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    with cluster, update_map(1, cluster.scheduler_address) as every:
+        assert bits(every) == serial
+
+
+def test_a_scheduler_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_map, "_PATIENCE", 0.2)
+    with pytest.raises(ConfigurationError, match="no scheduler answers"), update_map(1, "tcp://127.0.0.1:9"):
+        pass
+
+
+def test_a_worker_is_given_neither_the_root_nor_other_users() -> None:
+    seen: list[Cohort] = []
+
+    def watched(cohort: Cohort) -> NDArray[np.float64]:
+        seen.append(cohort)
+        return summed_updates(cohort)
+
+    phase = Federation(update=watched, kind="awd-lstm").phase(WORLD, Recorder())
+    phase.network.begin_step(phase.stream, "plain step", 3)
+    phase.step(0)
+    assert seen
+    assert all(phase.stream.root not in pickle.dumps(cohort) for cohort in seen)
+    assert sum(len(user.points) for cohort in seen for user in cohort.users) < len(WORLD)
+
+
+def test_a_replayed_step_has_its_bits_and_another_sum_is_refused(tmp_path: Any) -> None:
+    with RecordLog(tmp_path / "ledger") as log:
+        ledger = StepLedger(log, mechanism(), RandomStream.from_seed(5))
+        first = Federation().phase(WORLD, ledger)
+        first.step(0)
+        again = Federation().phase(WORLD, ledger)
+        again.step(0)
+        assert torch.equal(moved(first), moved(again))
+        with pytest.raises(CheckFailed, match="another sum"):
+            Federation().phase(NO_USER, ledger).step(0)
+
+
+def test_no_noise_is_drawn_for_a_sum_that_was_not_admitted() -> None:
+    drawn_for: list[str] = []
+
+    @dataclass(frozen=True)
+    class Listening(RandomStream):
+        def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+            drawn_for.append(purpose)
+            return super().octets(purpose, step, count, index)
+
+    class Refusing:
+        def admit(self, step: int, clipped_sum: torch.Tensor) -> None:
+            raise CheckFailed("no")
+
+    phase = Federation().phase(WORLD, Refusing())
+    phase.stream = Listening(phase.stream.root)
+    before = moved(phase)
+    with pytest.raises(CheckFailed):
+        phase.step(0)
+    assert "user coins" in drawn_for
+    assert "noise" not in drawn_for
+    assert torch.equal(before, moved(phase))
+
+
+def test_an_empty_sample_is_a_step_of_noise() -> None:
+    recorder = Recorder()
+    phase = Federation(mechanism(sampling_rate=1e-9)).phase(WORLD, recorder)
+    before = moved(phase)
+    phase.step(0)
+    assert not recorder.sums[0].any()
+    assert not torch.equal(before, moved(phase))
+
+
+def test_labelled_points_leave_with_their_classes() -> None:
+    points = EncodedPoints.from_texts(["a", "Hello", "", "9"], TOKENIZER, 20)
+    rows = np.array([3, 1], np.int64)
+    found = own_points(LabelledPoints(points, np.array([0, 1, 0, 2])), rows)
+    assert isinstance(found, LabelledPoints)
+    assert found.labels.tolist() == [2, 1]
+    for place, row in enumerate(rows):
+        assert found.points.targets_of(place).tolist() == points.targets_of(row).tolist()
+
+
+# -------------------------------------------------------------------------------------------- the sampling
+
+
+def weights(sampling: Any, step: int = 0) -> NDArray[np.float64]:
+    incidence = hypergraph(WORLD)
+    rows = np.arange(len(incidence))
+    return weights_of(incidence, mechanism(sampling)).of(RandomStream.from_seed(5), step, rows)
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_weights_are_those_of_the_paper(step: int) -> None:
+    any_rule, all_rule = weights(ANY, step), weights(ALL, step)
+    for row, (_, entities) in WORLD.items():
+        sampled = sum(entity_drawn(step, e) for e in entities)
+        if entities:
+            assert any_rule[row] == pytest.approx(0.9 * sampled)
+            assert all_rule[row] == pytest.approx(0.9 * sampled if sampled == len(entities) else 0.0)
+        else:
+            assert any_rule[row] == all_rule[row]
+            assert any_rule[row] in (0.0, 0.8)
+    only = weights(replace(ANY, estimator="f_E"), step)
+    extended = np.array([not entities for _, entities in WORLD.values()])
+    assert not only[extended].any()
+    assert (only == any_rule)[~extended].all()
+
+
+def test_coins_come_at_their_rates() -> None:
+    found = np.array([weights(ANY, step) for step in range(400)])
+    alone = np.array([len(entities) == 1 for _, entities in WORLD.values()])
+    extended = np.array([not entities for _, entities in WORLD.values()])
+    assert (found[:, alone] > 0).mean() == pytest.approx(0.5, abs=0.05)
+    assert (found[:, extended] > 0).mean() == pytest.approx(0.6, abs=0.05)
+    assert np.mean([drawn(step, {3}) for step in range(400)]) == pytest.approx(0.6, abs=0.08)
+
+
+def test_points_of_several_users_are_refused() -> None:
+    collector = Collector()
+    collector.add(0, 7, [unit(1), unit(2)], [Mention(unit(1000), "L")])
+    with pytest.raises(GuaranteeError, match=r"units\.copies"):
+        users_of(collector.finish(), mechanism())
+
+
+def test_more_users_than_declared_are_refused_where_m_is_their_number() -> None:
+    def read(entities: Any) -> Incidence:
+        return users_of(hypergraph(WORLD), mechanism(entities, users=11))[0]
+
+    with pytest.raises(ConfigurationError, match=r"train\.federated\.users"):
+        read(ANY)
+    assert len(read(None)) == len(WORLD)
+
+
+# ------------------------------------------------------------------------------------------- the mechanism
+
+
+@pytest.mark.parametrize("entities", [None, ANY, replace(ALL, max_users_per_entity=3)])
+def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> None:
+    own = mechanism(entities, noise="lattice")
+    assert users_mechanism_from_json(own.to_json()) == own
+    for change in (
+        {"event": {**own.event(), "class": "PoissonSampledDpEvent"}},
+        {"event": {**own.event(), "users": 0}},
+        {"event": {**own.event(), "entities": {"entity_rate": 0.5}}},
+        {"noise": "none"},
+        {"normaliser": {"kind": "sampled users", "value": 7.2}},
+        {"sensitivity": {"substitution": BETA, "add_or_remove": BETA}},
+        {"more": 1},
+    ):
+        with pytest.raises(GuaranteeError):
+            users_mechanism_from_json({**own.to_json(), **change})

@@ -1,0 +1,196 @@
+"""Whole trainings with ``uedp-alg1`` and ``user-level``: sealed, resumed, computed in processes, refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, RedactoryError
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.records import read_records
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import seal
+from redactory.redaction.shards import POINTS, SPANS, VAULT, parts, write_part
+from redactory.training import TrainSettings, guarantee_card, load_model, train_model
+from redactory.training.ledger import NOISY_STEP
+from redactory.training.uedp.federated_figures import figure_of
+from redactory.training.uedp.federated_mechanism import users_mechanism_from_json
+from redactory.training.uedp.relations import Protect
+from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
+from tests.training.test_resume import Killed, killing
+from tests.training.test_train import Interrupted, interrupt_after
+
+KEY = DigestKey(b"k" * 32)
+NAMES = ("Ada Smith", "Bo Li", "Eve Stone")
+USERS = 9
+OPENING = ", my name is "
+
+
+def write_run(root: Path) -> RunFolder:
+    """A sealed run of 36 points: nine users, three names that three users say, and points without a name."""
+    run = RunFolder(root)
+    texts = [
+        f"{GREETINGS[i % 6]}{OPENING}{NAMES[i % 3]} and the code is {100 + i}."
+        if i % 4
+        else f"{GREETINGS[i % 6]}!"
+        for i in range(4 * USERS)
+    ]
+    rows = range(len(texts))
+    vault: dict[str, Any] = {name: [""] * len(texts) for name in VAULT.names}
+    vault.update(point_id=list(rows), text=texts)
+    write_part(run.vault / "part-00000.parquet", pa.table(vault, schema=VAULT))
+    points: dict[str, Any] = {name: [None] * len(texts) for name in POINTS.names}
+    points.update(
+        point_id=list(rows),
+        released_id=[KEY.pseudonym("point", i) for i in rows],
+        user=[KEY.pseudonym("user", f"u{i % USERS}") for i in rows],
+        fate=["private" for _ in rows],
+    )
+    write_part(run.points / "part-00000.parquet", pa.table(points, schema=POINTS))
+    named = [(i, texts[i].index(NAMES[i % 3]), NAMES[i % 3]) for i in rows if i % 4]
+    spans: dict[str, Any] = {name: [None] * len(named) for name in SPANS.names}
+    spans.update(
+        point_id=[i for i, _, _ in named],
+        start=[start for _, start, _ in named],
+        end=[start + len(name) for _, start, name in named],
+        label=["PERSON"] * len(named),
+        policy=["strict"] * len(named),
+    )
+    write_part(run.spans / "part-00000.parquet", pa.table(spans, schema=SPANS))
+    body = {
+        "format": "redactory-run/1",
+        "policies": {"strict": {}, "conservative": {}},
+        "dedup": {"mode": "exact", "scope": "user", "rule": "S1", "group_size": 1},
+    }
+    seal(run, body, [path for folder in (run.vault, run.points, run.spans) for path in parts(folder)])
+    (root.parent / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n", encoding="utf-8")
+    return run
+
+
+def small(root: Path, trainer: str, federated: dict[str, Any] | None = None, **changes: Any) -> TrainSettings:
+    """Settings of a training of six steps."""
+    own = {"users": 20, "user_rate": 0.4, "max_users_per_entity": None, "local_batch_size": 2}
+    return TrainSettings(
+        **{
+            "trainer": trainer,
+            "name": "m",
+            "public_text": root.parent / "public.txt",
+            "federated": {**own, **(federated or {})},
+            "epochs": 2,
+            "noise_multiplier": 3.0,
+            "model": {"embedding_size": 8, "hidden_size": 12},
+            "checkpoint_steps": 2,
+            "threads": 1,
+            "seed": 7,
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run without models; copy it before writing."""
+    return write_run(tmp_path_factory.mktemp("federated") / "RUN")
+
+
+@pytest.fixture
+def fresh(run: RunFolder, tmp_path: Path) -> Any:
+    """Makes own copies of the run."""
+    made: list[RunFolder] = []
+
+    def make() -> RunFolder:
+        root = tmp_path / str(len(made)) / "RUN"
+        shutil.copytree(run.root, root)
+        shutil.copy(run.root.parent / "public.txt", root.parent)
+        made.append(RunFolder(root))
+        return made[-1]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("trainer", "federated", "protect", "relation"),
+    [
+        ("uedp-alg1", {}, Protect.BOTH, "user-entity removal"),
+        (
+            "uedp-alg1",
+            {"max_users_per_entity": 2, "rule": "all"},
+            Protect.BOTH,
+            "user-entity zero-out on a fixed graph",
+        ),
+        ("user-level", {}, Protect.USERS, "user removal"),
+    ],
+)
+def test_a_training_is_sealed_with_the_card_of_its_ledger(
+    trainer: str, federated: dict[str, Any], protect: Protect, relation: str, fresh: Any
+) -> None:
+    own = fresh()
+    summary = train_model(own, small(own.root, trainer, federated))
+    folder = own.model("m")
+    records = read_records(folder.ledger)
+    assert sum(record.type == NOISY_STEP for record in records) == summary["steps"] == 6
+    card = guarantee_card(own, "m")
+    mechanism = users_mechanism_from_json(records[0].body["mechanism"])
+    assert card["epsilon"] == figure_of(mechanism, 6, 1e-5, protect).epsilon
+    assert relation in card["relation"]
+    assert load_model(folder).token_log_probs(["Hello"])
+    told = folder.card.read_text() + folder.guarantee.read_text() + folder.ledger.read_text()
+    assert not any(name in told for name in NAMES)
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bits(fresh: Any) -> None:
+    whole, trainer = fresh(), "uedp-alg1"
+    with killing(-1) as seen:
+        train_model(whole, small(whole.root, trainer, noise="float", pretraining_epochs=1))
+    moments, source = seen[0], random.Random(trainer)
+    own = fresh()
+    settings = small(
+        own.root, trainer, noise="float", pretraining_epochs=1, public_text=whole.root.parent / "public.txt"
+    )
+    for _ in range(3):
+        with suppress(Killed), killing(source.randrange(1, moments)):
+            train_model(own, settings)
+    train_model(own, settings)
+    assert file_sha256(own.model("m").weights) == file_sha256(whole.model("m").weights)
+
+
+def test_without_a_lasting_key_another_process_goes_on(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none is set, every process draws its own digest key: entities must keep their coins."""
+    own = fresh()
+    settings = small(own.root, "uedp-alg1", checkpoint_steps=100)
+    monkeypatch.setenv("REDACTORY_KEY", "a" * 32)
+    with pytest.raises(Interrupted):
+        train_model(own, settings, interrupt_after(5))  # past the checkpoint of the first epoch
+    monkeypatch.setenv("REDACTORY_KEY", "b" * 32)
+    assert train_model(own, settings)["steps"] == 6
+
+
+def test_processes_train_the_same_model(fresh: Any) -> None:
+    one, two = fresh(), fresh()
+    train_model(one, small(one.root, "uedp-alg1"))
+    train_model(two, small(two.root, "uedp-alg1", {"workers": 2}))
+    assert file_sha256(one.model("m").weights) == file_sha256(two.model("m").weights)
+
+
+def test_too_many_users_are_refused_before_the_first_step(fresh: Any) -> None:
+    own = fresh()
+    with pytest.raises(ConfigurationError, match=r"federated\.users"):
+        train_model(own, small(own.root, "uedp-alg1", {"users": USERS - 1}))
+    assert not any(r.type == NOISY_STEP for r in read_records(own.model("m").ledger))
+    train_model(fresh(), small(own.root, "user-level", {"users": USERS - 1}))
+
+
+def test_another_users_number_in_the_ledger_is_seen(fresh: Any) -> None:
+    own = fresh()
+    train_model(own, small(own.root, "uedp-alg1"))
+    ledger = own.model("m").ledger
+    ledger.write_text(ledger.read_text().replace('"users":20', '"users":2000'))
+    with pytest.raises((GuaranteeError, RedactoryError)):
+        guarantee_card(own, "m")

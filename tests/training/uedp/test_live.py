@@ -1,0 +1,36 @@
+"""The progress line of ``uedp-bounded``: an upper bound that ends at the card's figure."""
+
+from __future__ import annotations
+
+from redactory.training.live import live_unit_epsilon, upwards
+from redactory.training.mechanism import PoissonGaussian
+from redactory.training.settings import TrainSettings
+from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, epsilon
+
+STEPS = 50
+SETTINGS = TrainSettings(
+    trainer="uedp-bounded", public_text="public.jsonl", bounding={"k_user": 2, "k_entity": 2}
+)
+MECHANISM = PoissonGaussian(0.05, 4.0, 1.0, 1.0)
+
+
+def exact(steps: int) -> float:
+    training = BoundedTraining(0.05, 4.0, steps, k_user=2, k_entity=2)
+    return epsilon(training, affected(training), SETTINGS.delta)
+
+
+def shown(line: str) -> float:
+    return float(line.removeprefix(", ε ≤ "))
+
+
+def test_no_line_is_below_what_was_spent_and_the_last_one_is_the_cards() -> None:
+    told = live_unit_epsilon(SETTINGS, MECHANISM, STEPS)
+    for done in (1, 7, 30):
+        assert shown(told(done)) >= exact(done)
+    assert exact(STEPS) <= shown(told(STEPS)) <= exact(STEPS) * 1.01  # three digits
+
+
+def test_a_bound_is_rounded_upwards() -> None:
+    for value in (0.5274, 1.2301, 12.341, 0.00012341, 99.91, 999.4, 3.0):
+        assert value <= float(upwards(value)) <= value * 1.0101
+    assert (upwards(1.2301), upwards(0.0), upwards(float("inf"))) == ("1.24", "0", "inf")

@@ -1,0 +1,232 @@
+"""The card of trainings that hide users and entities: its figures, its reasons, several models together."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy import optimize, stats
+
+from redactory.evaluation import guarantee_words
+from redactory.foundation.errors import GuaranteeError
+from redactory.foundation.files import read_json
+from redactory.redaction.folder import RunFolder
+from redactory.training import guarantee_card, guarantee_page, train_model
+from redactory.training.budget import BudgetExceeded
+from redactory.training.composition import composed_card
+from redactory.training.guarantee import unit_of
+from redactory.training.ledgerfacts import ledger_facts
+from redactory.training.uedp.card import units_card
+from tests.training.uedp.unit_runs import training, write_public, write_unit_run
+
+SEEDLESS: dict[str, Any] = {"seed": None, "sampling_rate": 1.0, "epochs": 3, "noise_multiplier": 6.0}
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_public(tmp_path_factory.mktemp("public") / "donated.jsonl")
+
+
+@pytest.fixture(scope="module")
+def trained(public: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Models whose figures have a closed form: every point is in every step."""
+    run = write_unit_run(tmp_path_factory.mktemp("trained") / "RUN")
+    loc = {"rule": "r-loc", "k_user": 2, "k_entity": 1, "entities_per_point": 2, "constants": "public"}
+    free = {"rule": "none", "constants": "public"}
+    for name, changes in (
+        ("both", {}),
+        ("again", {}),
+        ("users", {"units": {"protect": "users"}}),
+        ("missed", {"units": {"protect": "either", "missed_mentions": 3}}),
+        ("r-loc", {"bounding": loc}),
+        ("free", {"bounding": free}),
+        ("seeded", {"seed": 3}),
+        ("noiseless", {"trainer": "noiseless"}),
+        ("alg1", {"trainer": "uedp-alg1", "federated": {"users": 9, "user_rate": 1.0}}),
+        ("level", {"trainer": "user-level", "federated": {"users": 9, "user_rate": 1.0}}),
+    ):
+        train_model(run, training(public, name=name, **{**SEEDLESS, **changes}))
+    return run
+
+
+def gaussian(points: int, sigma: float, steps: int, delta: float = 1e-5) -> float:
+    """The exact epsilon of ``steps`` Gaussian releases that ``points`` clips lie between."""
+    mu = points * math.sqrt(steps) / sigma
+
+    def over(epsilon: float) -> float:
+        high = stats.norm.cdf(mu / 2 - epsilon / mu)
+        return float(high - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)) - delta
+
+    return float(optimize.brentq(over, 0.0, 300.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "relation"),
+    [
+        ("both", 4, "user-entity zero-out on a fixed graph"),
+        ("users", 2, "user zero-out on a fixed graph"),
+        ("missed", 5, "user-or-entity zero-out on a fixed graph"),
+    ],
+)
+def test_the_figure_is_that_of_k_points(trained: RunFolder, name: str, size: int, relation: str) -> None:
+    card = guarantee_card(trained, name)
+    exact = gaussian(size, 6.0, 3)
+    assert exact <= card["epsilon"] <= exact * 1.01
+    assert card["epsilon"] == card["epsilon_sound"]
+    assert (card["K"], card["relation"], card["holds"]) == (size, relation, True)
+    bounds = card["accountants"]["bounds"]["epsilon_sound"]
+    assert bounds["lower"] <= exact <= bounds["upper"]
+    assert [one["item"] for one in card["conditions"]] == ["a", "b", "c", "d", "e", "sampler"]
+    assert all(one["holds"] for one in card["conditions"])
+    for count, value in card["curve"].items():
+        assert gaussian(int(count), 6.0, 3) <= value <= gaussian(int(count), 6.0, 3) * 1.02
+    assert card["adjacency_curve"] == "any units with at most K points, zero-out on a fixed graph"
+    json.dumps(card, allow_nan=False)
+
+
+def test_every_null_has_its_reason_and_what_is_published_its_label(trained: RunFolder) -> None:
+    for name in trained.model_names():
+        card = read_json(trained.model(name).guarantee)
+        for key in ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilon_as_published"):
+            assert (card[key] is None) == (key in card["reasons"])
+        published = card["epsilon_as_published"]
+        assert published is None or published["note"] == "as published, not a guarantee"
+        page = guarantee_page(card)
+        assert "As published, not a guarantee" in page
+        assert card["relation"] in page
+        assert guarantee_words.figures(card)
+        assert bool(guarantee_words.promises(card)) == (card["epsilon"] is not None)
+
+
+def test_r_loc_states_a_users_removal_and_pays_for_it(trained: RunFolder) -> None:
+    card = guarantee_card(trained, "r-loc")
+    assert card["adjacency_user_removal"] == "user removal and entity zero-out"
+    assert card["epsilon_user_removal"] > gaussian(3, 6.0, 3) + gaussian(4, 6.0, 3) > card["epsilon_sound"]
+    assert guarantee_card(trained, "both")["epsilon_user_removal"] is None
+
+
+def test_without_a_selection_there_is_the_curve_and_no_figure_for_a_unit(trained: RunFolder) -> None:
+    card = guarantee_card(trained, "free")
+    assert card["epsilon"] is None
+    assert "no selection enforces a cap" in card["reasons"]["epsilon"]
+    assert card["adjacency_curve"] == "any units with at most K points, removal"
+    assert card["curve"]["1"] == pytest.approx(gaussian(1, 6.0, 3), rel=0.01)
+
+
+def test_test_mode_and_no_noise_hold_for_nobody(trained: RunFolder) -> None:
+    assert "seed known" in guarantee_card(trained, "seeded")["holds_reason"]
+    card = guarantee_card(trained, "noiseless")
+    assert (card["holds"], card["epsilon"], card["steps"]) == (False, None, 0)
+    assert "no noise" in card["reasons"]["epsilon"]
+
+
+def test_a_vocabulary_of_unknown_origin_leaves_no_figure(trained: RunFolder) -> None:
+    for name in ("both", "level"):
+        facts = ledger_facts(trained, trained.model(name))
+        card = units_card(name, replace(facts, public_text=None, base=None))
+        assert card["epsilon"] is None
+        assert "vocabulary" in card["reasons"]["epsilon"]
+
+
+def test_a_place_of_the_curve_is_called_what_it_is(trained: RunFolder) -> None:
+    for name, said, note in (
+        ("both", "units of at most 4 points", "at most K of the points"),
+        ("level", "4 users at once", "that many users at once"),
+        ("alg1", "an entity in the points of at most 4 users", "belong to at most that many users"),
+    ):
+        card = guarantee_card(trained, name)
+        assert said in [figure.title for figure in guarantee_words.figures(card)]
+        assert note in card["notes"]["curve"]
+
+
+def test_a_users_removal_rests_on_a_secret_key_and_on_caps_that_were_not_counted(trained: RunFolder) -> None:
+    told = " ".join(guarantee_card(trained, "r-loc")["assumptions"])
+    assert "caps were chosen without looking at the corpus" in told
+    assert "digest key of the run, which is secret" in told
+    assert "digest key" not in " ".join(guarantee_card(trained, "both")["assumptions"])
+
+
+def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: Path) -> None:
+    (tmp_path / "list.txt").write_text("Ada\tBob\n")
+    changes: list[dict[str, Any]] = [
+        {},
+        {"hubs": ("countries",)},
+        {"hubs": ("countries", "months")},
+        {"hubs_file": str(tmp_path / "list.txt")},
+        {"aliases": str(tmp_path / "list.txt")},
+        {"copies": "merge"},
+        {"labels": ("PERSON",)},
+    ]
+    assert len({unit_of(training(public, units=units)) for units in changes}) == len(changes)
+    assert "no entity is what stands on countries, months" in unit_of(training(public, units=changes[2]))
+    run = write_unit_run(tmp_path / "RUN")
+    for name, units in (("plain", {}), ("hubs", changes[1])):
+        train_model(run, training(public, name=name, units=units))
+    with pytest.raises(GuaranteeError, match="units"):
+        composed_card([(run, "plain"), (run, "hubs")])
+
+
+def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: Path) -> None:
+    (tmp_path / "list.txt").write_text("Ada\n")
+    run = write_unit_run(tmp_path / "RUN")
+    for name in ("one", "two"):
+        train_model(run, training(public, name=name, units={"hubs_file": str(tmp_path / "list.txt")}))
+    with pytest.raises(GuaranteeError, match="nowhere on record"):
+        composed_card([(run, "one"), (run, "two")])
+    with pytest.raises(ValueError, match=r"units\.entities is nowhere on record"):
+        training(
+            public,
+            units={"entities": str(tmp_path / "list.txt")},
+            budget={"path": str(tmp_path / "budget.json"), "epsilon": 8.0},
+        )
+
+
+def test_a_ledger_of_another_trainer_is_refused(trained: RunFolder) -> None:
+    ledger = trained.model("both").ledger
+    whole = ledger.read_text()
+    try:
+        ledger.write_text(whole.replace('"trainer":"uedp-bounded"', '"trainer":"user-level"'))
+        with pytest.raises(GuaranteeError):
+            guarantee_card(trained, "both")
+    finally:
+        ledger.write_text(whole)
+
+
+def test_models_under_one_relation_compose_and_others_do_not(trained: RunFolder) -> None:
+    both = composed_card([(trained, "both"), (trained, "again")])
+    exact = gaussian(4, 6.0, 6)
+    assert exact <= both["epsilon"] <= exact * 1.02
+    assert both["holds"]
+    assert guarantee_words.figures(both)
+    two = composed_card([(trained, "both"), (trained, "noiseless")])
+    assert two["epsilon"] is None
+    assert "noiseless" in two["reasons"]["epsilon"]
+    for first, second in (("both", "users"), ("both", "level"), ("users", "level")):
+        with pytest.raises(GuaranteeError, match="cannot be composed"):
+            composed_card([(trained, first), (trained, second)])
+    with pytest.raises(GuaranteeError, match="uedp-alg1"):
+        composed_card([(trained, "alg1"), (trained, "both")])
+
+
+def test_a_budget_counts_k_points_and_ends(tmp_path: Path, public: Path) -> None:
+    run = write_unit_run(tmp_path / "RUN")
+    budget = {"path": str(tmp_path / "budget.jsonl"), "epsilon": gaussian(4, 6.0, 6) * 1.03}
+    for name in ("first", "second"):
+        train_model(run, training(public, name=name, budget=budget, **SEEDLESS))
+    with pytest.raises(BudgetExceeded):
+        train_model(run, training(public, name="third", budget=budget, **SEEDLESS))
+    users = training(public, name="users", budget=budget, units={"protect": "users"}, **SEEDLESS)
+    with pytest.raises(GuaranteeError, match="another unit"):
+        train_model(run, users)
+
+
+def test_noise_is_calibrated_to_the_target(tmp_path: Path, public: Path) -> None:
+    run = write_unit_run(tmp_path / "RUN")
+    changes = {**SEEDLESS, "noise_multiplier": None, "epsilon": 3.0}
+    card = train_model(run, training(public, **changes))["guarantee"]
+    assert 2.97 < card["epsilon"] <= 3.0
+    assert gaussian(4, card["noise_multiplier"], 3) == pytest.approx(3.0, rel=0.01)

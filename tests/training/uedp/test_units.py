@@ -1,0 +1,348 @@
+"""Users and entities of every point: what is one entity, and what a finished run says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import seal
+from redactory.redaction.shards import POINTS, SPANS, VAULT, parts, read_batches, write_part
+from redactory.training.uedp.entities import LISTED, TITLES, EntityNames, EntitySettings, Mention
+from redactory.training.uedp.hubs import COUNTRIES, MONTHS, hub_list
+from redactory.training.uedp.incidence import Collector, Incidence
+from redactory.training.uedp.lists import entity_names
+from redactory.training.uedp.settings import UnitSettings
+from redactory.training.uedp.units import Copies, incidence_of_columns, read_incidence
+
+KEY = DigestKey(b"a key of these tests, 32 bytes..")
+WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8)
+
+
+def names(**changes: Any) -> EntityNames:
+    return EntityNames(EntitySettings(**changes), KEY)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        (
+            "Ada Lovelace",
+            "ADA  lovelace",
+            "ada\tLovelace",
+            " Ada Lovelace,",
+            "Mrs. Ada Lovelace",
+            "Prof. Dr. Ada Lovelace",
+        ),
+        ("Acme Corp", "(Acme Corp)", "ACME CORP.", "“Acme Corp”"),
+        ("Straße", "STRASSE", "strasse"),
+        ("1234", "１２３４"),
+    ],
+)
+def test_case_space_signs_and_titles_do_not_tell_two_values_apart(same: tuple[str, ...]) -> None:
+    assert len({names().digest(value) for value in same}) == 1
+
+
+def test_what_is_another_value_is_another_entity() -> None:
+    values = ["Ada Lovelace", "Ada", "Ada Byron", "Adalovelace", "Ada-Lovelace", "Lovelace Ada", "Dr"]
+    assert len({names().digest(value) for value in values}) == len(values)
+    assert names().digest("Doctor") is not None  # a title alone is a value like any other
+    assert names().digest(" -- ") is None
+    assert names(titles=frozenset()).digest("Dr Who") != names(titles=frozenset()).digest("Who")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=3), st.sampled_from(sorted(TITLES)))
+def test_normalising_twice_changes_nothing(words: list[str], title: str) -> None:
+    ours = names()
+    value = " ".join(words)
+    once = ours.normalised(value)
+    assert ours.normalised(" ".join(once)) == once
+    if once:
+        assert ours.digest(f"{title.upper()}. {value}") == ours.digest(value)
+
+
+def test_aliases_are_one_entity_through_chains_and_not_in_circles() -> None:
+    ours = names(aliases={"IBM": "International Business Machines", "Big Blue": "ibm"})
+    assert len({ours.digest(v) for v in ("IBM", "big blue", "International  Business Machines")}) == 1
+    with pytest.raises(ConfigurationError, match="circle") as caught:
+        names(aliases={"Secretname": "Other", "Other": "Third", "Third": "Secretname"})
+    assert "Secretname" not in str(caught.value)
+
+
+def test_categories_hubs_and_the_clients_list_decide_what_counts() -> None:
+    ours = names(categories=frozenset({"PERSON"}), hubs=("Paris", *MONTHS), listed=("Acme Corp",))
+    assert ours.mention("Ada", "PERSON") is not None
+    assert ours.mention("Ada", "LOCATION") is None
+    assert ours.mention("PARIS", "PERSON") is None
+    assert ours.mention("acme corp", "ORGANIZATION") is not None
+    assert ours.mention("January", "PERSON") is None
+    for value in ("Mr. January", "Lady Paris"):  # a person, whatever her name is besides
+        assert ours.mention(value, "PERSON") is not None
+        assert ours.mention(value, "LOCATION") is None
+    assert names(hubs=("Dr. Pepper",)).mention("dr pepper", "PERSON") is None
+    only = names(categories=frozenset(), listed=("Acme Corp",))
+    assert only.mention("Ada", "PERSON") is None
+
+
+def test_a_ready_made_hub_is_one_under_the_labels_of_its_list() -> None:
+    ours = entity_names(UnitSettings(hubs=("months", "countries")), KEY)
+    assert ours.mention("April", "DATE_TIME") is None
+    assert ours.mention("Georgia", "LOCATION") is None
+    for value in ("April", "June", "Georgia"):  # untitled people
+        assert ours.mention(value, "PERSON") is not None
+    assert ours.mention("April", "LOCATION") is not None
+
+
+def test_a_hub_of_the_clients_own_is_one_under_every_label(tmp_path: Path) -> None:
+    own = tmp_path / "hubs.txt"
+    own.write_text("April\n")
+    ours = entity_names(UnitSettings(hubs=("months",), hubs_file=own), KEY)
+    assert ours.mention("April", "PERSON") is None
+    assert ours.mention("June", "PERSON") is not None
+
+
+def test_listed_values_are_found_wherever_they_stand() -> None:
+    ours = names(categories=frozenset(), listed=("Acme Corp", "zed"), aliases={"Acme": "Acme Corp"})
+    found = list(ours.lookup("So ACME  corp, and Acme; zedless."))
+    assert {mention.label for mention in found} == {LISTED}
+    assert {mention.entity for mention in found} == {ours.digest("Acme Corp")}
+    assert not list(ours.lookup("nothing of theirs"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"listed": ("Secretname",), "hubs": ("secretname",)}, "both listed and hubs"),
+        ({"hubs": ("--",)}, "entities.hubs: entry 1"),
+        ({"listed": ("fine", "")}, "entities.listed: entry 2"),
+    ],
+)
+def test_lists_that_contradict_themselves_are_refused_without_quoting(
+    wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        names(**wrong)
+    assert "secretname" not in str(caught.value).casefold()
+
+
+def test_the_shipped_lists() -> None:
+    assert len(hub_list("months")) == 12
+    assert len(COUNTRIES) == len(set(COUNTRIES)) > 190
+    assert {"Costa Rica", "United Kingdom", "Zimbabwe"} <= set(COUNTRIES)
+    with pytest.raises(ConfigurationError, match="countries, months, weekdays"):
+        hub_list("towns")
+
+
+def digest(value: str) -> bytes:
+    found = names().digest(value)
+    assert found is not None
+    return found
+
+
+def test_columns_become_a_hypergraph() -> None:
+    spans = [
+        (7, "ORG", digest("Acme")),
+        (3, "ORG", digest("Acme")),
+        (3, "PERSON", digest("Ada")),
+        (3, "MISC", digest("Ada")),
+    ]
+    graph = incidence_of_columns([3, 5, 7], ["u", None, "u"], ["d1", "d2", "d3"], spans, names(), KEY)
+    assert graph.points.tolist() == [3, 5, 7]
+    assert graph.users.degrees().tolist() == [2, 1]
+    assert [len(graph.entities.of(row)) for row in range(3)] == [2, 0, 1]
+    assert graph.entities.of(2)[0] in graph.entities.of(0)
+    assert graph.label_names == ("ORG", "PERSON", "MISC")
+    assert graph.labels.lengths.tolist() == [3, 0, 1]
+    assert graph.extended.tolist() == [False, True, False]
+    assert graph.entity_spread().tolist() == [1, 1]
+    assert graph.user_ids.shape == (2, 16)
+
+
+def test_a_point_without_a_user_belongs_to_its_document_or_to_itself() -> None:
+    rows = [1, 2, 3], [None, None, None]
+    documents = incidence_of_columns(*rows, ["a", "a", "b"], [], names(), KEY)
+    alone = incidence_of_columns(*rows, None, [], names(), KEY)
+    assert documents.users.degrees().tolist() == [2, 1]
+    assert alone.users.degrees().tolist() == [1, 1, 1]
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InputError, match="not there"):
+        incidence_of_columns([1], ["u"], None, [(2, "ORG", digest("Acme"))], names(), KEY)
+    with pytest.raises(InputError, match="order of their ids"):
+        incidence_of_columns([2, 1], ["u", "u"], None, [], names(), KEY)
+    with pytest.raises(InputError, match="keyed id of 16 bytes"):
+        Collector().add(1, 0, [], [Mention(bytes(16), "ORG")])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 5), min_size=1, max_size=3), st.lists(st.integers(0, 5), max_size=4)
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_spread_of_an_entity_is_the_number_of_its_users(rows: list[tuple[list[int], list[int]]]) -> None:
+    collector = Collector()
+    for point, (holders, entities) in enumerate(rows):
+        ids = [bytes([h]) * 16 for h in holders]
+        collector.add(point, point, ids, [Mention(bytes([100 + e]) * 16, "X") for e in entities])
+    graph = collector.finish()
+    for number, entity in enumerate(graph.entity_ids[:, 0].tolist()):
+        users = {h for holders, entities in rows if entity - 100 in entities for h in holders}
+        assert graph.entity_spread()[number] == len(users)
+        assert graph.entities.degrees()[number] == sum(entity - 100 in entities for _, entities in rows)
+
+
+TEXTS = ["Ada met Acme.", "ADA wrote.", "Nothing here.", "Acme again."]
+
+
+def write_run(
+    root: Path, dup_of: Sequence[int | None] = (None, None, None, None), spans: Any = None, rule: str = "S1"
+) -> RunFolder:
+    """Four points of users a, b, a and c in two partitions, with Ada and Acme where they stand."""
+    run = RunFolder(root)
+    ids = [0, 1, 2, 2**32]
+    users = [KEY.pseudonym("user", user) for user in "abac"]
+    hits = spans or [(0, 0, 3, "PERSON"), (0, 8, 12, "ORG"), (1, 0, 3, "PERSON"), (2**32, 0, 4, "ORG")]
+    for partition, rows in ((0, range(3)), (1, range(3, 4))):
+        name = f"part-{partition:05d}.parquet"
+        everything: dict[str, Any] = {column: [""] * len(rows) for column in VAULT.names}
+        everything.update(point_id=[ids[i] for i in rows], text=[TEXTS[i] for i in rows])
+        write_part(run.vault / name, pa.table(everything, schema=VAULT))
+        points: dict[str, Any] = {column: [None] * len(rows) for column in POINTS.names}
+        points.update(
+            point_id=[ids[i] for i in rows],
+            released_id=[KEY.pseudonym("point", ids[i]) for i in rows],
+            user=[users[i] for i in rows],
+            fate=["duplicate" if dup_of[i] is not None else "private" for i in rows],
+            dup_of=[dup_of[i] if dup_of[i] != -1 else None for i in rows],
+        )
+        write_part(run.points / name, pa.table(points, schema=POINTS))
+        own = [hit for hit in hits if hit[0] >> 32 == partition]
+        found: dict[str, Any] = {column: [None] * len(own) for column in SPANS.names}
+        for place, column in enumerate(("point_id", "start", "end", "label")):
+            found[column] = [hit[place] for hit in own]
+        found["policy"] = ["strict"] * len(own)
+        write_part(run.spans / name, pa.table(found, schema=SPANS))
+    body = {"dedup": {"mode": "exact", "scope": "corpus", "rule": rule, "sides": {"private": {"rule": rule}}}}
+    seal(run, body, [path for folder in (run.vault, run.points, run.spans) for path in parts(folder)])
+    return run
+
+
+def shape(graph: Incidence) -> dict[int, tuple[int, int]]:
+    return {
+        int(point): (len(graph.users.of(row)), len(graph.entities.of(row)))
+        for row, point in enumerate(graph.points)
+    }
+
+
+def test_a_run_becomes_a_hypergraph(tmp_path: Path) -> None:
+    graph = read_incidence(write_run(tmp_path / "RUN"), names())
+    assert shape(graph) == {0: (1, 2), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
+    assert graph.users.degrees().tolist() == [2, 1, 1]
+    assert sorted(graph.entities.degrees().tolist()) == [2, 2]
+    assert graph.label_names == ("PERSON", "ORG")
+    assert {bytes(row) for row in graph.entity_ids} == {digest("Ada"), digest("Acme")}
+    assert {bytes(row).hex() for row in graph.user_ids} == {KEY.pseudonym("user", user) for user in "abc"}
+    assert not any(word in repr(graph) for word in ("Ada", "ada", "Acme", "acme"))
+
+
+def test_a_run_is_read_as_its_columns_would_be(tmp_path: Path) -> None:
+    spans = [
+        (0, "PERSON", digest("Ada")),
+        (0, "ORG", digest("Acme")),
+        (1, "PERSON", digest("Ada")),
+        (2**32, "ORG", digest("Acme")),
+    ]
+    columns = incidence_of_columns([0, 1, 2, 2**32], list("abac"), None, spans, names(), KEY)
+    run = read_incidence(write_run(tmp_path / "RUN"), names())
+    for field in ("points", "priorities", "user_ids", "entity_ids"):
+        assert getattr(columns, field).tolist() == getattr(run, field).tolist()
+    for field in ("users", "entities", "labels"):
+        assert getattr(columns, field).indices.tolist() == getattr(run, field).indices.tolist()
+
+
+def test_copies_stay_points_or_become_holders(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN", dup_of=(2**32, 2**32, None, None))
+    assert shape(read_incidence(run, names())) == {0: (1, 2), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
+    merged = read_incidence(run, names(), Copies.MERGE)
+    assert shape(merged) == {2: (1, 0), 2**32: (3, 1)}  # a, b and c hold it, though only c's text is kept
+
+
+def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> None:
+    with pytest.raises(GuaranteeError, match="rule near-greedy"):
+        read_incidence(write_run(tmp_path / "near", rule="near-greedy"), names(), Copies.MERGE)
+    with pytest.raises(CheckFailed, match="which point 0 repeats"):
+        read_incidence(write_run(tmp_path / "bloom", dup_of=(-1, None, None, None)), names(), Copies.MERGE)
+
+
+def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:
+    graph = read_incidence(
+        write_run(tmp_path / "RUN"), names(categories=frozenset(), listed=("wrote", "again"))
+    )
+    assert shape(graph) == {0: (1, 0), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
+    assert graph.label_names == (LISTED,)
+
+
+def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "spans", spans=[(0, 2, 99, "PERSON")])
+    with pytest.raises(CheckFailed, match="does not lie in its text"):
+        read_incidence(run, names())
+    changed = write_run(tmp_path / "changed")
+    part = parts(changed.spans)[0]
+    write_part(part, next(iter(read_batches(changed.spans, None))).schema.empty_table())
+    with pytest.raises(CheckFailed, match="not those that"):
+        read_incidence(changed, names())
+    short = write_run(tmp_path / "short")
+    write_part(parts(short.points)[0], POINTS.empty_table())
+    reseal(short)
+    with pytest.raises(CheckFailed, match="lacks point 0"):
+        read_incidence(short, names())
+
+
+def reseal(run: RunFolder) -> None:
+    body = {name: value for name, value in json.loads(run.manifest.read_text()).items() if name != "files"}
+    seal(run, body, [path for folder in (run.vault, run.points, run.spans) for path in parts(folder)])
+
+
+def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
+    """The real engines on simulated dialogues: every point, its owner, repeated values."""
+    import redactory
+
+    corpus, root = tmp_path / "corpus.jsonl", tmp_path / "run"
+    redactory.simulate(corpus, 8, 7)
+    redactory.curate(
+        {
+            "input": str(corpus),
+            "segment": {"mode": "turn"},
+            "partition": {"documents": 5},
+            "detect": {"tagger": None},
+        },
+        output=root,
+    )
+    run = RunFolder(root)
+    graph = read_incidence(run, EntityNames(EntitySettings(), load_digest_key()))
+    rows = sum(batch.num_rows for batch in read_batches(run.vault, ["point_id"]))
+    documents = [json.loads(line) for line in corpus.read_text().splitlines()]
+    assert len(graph) == rows
+    assert graph.users.columns == len({row["user_id"] for row in documents})
+    assert graph.entities.columns > 20
+    assert int(graph.entities.degrees().max()) > 1
+    merged = read_incidence(run, EntityNames(EntitySettings(), load_digest_key()), Copies.MERGE)
+    assert len(merged) < rows
+    assert int(merged.users.lengths.max()) > 1
+    assert merged.users.columns == graph.users.columns
