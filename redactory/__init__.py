@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from redactory.pipelines.describe import describe
     from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, evaluate_recall
     from redactory.pipelines.evaluate_accuracy import evaluate_accuracy
+    from redactory.pipelines.evaluate_audit import audit_plant, evaluate_audit
     from redactory.pipelines.evaluate_detect import evaluate_detect
+    from redactory.pipelines.evaluate_extraction import evaluate_extraction
+    from redactory.pipelines.evaluate_membership import evaluate_membership
+    from redactory.pipelines.evaluate_redaction import evaluate_redaction
     from redactory.pipelines.explain import explain
     from redactory.pipelines.fit import fit
     from redactory.pipelines.fit_policy import fit_policy
     from redactory.pipelines.plan import plan
     from redactory.pipelines.policy_diff import policy_diff
+    from redactory.pipelines.reproduce import reproduce_crt
     from redactory.pipelines.run import run
     from redactory.pipelines.train import guarantee, train
     from redactory.pipelines.verify import verify
@@ -32,21 +37,27 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "apply": "redactory.pipelines.apply:apply",
+    "audit_plant": "redactory.pipelines.evaluate_audit:audit_plant",
     "audit_sample": "redactory.pipelines.audit:audit_sample",
     "audit_score": "redactory.pipelines.audit_score:audit_score",
     "curate": "redactory.pipelines.curate:curate",
     "describe": "redactory.pipelines.describe:describe",
     "evaluate_accuracy": "redactory.pipelines.evaluate_accuracy:evaluate_accuracy",
+    "evaluate_audit": "redactory.pipelines.evaluate_audit:evaluate_audit",
     "evaluate_canary": "redactory.pipelines.evaluate:evaluate_canary",
     "evaluate_detect": "redactory.pipelines.evaluate_detect:evaluate_detect",
+    "evaluate_extraction": "redactory.pipelines.evaluate_extraction:evaluate_extraction",
+    "evaluate_membership": "redactory.pipelines.evaluate_membership:evaluate_membership",
     "evaluate_perplexity": "redactory.pipelines.evaluate:evaluate_perplexity",
     "evaluate_recall": "redactory.pipelines.evaluate:evaluate_recall",
+    "evaluate_redaction": "redactory.pipelines.evaluate_redaction:evaluate_redaction",
     "explain": "redactory.pipelines.explain:explain",
     "fit": "redactory.pipelines.fit:fit",
     "fit_policy": "redactory.pipelines.fit_policy:fit_policy",
     "guarantee": "redactory.pipelines.train:guarantee",
     "plan": "redactory.pipelines.plan:plan",
     "policy_diff": "redactory.pipelines.policy_diff:policy_diff",
+    "reproduce_crt": "redactory.pipelines.reproduce:reproduce_crt",
     "run": "redactory.pipelines.run:run",
     "simulate": "redactory.evaluation.simulator:write_simulation",
     "simulate_varied": "redactory.evaluation.varied:write_varied",
@@ -56,21 +67,27 @@ _WHERE = {
 
 __all__ = [
     "apply",
+    "audit_plant",
     "audit_sample",
     "audit_score",
     "curate",
     "describe",
     "evaluate_accuracy",
+    "evaluate_audit",
     "evaluate_canary",
     "evaluate_detect",
+    "evaluate_extraction",
+    "evaluate_membership",
     "evaluate_perplexity",
     "evaluate_recall",
+    "evaluate_redaction",
     "explain",
     "fit",
     "fit_policy",
     "guarantee",
     "plan",
     "policy_diff",
+    "reproduce_crt",
     "run",
     "simulate",
     "simulate_varied",

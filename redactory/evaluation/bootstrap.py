@@ -61,3 +61,7 @@ class Bootstrap:
         values = of(self._resampled)
         low, high = np.nanpercentile(values, [self._tail, 100 - self._tail])
         return {"value": value, "low": float(low), "high": float(high)}
+
+    def resamples(self, of: Callable[[Sums], Sums]) -> Sums:
+        """``of`` over every resample: what a figure of two independent tables is made of."""
+        return of(self._resampled)

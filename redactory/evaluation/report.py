@@ -13,7 +13,9 @@ from redactory.evaluation import report_facts as facts
 from redactory.evaluation.examples import pick_examples
 from redactory.evaluation.flow_picture import flow_picture
 from redactory.evaluation.histogram import histogram
-from redactory.evaluation.report_models import model_reports
+from redactory.evaluation.model_page import model_page
+from redactory.evaluation.report_models import ModelReport, model_report, model_reports
+from redactory.evaluation.report_shards import shard_findings
 from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import RunFolder
@@ -21,7 +23,7 @@ from redactory.redaction.mask import MASK
 
 _WIDE, _NARROW = 1040, 350
 _LARGEST_EXPOSURE = CANARY_DIGITS * math.log2(10)
-_TEMPLATE = "report.html.j2"
+_TEMPLATE, _MODEL_TEMPLATE = "report.html.j2", "model.html.j2"
 
 
 def render_report(run: RunFolder) -> str:
@@ -46,6 +48,7 @@ def render_report(run: RunFolder) -> str:
             seconds=facts.total_seconds(manifest["stages"]),
             dedup=told(manifest["dedup"]),
             missed=read_json(run.recall) if run.recall.is_file() else None,
+            shards=shard_findings(run),
             models=model_reports(run),
             examples=pick_examples(run),
             largest_exposure=_LARGEST_EXPOSURE,
@@ -54,8 +57,21 @@ def render_report(run: RunFolder) -> str:
     )
 
 
+def render_model(report: ModelReport) -> str:
+    """The page of one model: how good it is, what is promised, what attacks found; it loads nothing."""
+    return _environment().get_template(_MODEL_TEMPLATE).render(model=report)
+
+
 def write_report(run: RunFolder) -> Path:
-    """Commit :func:`render_report` to ``RUN/report.html``, mode 0600, and return its path."""
+    """Commit :func:`render_report` to ``RUN/report.html``, mode 0600, and return its path.
+
+    Each finished model's page is written again as well, as HTML and as Markdown.
+    """
+    for name in run.model_names():
+        folder = run.model(name)
+        report = model_report(folder)
+        write_text(folder.report, render_model(report))
+        write_text(folder.measured, model_page(report))
     write_text(run.report, render_report(run))
     return run.report
 

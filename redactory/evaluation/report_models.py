@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from redactory.evaluation import guarantee_words as words
+from redactory.evaluation import report_findings as findings
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished
+
+EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit")
 
 
 @dataclass(frozen=True)
 class ModelReport:
     """One finished model: its guarantee card in words and figures, and what was measured of it.
 
-    ``error_rate`` is a classifier's on held-out text; the report has a column for it where a model has one.
+    ``utility`` and ``attacks`` say it for everybody, around the promises.  ``error_rate`` is a classifier's
+    on held-out text; the report has a column for it where a model has one.
     """
 
     name: str
@@ -29,15 +33,21 @@ class ModelReport:
     not_covered: list[str]
     row: list[tuple[str, float | None]]
     error_rate: float | None
+    utility: list[findings.Finding]
+    attacks: list[findings.Finding]
+    no_utility: str = findings.NO_UTILITY
+    no_attack: str = findings.NO_ATTACK
 
 
 def model_reports(run: RunFolder) -> list[ModelReport]:
     """Every finished model of ``run``, by name."""
-    return [_model_report(name, run.model(name)) for name in run.model_names()]
+    return [model_report(run.model(name)) for name in run.model_names()]
 
 
-def _model_report(name: str, folder: ModelFolder) -> ModelReport:
-    card = read_json(folder.guarantee)
+def model_report(folder: ModelFolder) -> ModelReport:
+    """One finished model, with every evaluation of it that there is."""
+    name, card = folder.root.name, read_json(folder.guarantee)
+    results = {evaluation: _result(folder, evaluation) for evaluation in EVALUATIONS}
     return ModelReport(
         name=name,
         trainer=card["trainer"],
@@ -47,8 +57,10 @@ def _model_report(name: str, folder: ModelFolder) -> ModelReport:
         figures=words.figures(card),
         assumptions=card["assumptions"],
         not_covered=card["not_covered"],
-        row=_row(card, _result(folder, "perplexity"), _result(folder, "canary")),
-        error_rate=_result(folder, "accuracy").get("error_rate"),
+        row=_row(card, results["perplexity"], results["canary"]),
+        error_rate=results["accuracy"].get("error_rate"),
+        utility=findings.utility(results),
+        attacks=findings.attacks(results),
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
@@ -17,13 +17,14 @@ from typing import Any
 
 from redactory.evaluation import dialogue_templates as say
 from redactory.evaluation.people import Customer, People
+from redactory.evaluation.planting import CANARY_DIGITS as CANARY_DIGITS
+from redactory.evaluation.planting import CANARY_TEMPLATE as CANARY_TEMPLATE
+from redactory.evaluation.planting import DEFAULT_TEMPLATE, Canary, CanaryPlan, sets_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import commit, write_json
 from redactory.foundation.progress import Progress, silent
 
-CANARY_TEMPLATE = "My ID is: {digits}"
 CANARY_LABEL = "CANARY"
-CANARY_DIGITS = 6
 _SYSTEM, _USER = "SYS: ", "USR: "
 _SECOND_QUESTION_SHARE = 0.25
 _GOODBYE_SHARE = 0.7
@@ -36,6 +37,7 @@ class Turn:
 
     text: str
     spans: tuple[tuple[int, int, str], ...] = ()
+    missed: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,47 +53,54 @@ def canary_file(corpus: Path) -> Path:
     return corpus.with_name(f"{corpus.name}.canaries.json")
 
 
-def simulate_customersim(rows: int, seed: int, canaries: int = 0, copies: int = 1) -> Simulation:
+def simulate_customersim(
+    rows: int,
+    seed: int,
+    canaries: int = 0,
+    copies: int = 1,
+    miss_rate: float = 0.0,
+    templates: Sequence[str] = (DEFAULT_TEMPLATE,),
+) -> Simulation:
     """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
 
     A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping, and
     ``text[start:end] == value``; the labels are those of ``SECRET_LABELS`` and ``CANARY``.  A canary is
-    a user's turn "My ID is: <6 digits>" (CRT, section 5.4); as many control canaries are drawn and never
-    inserted.  The dialogues around the canaries are those that the seed gives without them.
+    a user's turn "My ID is: <6 digits>" (CRT, section 5.4), as many of each of ``templates``; as many control
+    canaries are drawn and never inserted.  The dialogues around the canaries are those that the seed gives
+    without them.
 
-    Raises ``ConfigurationError`` for negative numbers, canaries without rows, more canaries than six
-    digits can tell apart.
+    A canary is one that a policy is to miss with probability ``miss_rate`` (CRT, Figure 3): its spans have
+    ``"missed": true``, for a policy made from labelled rows to go by.  Whether it is depends on the seed
+    and the rate alone, and whatever a rate makes missed a higher rate does too.
+
+    Raises ``ConfigurationError`` for negative numbers, canaries without rows, more canaries than the digits
+    can tell apart, a rate outside [0, 1], a template that is none.
     """
     if rows < 0 or canaries < 0 or copies < 1:
         raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
     if canaries and not rows:
         raise ConfigurationError("simulate: canaries need at least one row to stand in")
-    if 2 * canaries > 10**CANARY_DIGITS:
-        raise ConfigurationError(f"simulate: at most {10**CANARY_DIGITS // 2} canaries can be told apart")
     draw = random.Random(f"canaries-{seed}")
-    numbers = [f"{n:0{CANARY_DIGITS}d}" for n in draw.sample(range(10**CANARY_DIGITS), 2 * canaries)]
-    planted: dict[int, list[str]] = defaultdict(list)
-    for digits in numbers[:canaries]:
-        for _ in range(copies):
-            planted[draw.randrange(rows)].append(digits)
-    told = {
-        "template": CANARY_TEMPLATE,
-        "inserted": numbers[:canaries],
-        "control": numbers[canaries:],
-        "copies": copies,
-        "seed": seed,
-    }
-    return Simulation(_rows(rows, seed, planted, draw), told)
+    plan = CanaryPlan.drawn(draw, rows, canaries, copies, miss_rate, templates, seed)
+    return Simulation(_rows(rows, seed, plan.planted, draw), plan.told)
 
 
 def write_simulation(
-    out: Path, rows: int, seed: int, canaries: int = 0, copies: int = 1, progress: Progress = silent
+    out: Path,
+    rows: int,
+    seed: int,
+    canaries: int = 0,
+    copies: int = 1,
+    progress: Progress = silent,
+    miss_rate: float = 0.0,
+    templates: Sequence[str] = (DEFAULT_TEMPLATE,),
 ) -> dict[str, Any]:
     """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
 
-    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries, copies, seed, out, canaries_file}.
+    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries, canaries_missed, copies, seed, out,
+    canaries_file}; ``canaries`` are those of one template.
     """
-    simulation = simulate_customersim(rows, seed, canaries, copies)
+    simulation = simulate_customersim(rows, seed, canaries, copies, miss_rate, templates)
     secrets: Counter[str] = Counter()
     users = 0
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
@@ -108,6 +117,7 @@ def write_simulation(
         "bytes": out.stat().st_size,
         "secrets": dict(sorted(secrets.items())),
         "canaries": canaries,
+        "canaries_missed": sum(len(one["missed"]) for one in sets_of(simulation.canaries)),
         "copies": copies,
         "seed": seed,
         "out": str(out),
@@ -116,13 +126,13 @@ def write_simulation(
 
 
 def _rows(
-    rows: int, seed: int, planted: dict[int, list[str]], place: random.Random
+    rows: int, seed: int, planted: Mapping[int, Sequence[Canary]], place: random.Random
 ) -> Iterator[dict[str, Any]]:
     people = People(seed)
     for number, customer in zip(range(rows), people.visits(), strict=False):
         turns = _dialogue(people, customer)
-        for digits in planted.get(number, ()):
-            turns.insert(place.randrange(1, len(turns)), _canary_turn(digits))
+        for canary in planted.get(number, ()):
+            turns.insert(place.randrange(1, len(turns)), _canary_turn(canary))
         text, spans = _join(turns)
         yield {"id": f"sim-{seed}-{number}", "user_id": customer.user_id, "text": text, "spans": spans}
 
@@ -174,9 +184,9 @@ def _fill(template: str, values: dict[str, str]) -> Turn:
     return Turn(text, tuple(spans))
 
 
-def _canary_turn(digits: str) -> Turn:
-    text = _USER + CANARY_TEMPLATE.format(digits=digits)
-    return Turn(text, ((len(text) - len(digits), len(text), CANARY_LABEL),))
+def _canary_turn(canary: Canary) -> Turn:
+    text = _USER + canary.before + canary.digits
+    return Turn(text, ((len(text) - len(canary.digits), len(text), CANARY_LABEL),), canary.missed)
 
 
 def _join(turns: list[Turn]) -> tuple[str, list[dict[str, Any]]]:
@@ -187,6 +197,7 @@ def _join(turns: list[Turn]) -> tuple[str, list[dict[str, Any]]]:
     for turn in turns:
         for start, end, label in turn.spans:
             value = turn.text[start:end]
-            spans.append({"start": offset + start, "end": offset + end, "label": label, "value": value})
+            span = {"start": offset + start, "end": offset + end, "label": label, "value": value}
+            spans.append({**span, "missed": True} if turn.missed else span)
         offset += len(turn.text) + 1
     return text, spans

@@ -10,7 +10,7 @@ import typer
 from redactory.flows import audit_page, output
 from redactory.flows.options import JsonOption, RunArgument, show
 
-audits = typer.Typer(no_args_is_help=True, help="Have people label a sample of a run, and measure on it.")
+audits = typer.Typer(no_args_is_help=True, help="Have people label a sample; plant canaries by fair coins.")
 
 NameOption = Annotated[str, typer.Option("--name", help="Name of the sample.")]
 

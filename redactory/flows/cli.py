@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 import redactory
-from redactory.flows import apply_commands, detection_commands, output, pages, schedule_commands
+from redactory.flows import (
+    apply_commands,
+    detection_commands,
+    extraction_commands,  # noqa: F401  registers evaluate extraction
+    inference_commands,  # noqa: F401  registers evaluate membership and audit
+    inference_page,
+    output,
+    pages,
+    redaction_commands,  # noqa: F401  registers evaluate redaction
+    schedule_commands,
+)
 from redactory.flows.audit_commands import audits
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
@@ -28,6 +38,7 @@ from redactory.flows.options import (
     show,
 )
 from redactory.flows.plan_commands import plans
+from redactory.flows.reproduce_commands import reproductions
 from redactory.flows.simulate_commands import simulations
 from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
@@ -44,6 +55,7 @@ app.add_typer(audits, name="audit")
 app.add_typer(indexes, name="index")
 app.add_typer(keys, name="keys")
 app.add_typer(plans, name="plan")
+app.add_typer(reproductions, name="reproduce")
 app.add_typer(simulations, name="simulate")
 
 
@@ -195,6 +207,8 @@ def guarantee(
     first, *also = runs
     result = redactory.guarantee(first, model, also=also, delta=delta)
     show(result, as_json, pages.composed_guarantee if also else pages.guarantee)
+    if inference_page.refuted(result.get("audit")):
+        raise SystemExit(1)
 
 
 @app.command()

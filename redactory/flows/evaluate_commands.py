@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 import redactory
-from redactory.flows import accuracy_page, detection_page, output, pages
+from redactory.flows import accuracy_page, detection_page, exposure_page, output, pages
 from redactory.flows.options import ConfigArgument, JsonOption, ModelOption, OutOption, RunArgument, show
 
 evaluations = typer.Typer(no_args_is_help=True, help="Measure a trained model, or the policies.")
@@ -51,12 +51,16 @@ def evaluate_canary(
     canaries: Annotated[
         Path | None, typer.Option(help="FILE.canaries.json instead of the configured one.")
     ] = None,
+    samples: Annotated[
+        int, typer.Option(min=2_000, help="Candidates drawn where there are more than a million.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(help="Which candidates these are.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Exact exposure of planted canaries over all candidates."""
+    """Exposure of planted canaries among all candidates, exact up to a million of them."""
     with output.shown_progress() as progress:
-        result = redactory.evaluate_canary(run, model, canaries, progress)
-    show(result, as_json, pages.canary)
+        result = redactory.evaluate_canary(run, model, canaries, progress, samples, seed)
+    show(result, as_json, exposure_page.canary)
 
 
 @evaluations.command("recall")

@@ -8,6 +8,8 @@ from rich.markup import escape
 
 from redactory.dedup.told import told
 from redactory.flows.accuracy_page import accuracy
+from redactory.flows.exposure_page import canary
+from redactory.flows.inference_page import beside_guarantee
 from redactory.flows.output import out, table
 from redactory.flows.unit_page import unit_figures
 
@@ -104,6 +106,7 @@ def guarantee(card: dict[str, Any]) -> None:
     out.print(f"Guarantee of {card['model']} ({card['trainer']}): {card['unit']}", soft_wrap=True)
     out.print(card["relation_meaning"] or "", soft_wrap=True)
     _figures(card)
+    beside_guarantee(card.get("audit"))
 
 
 def composed_guarantee(card: dict[str, Any]) -> None:
@@ -122,17 +125,6 @@ def perplexity(result: dict[str, Any]) -> None:
         if name in ("as_is", "masked")
     ]
     table(f"Perplexity of {result['model']}", rows, ("held-out text", "per token", "tokens"))
-
-
-def canary(result: dict[str, Any]) -> None:
-    """``redactory evaluate canary``."""
-    rows = [
-        ("inserted", _bits(result["highest_exposure"]), _bits(result["mean_exposure"])),
-        ("never inserted", _bits(result["control_highest_exposure"]), _bits(result["control_mean_exposure"])),
-        ("largest possible", _bits(result["largest_possible"]), ""),
-    ]
-    table(f"Canary exposure of {result['model']}, bits", rows, ("canaries", "highest", "mean"))
-    out.print(f"Copies of the canaries in what it was trained on: {result['copies_left']}\n")
 
 
 def recall(result: dict[str, Any]) -> None:
@@ -284,7 +276,3 @@ def _counts(result: dict[str, Any]) -> None:
         + [(fate, f"{result[fate]:,}", f"{result[fate] / points:.1%}") for fate in _FATES]
         + [(f"  {reason}", f"{n:,}", "") for reason, n in result["quarantined_by_reason"].items()],
     )
-
-
-def _bits(value: float | None) -> str:
-    return "none" if value is None else f"{value:.2f}"

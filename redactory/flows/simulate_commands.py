@@ -21,11 +21,22 @@ def simulate_customersim(
     seed: Annotated[int, typer.Option(help="The same seed gives the same corpus.")] = 0,
     canaries: Annotated[int, typer.Option(min=0, help="Planted numbers 'My ID is: 123456'.")] = 0,
     copies: Annotated[int, typer.Option(min=1, help="How often each canary is planted.")] = 1,
+    canary_miss_rate: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Probability that a canary is marked as one that π is to miss."),
+    ] = 0.0,
+    canary_template: Annotated[
+        list[str] | None,
+        typer.Option(help="Words before a canary, and its digits: 'My PIN is {4}'; give it again for more."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Support dialogues of invented people, with every secret's place."""
     with output.shown_progress() as progress:
-        result = redactory.simulate(out, rows, seed, canaries, copies, progress)
+        templates = {"templates": canary_template} if canary_template else {}
+        result = redactory.simulate(
+            out, rows, seed, canaries, copies, progress, canary_miss_rate, **templates
+        )
     show(result, as_json, pages.simulated)
 
 

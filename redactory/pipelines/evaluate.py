@@ -13,7 +13,7 @@ from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
@@ -60,9 +60,17 @@ def evaluate_perplexity(
 
 
 def evaluate_canary(
-    run: str | Path, model: str | None = None, canaries: str | Path | None = None, progress: Progress = silent
+    run: str | Path,
+    model: str | None = None,
+    canaries: str | Path | None = None,
+    progress: Progress = silent,
+    samples: int = 20_000,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Exact exposure of the canaries of a simulated corpus, and the copies that curation left of each."""
+    """Exposure of the canaries of a simulated corpus, and the copies that curation left of each.
+
+    Exact up to a million candidates; of more, ``samples`` are drawn by ``seed``.
+    """
     folder, name, manifest = open_model(run, model)
     path = canaries or manifest["configuration"]["evaluate"]["canaries"]
     if path is None:
@@ -74,16 +82,18 @@ def evaluate_canary(
         from redactory.training import load_model
 
         trained = load_model(folder.model(name))
-        trainer = read_manifest(folder.model(name))["summary"]["trainer"]
-        seen = (folder.public, folder.private) if trainer in OF_SHARDS else (folder.vault,)
-        left = canary_copies_left(seen, planted)
-        return {
-            "run": str(folder.root),
-            "model": name,
-            **canary_exposure(trained, planted, copies_left=left, progress=progress),
-        }
+        left = canary_copies_left(trained_on(folder, name), planted)
+        # what stands in a shard was not masked, whoever learns from the shards
+        missed = [n > 0 for n in canary_copies_left((folder.public, folder.private), planted)]
+        found = canary_exposure(trained, planted, left, progress, samples, seed, missed)
+        return {"run": str(folder.root), "model": name, **found}
 
-    return sealed(folder.state, keep_result, folder, name, "canary", measure)
+    def drawn(result: dict[str, Any]) -> dict[str, str]:
+        from redactory.evaluation.exposure_plot import exposure_plot
+
+        return {"exposure.svg": exposure_plot(result)}
+
+    return sealed(folder.state, keep_result, folder, name, "canary", measure, drawn)
 
 
 def evaluate_recall(
@@ -159,19 +169,35 @@ def open_model(run: str | Path, model: str | None) -> tuple[RunFolder, str, dict
     return folder, name, manifest
 
 
+def trained_on(run: RunFolder, model: str) -> tuple[Path, ...]:
+    """The data folders that a finished model learnt from: the shards, or the vault."""
+    trainer = read_manifest(run.model(model))["summary"]["trainer"]
+    return (run.public, run.private) if trainer in OF_SHARDS else (run.vault,)
+
+
 def keep_result(
-    run: RunFolder, model: str, evaluation: str, measure: Callable[[], dict[str, Any]]
+    run: RunFolder,
+    model: str,
+    evaluation: str,
+    measure: Callable[[], dict[str, Any]],
+    draw: Callable[[dict[str, Any]], dict[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """Measure, seal the result in the model's folder, and render the report again."""
+    """Measure, seal the result in the model's folder, and render the report again.
+
+    ``draw`` makes figures of the result (file name: SVG text), which are sealed beside it.
+    """
     result = measure()
+    figures = draw(result) if draw else {}
     folder = run.model(model).result(evaluation)
     make_private_folder(folder.root)
     folder.success.unlink(missing_ok=True)
     out = folder.root / "result.json"
     write_json(out, result)
-    seal(
-        folder, {"format": "redactory-evaluation/1", "parent": file_sha256(run.model(model).manifest)}, [out]
-    )
+    for name, svg in figures.items():
+        write_text(folder.root / name, svg)
+    files = [out, *(folder.root / name for name in figures)]
+    parent = file_sha256(run.model(model).manifest)
+    seal(folder, {"format": "redactory-evaluation/1", "parent": parent}, files)
     write_report(run)
     return result
 

@@ -11,6 +11,7 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.audited import audited
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.sealed import sealed
@@ -94,6 +95,7 @@ def guarantee(
 ) -> dict[str, Any]:
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
 
+    Under ``audit``, where one was made, what the last one-run audit of the model found.
     With ``also``, further runs: what may be promised of somebody who holds all their models together (those
     named ``model`` where that is given, else every finished one of each run), at ``delta``, or the one
     that all of them state.
@@ -110,7 +112,8 @@ def guarantee(
     from redactory.training import guarantee_card
 
     card: dict[str, Any] = guarantee_card(folder, name)
-    return card
+    found = audited(folder, name)
+    return card if found is None else {**card, "audit": found}
 
 
 def _composed(runs: Sequence[str | Path], model: str | None, delta: float | None) -> dict[str, Any]:

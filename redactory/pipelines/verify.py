@@ -198,8 +198,12 @@ def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> Check:
         if read_manifest(model).get("parent") != file_sha256(run.manifest):
             problems.append("its manifest names another run as its parent")
         try:
-            if guarantee(run.root, name) != read_json(model.guarantee):
+            card = guarantee(run.root, name)
+            audit = card.pop("audit", None)
+            if card != read_json(model.guarantee):
                 problems.append("guarantee.json is not what ledger and manifest say")
+            if audit is not None and not audit["holds"]:
+                problems.append("an audit shows a larger epsilon than its guarantee states")
         except CheckFailed as error:
             problems.append(str(error))
         except ConfigurationError:

@@ -72,6 +72,16 @@ class ModelFolder(SealedFolder):
         """The model card (Markdown)."""
         return self.root / "README.md"
 
+    @property
+    def report(self) -> Path:
+        """Utility, guarantee and attacks for people: a view, rendered again by every later command."""
+        return self.root / "report.html"
+
+    @property
+    def measured(self) -> Path:
+        """The same as Markdown."""
+        return self.root / "MEASURED.md"
+
     def result(self, evaluation: str) -> SealedFolder:
         """The sealed folder of one evaluation of this model; it holds ``result.json``."""
         return SealedFolder(self.root / evaluation)
@@ -180,6 +190,11 @@ class RunFolder(SealedFolder):
     def recall(self) -> Path:
         """What the policies were measured to miss; a private figure, which the guarantee uses."""
         return self.state / "recall.json"
+
+    @property
+    def redaction(self) -> SealedFolder:
+        """What the shards gave away under attack, sealed: ``result.json``; private figures."""
+        return SealedFolder(self.state / "redaction")
 
     def sample(self, name: str) -> SampleFolder:
         """The folder of sample ``name``; ``ConfigurationError`` where the name is no plain name."""

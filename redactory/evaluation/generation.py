@@ -1,0 +1,122 @@
+"""Texts that a language model writes, sampled or the likeliest, after a prompt or without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+_BATCH = 250
+_WORK = "generation"
+
+
+def generate(
+    model: LanguageModel,
+    count: int,
+    max_tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    prompts: Sequence[str] = (),
+    progress: Progress = silent,
+) -> list[str]:
+    """``count`` texts of at most ``max_tokens`` tokens, without their prompts, each up to its end token.
+
+    Text i goes on from ``prompts[i % len(prompts)]``, or from the begin token alone.  Tokens are drawn from
+    the ``top_k`` likeliest (all by default) with probabilities proportional to p^(1/``temperature``);
+    temperature 0 takes the likeliest.  Of a prompt that leaves no room in the network's context its end is
+    read.  The same arguments give the same texts on one machine.  ``ConfigurationError`` for arguments out of
+    range.
+
+    What is written may be training text: keep it in memory, and tell counts only.
+    """
+    if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+        raise ConfigurationError(
+            "extraction: samples and temperature must be at least 0, tokens and top_k at least 1"
+        )
+    room = getattr(model.network, "context", None)
+    if room is not None and max_tokens >= room:
+        raise ConfigurationError(f"extraction: tokens must be below the model's context of {room}")
+    most = None if room is None else room - max_tokens
+    encoded = [model.tokenizer.encode(prompt) for prompt in prompts] or [[]]
+    heads = [
+        [model.tokenizer.begin_id, *(ids if most is None else ids[max(0, len(ids) - most) :])]
+        for ids in encoded
+    ]
+    draw = _Draw(temperature, top_k, RandomStream.from_seed(seed), model.tokenizer.size)
+    texts: list[str] = []
+    for first in range(0, count, _BATCH):
+        rows = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
+        texts += [
+            model.tokenizer.decode(ids) for ids in _written(model, rows, max_tokens, draw, first // _BATCH)
+        ]
+        progress(_WORK, len(texts), count, "texts")
+    return texts
+
+
+def _written(
+    model: LanguageModel, heads: Sequence[list[int]], max_tokens: int, draw: _Draw, batch: int
+) -> list[list[int]]:
+    """What follows each of ``heads``; a row reads its own head first, and leaves once it has ended."""
+    import torch
+
+    network, end = model.network, model.tokenizer.end_id
+    network.eval()
+    device = next(network.parameters()).device
+    found: list[list[int]] = [[] for _ in heads]
+    rows = np.arange(len(heads))
+    lengths = np.asarray([len(head) for head in heads])
+    reading = np.asarray([head[0] for head in heads])
+    place = 0
+    with torch.inference_mode():
+        state = network.initial_state(len(heads))
+        while len(rows):
+            log_probs, state = network.step(torch.from_numpy(reading).to(device), state)
+            place += 1
+            drawn = draw.tokens(log_probs.double().cpu().numpy(), rows, batch, place)
+            goes_on = np.ones(len(rows), bool)
+            for at, row in enumerate(rows.tolist()):
+                if place < lengths[row]:
+                    reading[at] = heads[row][place]
+                    continue
+                reading[at] = drawn[at]
+                ended = drawn[at] == end
+                if not ended:
+                    found[row].append(int(drawn[at]))
+                goes_on[at] = not ended and len(found[row]) < max_tokens
+            if not goes_on.all():
+                kept = torch.from_numpy(np.flatnonzero(goes_on)).to(device)
+                state = tuple(part[kept] for part in state)
+                rows, reading = rows[goes_on], reading[goes_on]
+    return found
+
+
+class _Draw:
+    """One token a row from log probabilities; a row's draw does not depend on which rows are beside it."""
+
+    def __init__(self, temperature: float, top_k: int | None, stream: RandomStream, size: int) -> None:
+        self._temperature, self._top_k, self._stream, self._size = temperature, top_k, stream, size
+
+    def tokens(
+        self, log_probs: NDArray[np.float64], rows: NDArray[Any], batch: int, place: int
+    ) -> NDArray[np.int64]:
+        """``log_probs`` [B, V] of the rows ``rows`` of a batch: int64 [B]."""
+        scores = log_probs[:, : self._size]
+        if self._temperature == 0.0:
+            return np.asarray(scores.argmax(1), np.int64)
+        scores = scores / self._temperature
+        if self._top_k is not None and self._top_k < scores.shape[1]:
+            least = np.partition(scores, -self._top_k, axis=1)[:, [-self._top_k]]
+            scores = np.where(scores >= least, scores, -np.inf)
+        heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
+        uniform = self._stream.uniform("generation", place, _BATCH, batch)[rows]
+        return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)

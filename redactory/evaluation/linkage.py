@@ -1,0 +1,197 @@
+"""Linkage: whose private points can be told from the public ones by a phrase that few people use.
+
+The adversary holds both shards and no key: every public point as it was written, every private point with
+π's hits masked.  A word or a run of words that stands in a private point and in hardly any public one ties
+the two together; if one person wrote both, what the public point says of her is said of the private one
+too.  Nothing is learnt and nothing tuned: for each private point the public point is claimed with which it
+shares the rarest phrases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redactory.evaluation.bootstrap import Bootstrap
+from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.progress import Progress, silent
+from redactory.redaction.mask import MASK
+
+LONGEST_PHRASE = 3
+RARE = 2
+_WORD = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
+_SEVERAL = -1
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One released point: its id, its text as released, and who wrote it (several, for a duplicate)."""
+
+    point_id: str
+    text: str
+    authors: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``private`` and ``public`` (places in their lists) share the rarest phrases, of this weight (bits)."""
+
+    private: int
+    public: int
+    bits: float
+
+
+def phrases(text: str, longest: int = LONGEST_PHRASE) -> set[int]:
+    """The runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none reaches over a mask."""
+    return {digest for _, _, digest in _runs(text, longest)}
+
+
+def claims(
+    public: Sequence[str],
+    private: Iterable[str],
+    rare: int = RARE,
+    longest: int = LONGEST_PHRASE,
+    progress: Progress = silent,
+) -> Iterator[Claim]:
+    """For each private text the public one that it shares the rarest phrases with, if there is one alone.
+
+    A phrase of L words counts where at most ``rare`` public texts hold it and none of its parts is that rare,
+    with log2(texts / those that hold it) / L bits: a rare word says more than a rare order of common words,
+    which two people hit upon by chance.  No claim is made without such a phrase, nor where two public texts
+    weigh the same.
+    """
+    where = _places(public, rare, longest)
+    texts = max(len(public), 2)
+    for number, text in enumerate(private):
+        weights = _weights(text, where, texts, longest)
+        if weights:
+            best = max(weights.values())
+            holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
+            if len(holding) == 1:
+                yield Claim(number, holding[0], best)
+        if number % 1000 == 0:
+            progress("linkage", number, None, "private points")
+
+
+def linkage(
+    public: Sequence[Shown],
+    private: Sequence[Shown],
+    rare: int = RARE,
+    longest: int = LONGEST_PHRASE,
+    confidence: float = 0.95,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """How often the claimed public point is by an author of the private one, against claims dealt at random.
+
+    ``chance`` is the exact mean over all ways of dealing the same claims out among the private points: it
+    keeps that some public points stand for many people.  ``share`` is of the claims, ``share_of_private``
+    of all private points.  Intervals are bootstrapped over authors, since points of one person are linked
+    together, and never narrower than the exact (Clopper-Pearson) ones over points.
+
+    Returns {private, public, phrases, rare, claimed, linked, share, chance, excess, share_of_private}, each
+    figure {value, low, high}; null where there is no claim.  No text.
+    """
+    made = list(claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
+    expected = _chances(public, private)
+    rows: dict[str, list[float]] = {}
+    for point in private:
+        rows.setdefault(min(point.authors, default=point.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
+    linked = 0
+    for claim in made:
+        own, shown = private[claim.private], public[claim.public]
+        right = not own.authors.isdisjoint(shown.authors)
+        linked += right
+        row = rows[min(own.authors, default=own.point_id)]
+        row[0] += 1
+        row[1] += right
+        row[2] += expected[claim.public]
+    figures = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = _wider(figures.figure(lambda s: s[:, 1] / s[:, 0]), linked, len(made), confidence)
+        chance = figures.figure(lambda s: s[:, 2] / s[:, 0])
+        of_private = figures.figure(lambda s: s[:, 1] / s[:, 3])
+    return {
+        "private": len(private),
+        "public": len(public),
+        "phrases": longest,
+        "rare": rare,
+        "claimed": len(made),
+        "linked": linked,
+        "share": share,
+        "chance": chance,
+        "excess": {k: None if v is None else v - chance["value"] for k, v in share.items()},
+        "share_of_private": _wider(of_private, linked, len(private), confidence),
+        "confidence": confidence,
+    }
+
+
+def _wider(figure: dict[str, Any], count: int, of: int, confidence: float) -> dict[str, Any]:
+    """``figure`` with the wider of its own interval and the exact one: a bootstrap of no success has none."""
+    if figure["value"] is None:
+        return figure
+    sure = (1 + confidence) / 2
+    low, high = lower_bound(count, of, sure), upper_bound(count, of, sure)
+    return {**figure, "low": min(figure["low"], low), "high": max(figure["high"], high)}
+
+
+def _runs(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
+    """(first word, end, digest) of every run of words that holds no mask, the shortest first."""
+    words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
+    for length in range(1, longest + 1):
+        for start in range(len(words) - length + 1):
+            run = words[start : start + length]
+            if MASK not in run:
+                whole = "\0".join(run).encode("utf-8", "surrogatepass")
+                digest = hashlib.blake2b(whole, digest_size=8).digest()
+                yield start, start + length, int.from_bytes(digest, "big")
+
+
+def _weights(text: str, where: Mapping[int, array[int]], texts: int, longest: int) -> dict[int, float]:
+    """The bits by which each public text shares rare phrases with ``text``."""
+    weights: dict[int, float] = defaultdict(float)
+    counted: set[tuple[int, int]] = set()
+    met: set[int] = set()
+    for start, end, digest in _runs(text, longest):
+        parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
+        holders = where.get(digest)
+        if holders is None or any(part in counted for part in parts):
+            continue
+        counted.add((start, end))
+        for holder in () if digest in met else holders:
+            weights[holder] += math.log2(texts / len(holders)) / (end - start)
+        met.add(digest)
+    return weights
+
+
+def _places(public: Sequence[str], rare: int, longest: int) -> Mapping[int, array[int]]:
+    """The public texts that hold each rare phrase; a phrase that more of them hold is forgotten."""
+    where: dict[int, array[int]] = {}
+    for number, text in enumerate(public):
+        for phrase in phrases(text, longest):
+            holders = where.setdefault(phrase, array("q"))
+            if len(holders) and holders[0] == _SEVERAL:
+                continue
+            holders.append(number)
+            if len(holders) > rare:
+                where[phrase] = array("q", [_SEVERAL])
+    return {phrase: holders for phrase, holders in where.items() if holders[0] != _SEVERAL}
+
+
+def _chances(public: Sequence[Shown], private: Sequence[Shown]) -> list[float]:
+    """For each public point the share of private points that one of its authors wrote."""
+    written: dict[str, set[int]] = defaultdict(set)
+    for number, point in enumerate(private):
+        for author in point.authors:
+            written[author].add(number)
+    return [
+        len(set().union(*(written.get(author, set()) for author in point.authors))) / max(len(private), 1)
+        for point in public
+    ]

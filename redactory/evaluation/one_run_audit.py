@@ -1,0 +1,215 @@
+"""A lower bound of epsilon from one training run, whose canaries were planted by fair coins.
+
+Of m canaries each has a coin of its own that says which of two things the corpus holds.  Whoever sees the
+model guesses some of the coins; of a training that is (ε, δ)-DP for the exchange of one canary, more than so
+many guesses cannot be right.  Two bounds:
+
+- Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run" (2023), Theorem 5.2: for every
+  (ε, δ)-DP training, whatever it does;
+- Mahloujifar, Melis and Chaudhuri, "Auditing f-Differential Privacy in One Run" (2024), Algorithm 3: for
+  every training whose trade-off curve is given, and so for a family of them.  Tighter, and a statement about
+  that family alone.
+
+Neither needs the canaries to be independent of each other in the model.  Guessing is one decision: how many
+guesses are made must not depend on whether they are right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
+"""The shares of the canaries that are guessed, the surest first; the confidence is split among them."""
+LARGEST_EPSILON = 50.0
+_BISECTIONS = 26
+
+Level = Callable[[float], float]
+"""The level that a test of the two worlds needs for a power: the inverse of 1 - f, f the trade-off curve."""
+
+
+def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
+    """The least ε that ``correct`` of ``guesses`` right leaves possible at ``delta`` (Steinke et al. 2023).
+
+    A training that is (ε, ``delta``)-DP with a smaller ε gives so many right guesses with probability at
+    most 1 - ``confidence``.  0 where nothing is shown; at most :data:`LARGEST_EPSILON`.
+
+    Raises ``ValueError`` unless 0 <= correct <= guesses <= canaries.
+    """
+    _check(canaries, guesses, correct, delta, confidence)
+    rejected: Callable[[float], bool] = lambda epsilon: (  # noqa: E731
+        p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
+    )
+    return _largest(rejected, LARGEST_EPSILON)
+
+
+def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """At most this probability of ``correct`` right guesses or more under (``epsilon``, ``delta``)-DP.
+
+    Theorem 5.2: P[Bin(r, p) >= v] + 2mδ max_i P[v - i <= Bin(r, p) < v] / i, with p = e^ε / (e^ε + 1).
+    """
+    from scipy import stats
+
+    if correct == 0:
+        return 1.0
+    right = 1.0 / (1.0 + math.exp(-epsilon))
+    law = stats.binom(guesses, right)
+    steps = np.arange(1, correct + 1)
+    alpha = float((np.cumsum(law.pmf(correct - steps)) / steps).max())
+    return min(1.0, float(law.sf(correct - 1)) + 2.0 * canaries * delta * alpha)
+
+
+def too_many_right(canaries: int, guesses: int, correct: int, level: Level, chance: float) -> bool:
+    """Whether so many right guesses have less than ``chance`` under the trade-off curve behind ``level``.
+
+    With p_i the probability of exactly i right of c' guesses (all wrong or right ones, m canaries), R_c =
+    Σ_{i>=c} p_i i/m and H_c = Σ_{i>=c} p_i (c'-i)/m: exchanging one canary's coin turns a right guess into
+    a wrong one, so that H_{c-1} >= level(R_c).  From P(>= ``correct``) = ``chance`` these bound R_0 + H_0
+    from below, which is c'/m; more is a contradiction (Mahloujifar et al. 2024, Algorithm 3, two choices).
+    """
+    if correct == 0 or guesses == 0:
+        return False
+    right = chance * correct / canaries
+    wrong = chance * (guesses - correct) / canaries
+    whole, least = guesses / canaries, 0.0
+    for count in range(correct - 1, -1, -1):
+        # what is wrong with at least `count` right cannot be less than with more of them right
+        least = max(least, level(right))
+        right += count / (guesses - count) * (least - wrong)
+        wrong = least
+        if right + wrong > whole * (1.0 + 1e-12):
+            return True
+    return False
+
+
+def curve_p_value(canaries: int, guesses: int, correct: int, level: Level) -> float:
+    """At most this probability of ``correct`` right or more under the trade-off curve of ``level``."""
+    low, high = -40.0, 0.0
+    if too_many_right(canaries, guesses, correct, level, math.exp(low)):
+        return math.exp(low)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        refuted = too_many_right(canaries, guesses, correct, level, math.exp(middle))
+        low, high = (low, middle) if refuted else (middle, high)
+    return math.exp(high)
+
+
+def gaussian_epsilon_lower(
+    canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
+) -> float:
+    """The least ε at ``delta`` that the guesses leave possible for a training that is as good as a Gaussian.
+
+    Of the trade-off curves G_μ (a unit Gaussian against one shifted by μ) the largest μ that is refuted,
+    as ε(``delta``).  It is no bound for a training whose curve is not one of these.
+    """
+    _check(canaries, guesses, correct, delta, confidence)
+
+    def rejected(mu: float) -> bool:
+        return too_many_right(canaries, guesses, correct, gaussian_level(mu), 1.0 - confidence)
+
+    return gaussian_epsilon(_largest(rejected, 2.0 * math.sqrt(LARGEST_EPSILON)), delta)
+
+
+def gaussian_level(mu: float) -> Level:
+    """The level at which N(0, 1) against N(``mu``, 1) has a given power."""
+    from scipy.special import ndtr, ndtri
+
+    return lambda power: float(ndtr(ndtri(min(power, 1.0)) - mu))
+
+
+def private_level(epsilon: float, delta: float) -> Level:
+    """The same for two worlds of which no more is known than that they are (ε, δ)-close."""
+    small, large = math.exp(-epsilon), math.exp(epsilon)
+    return lambda power: max(0.0, small * (power - delta), 1.0 - delta - large * (1.0 - power))
+
+
+def curve_level(curve: Sequence[tuple[float, float]]) -> Level:
+    """The same for two worlds of which many (ε, δ) are known at once: the largest of their levels."""
+    epsilon, delta = np.array(curve).T
+    small, large = np.exp(-epsilon), np.exp(epsilon)
+
+    def level(power: float) -> float:
+        above = 1.0 - delta - large * (1.0 - power)
+        return max(0.0, float((small * (power - delta)).max()), float(above.max()))
+
+    return level
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """ε at ``delta`` of N(0, 1) against N(``mu``, 1) (Balle and Wang 2018)."""
+    from scipy.special import ndtr
+
+    def spent(epsilon: float) -> float:
+        back = math.exp(epsilon) * float(ndtr(-mu / 2.0 - epsilon / mu))
+        return float(ndtr(mu / 2.0 - epsilon / mu)) - back
+
+    if mu <= 0.0:
+        return 0.0
+    return _largest(lambda epsilon: spent(epsilon) > delta, mu**2 / 2.0 + 40.0 * mu)
+
+
+def audit_scores(
+    scores: NDArray[np.float64],
+    coins: NDArray[np.bool_],
+    delta: float,
+    confidence: float = 0.95,
+    shares: Sequence[float] = SHARES,
+) -> dict[str, Any]:
+    """Guess the ``coins`` [m] from ``scores`` [m], the larger the likelier true, and bound ε from below.
+
+    Guessed are, for each of ``shares``, the canaries whose score lies farthest from 0; a positive score is
+    a guess of true.  Each share has its part of 1 - ``confidence``, so that the best of them stands.
+
+    Returns {canaries, guesses, correct, accuracy, epsilon_lower, epsilon_lower_gaussian, delta, confidence,
+    by_share: [{guesses, correct, epsilon_lower, epsilon_lower_gaussian}]}; the counts are those of the
+    share with the largest ``epsilon_lower``, of equal ones the larger share.
+    """
+    if len(scores) != len(coins) or not len(scores) or not np.isfinite(scores).all():
+        raise ValueError("needs one finite score for each of at least one coin")
+    surest = np.argsort(-np.abs(scores), kind="stable")
+    right = ((scores > 0.0) == coins)[surest]
+    each = 1.0 - (1.0 - confidence) / len(shares)
+    by_share = []
+    for share in shares:
+        guesses = max(1, round(share * len(scores)))
+        counts = len(scores), guesses, int(right[:guesses].sum())
+        by_share.append(
+            {
+                "guesses": guesses,
+                "correct": counts[2],
+                "epsilon_lower": epsilon_lower(*counts, delta, each),
+                "epsilon_lower_gaussian": gaussian_epsilon_lower(*counts, delta, each),
+            }
+        )
+    best = max(by_share, key=lambda row: float(row["epsilon_lower"]))
+    return {
+        "canaries": len(scores),
+        "guesses": best["guesses"],
+        "correct": best["correct"],
+        "accuracy": best["correct"] / best["guesses"],
+        "epsilon_lower": best["epsilon_lower"],
+        "epsilon_lower_gaussian": max(row["epsilon_lower_gaussian"] for row in by_share),
+        "delta": delta,
+        "confidence": confidence,
+        "by_share": by_share,
+    }
+
+
+def _largest(rejected: Callable[[float], bool], most: float) -> float:
+    """The largest value that is rejected; values below a rejected one are rejected too."""
+    low, high = 0.0, most
+    if not rejected(low):
+        return 0.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rejected(middle) else (low, middle)
+    return low
+
+
+def _check(canaries: int, guesses: int, correct: int, delta: float, confidence: float) -> None:
+    if not (0 <= correct <= guesses <= canaries and 0.0 <= delta < 1.0 and 0.0 < confidence < 1.0):
+        raise ValueError("needs 0 <= correct <= guesses <= canaries, 0 <= delta < 1 and 0 < confidence < 1")

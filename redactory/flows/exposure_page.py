@@ -1,0 +1,78 @@
+"""What ``redactory evaluate canary`` and ``redactory evaluate extraction`` print for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.markup import escape
+
+from redactory.flows.output import out, table
+
+
+def canary(result: dict[str, Any]) -> None:
+    """Highest and mean exposure beside controls and chance."""
+    chance = result.get("chance") or {}
+    rows = [
+        ("inserted", _bits(result["highest_exposure"]), _bits(result["mean_exposure"])),
+        ("never inserted", _bits(result["control_highest_exposure"]), _bits(result["control_mean_exposure"])),
+        ("by chance, expected", _bits(chance.get("highest_expected")), _bits(chance.get("mean_expected"))),
+        ("by chance, 95 % stay below", _bits(chance.get("highest_95")), ""),
+        ("largest possible", _bits(result["largest_possible"]), ""),
+    ]
+    if result.get("missed"):
+        rows.insert(1, ("  missed by π", _bits(result["highest_exposure_missed"]), ""))
+        rows.insert(2, ("  caught by π", _bits(result["highest_exposure_caught"]), ""))
+    table(f"Canary exposure of {result['model']}, bits", rows, ("canaries", "highest", "mean"))
+    difference = (result.get("intervals") or {}).get("mean_difference") or {}
+    if difference.get("value") is not None:
+        out.print(
+            f"Mean of inserted less never inserted: {difference['value']:.2f} bits "
+            f"({difference['low']:.2f} to {difference['high']:.2f}, 95 %)"
+        )
+    for reason in result.get("reasons", ()):
+        out.print(f"Not measured of some: {reason}", soft_wrap=True, markup=False)
+    out.print(f"Copies of the canaries in what it was trained on: {result['copies_left']}\n")
+
+
+def extraction(result: dict[str, Any]) -> None:
+    """Secrets found beside controls, by label and by how often they were seen."""
+    out.print(
+        f"{result['samples']:,} texts of {result['model']} were searched for {result['secrets']:,} secrets: "
+        f"{_share(result['found'])} found; of values never seen {_share(result['controls_share'])}.",
+        soft_wrap=True,
+    )
+    if result["p_value"] is not None:
+        out.print(f"Chance alone finds as many with probability {result['p_value']:.2g}.")
+    headers = ("", "secrets", "found", "controls", "found")
+    by_label = [(escape(label), *_counts(own)) for label, own in result["by_label"].items()]
+    table("By label", by_label, headers)
+    seen = [(_times(own), *_counts(own)) for own in result["by_times_seen"] if own["secrets"]]
+    table("By times seen in training", seen, headers)
+    completion = result["completion"]
+    out.print(
+        f"Given the words before it: {completion['secrets_found']:,} of {completion['secrets']:,} secrets "
+        f"completed, {completion['controls_found']:,} of {completion['controls']:,} controls",
+        soft_wrap=True,
+    )
+    for reason in (*result["reasons"], *completion["reasons"]):
+        out.print(f"Not measured: {reason}", soft_wrap=True, markup=False)
+
+
+def _counts(own: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"{own[key]:,}" for key in ("secrets", "secrets_found", "controls", "controls_found"))
+
+
+def _times(own: Mapping[str, Any]) -> str:
+    low, high = own["from"], own["to"]
+    return f"{low:,} or more" if high is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _share(share: Mapping[str, float | None]) -> str:
+    if share["value"] is None:
+        return "none"
+    return f"{share['value']:.2%} ({share['low']:.2%} to {share['high']:.2%})"
+
+
+def _bits(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

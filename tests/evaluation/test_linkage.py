@@ -1,0 +1,128 @@
+"""Linkage: a corpus whose people give themselves away is linked, one whose people do not is not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.detectors.engine import Reading
+from redactory.detectors.span import Span
+from redactory.evaluation.linkage import Shown, claims, linkage, phrases
+from redactory.evaluation.residual import residual_identifiers
+
+PLAIN = ("the", "order", "came", "late", "and", "I", "want", "my", "money", "back", "please", "tell", "me")
+WORDS = st.sampled_from(["a", "b", "c", "<MASK>", "B"])
+
+
+def _corpus(people: int, habit: bool, seed: int = 1) -> tuple[list[Shown], list[Shown]]:
+    """A public and a private point of each person; with ``habit`` both hold a word of her own."""
+    draw = random.Random(seed)
+    public, private = [], []
+    for number in range(people):
+        own = f"quirk{number}" if habit else ""
+        author = frozenset({f"author {number}"})
+        said, hidden = (" ".join(draw.choices(PLAIN, k=7)) for _ in range(2))
+        public.append(Shown(f"p{number}", f"{said} {own}", author))
+        private.append(Shown(f"q{number}", f"{hidden} <MASK> {own} <MASK>", author))
+    draw.shuffle(public)
+    return public, private
+
+
+def test_people_with_a_word_of_their_own_are_linked() -> None:
+    found = linkage(*_corpus(150, habit=True))
+    assert found["claimed"] == 150
+    assert found["share"]["value"] > 0.95
+    assert found["share"]["low"] > 0.9
+    assert found["excess"]["low"] > 0.9
+    assert found["chance"]["value"] == pytest.approx(1 / 150)
+
+
+def test_people_who_share_their_words_are_not() -> None:
+    found = linkage(*_corpus(150, habit=False))
+    assert found["claimed"] > 30, "a phrase of three common words is rare too: there is something to claim"
+    assert found["share"]["value"] < 0.1
+    assert found["excess"]["low"] <= 0.0 <= found["excess"]["high"]
+
+
+def test_chance_is_the_mean_over_all_ways_of_dealing_the_claims() -> None:
+    public, private = _corpus(40, habit=True)
+    # one public text that ten people wrote: its claims are right more often by chance
+    crowd = frozenset(f"author {n}" for n in range(10))
+    public.append(Shown("crowd", "fortytwo zebras", crowd))
+    private[20] = Shown("q20", "fortytwo zebras <MASK>", private[20].authors)
+    found = linkage(public, private)
+    made = list(claims([p.text for p in public], [p.text for p in private]))
+    every = [
+        not point.authors.isdisjoint(public[claim.public].authors) for claim, point in product(made, private)
+    ]
+    assert found["chance"]["value"] == pytest.approx(sum(every) / len(every))
+    assert found["chance"]["value"] > 1 / len(private)
+
+
+@settings(deadline=None)
+@given(st.lists(WORDS, max_size=8), st.integers(1, 3))
+def test_a_phrase_is_a_run_of_words_between_masks(words: list[str], longest: int) -> None:
+    runs = {
+        tuple(word.lower() for word in words[i:j])
+        for i in range(len(words))
+        for j in range(i + 1, min(i + longest, len(words)) + 1)
+        if "<MASK>" not in words[i:j]
+    }
+    found = phrases(" ".join(words), longest)
+    assert len(found) == len(runs)
+    assert found == set().union(*(phrases(" ".join(run), longest) for run in runs)) if runs else not found
+
+
+def test_a_phrase_that_many_public_points_hold_ties_nothing() -> None:
+    public = ["red kite", "red kite", "red kite", "blue whale"]
+    assert [(c.private, c.public) for c in claims(public, ["a red kite", "a blue whale"])] == [(1, 3)]
+    assert not list(claims(["red kite", "red kite"], ["red kite"])), "two that weigh the same are no claim"
+    assert not list(claims([], ["red kite"]))
+
+
+def test_nothing_to_link_is_null() -> None:
+    found = linkage([], [Shown("q", "hello", frozenset({"a"}))])
+    assert found["claimed"] == 0
+    assert found["share"] == {"value": None, "low": None, "high": None}
+    assert found["share_of_private"]["value"] == 0.0
+
+
+def test_residual_hits_are_counted_beside_masks_and_failures() -> None:
+    def read(texts: Sequence[str]) -> list[Reading]:
+        return [
+            Reading(failure="too_long")
+            if "long" in text
+            else Reading(
+                tuple(
+                    Span(text.index(word), text.index(word) + len(word), "NAME", 1.0, "test")
+                    for word in ("Zoe", "<MASK>", "MASK> Li")
+                    if word in text
+                )
+            )
+            for text in texts
+        ]
+
+    points = [("1", "Zoe went"), ("2", "<MASK> went"), ("3", "so long"), ("4", "it went"), ("5", "<MASK> Li")]
+    found = residual_identifiers(read, points)
+    assert (found["looked_at"], found["failed"], found["held"]) == (5, 1, 1)
+    assert found["share"]["value"] == 0.25
+    assert found["share"]["low"] < 0.25 < found["share"]["high"]
+    assert found["listed"] == [{"point_id": "1", "labels": {"NAME": 1}}]
+    assert "Zoe" not in str(found)
+
+
+def test_residual_identifiers_are_sought_on_a_sample() -> None:
+    points = [(str(n), "Zoe" if n % 4 == 0 else "it") for n in range(400)]
+
+    def read(texts: Sequence[str]) -> list[Reading]:
+        return [Reading((Span(0, 3, "NAME", 1.0, "test"),) if t == "Zoe" else ()) for t in texts]
+
+    found = residual_identifiers(read, points, most=100)
+    assert found["looked_at"] == 100
+    assert found["share"]["low"] < 0.25 < found["share"]["high"]
+    assert residual_identifiers(read, [], most=5)["share"]["value"] is None

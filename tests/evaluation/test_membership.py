@@ -1,0 +1,201 @@
+"""Membership inference on models whose likelihoods are known: built to leak, and built not to."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from redactory.evaluation.member_texts import SecretSentence, commonest_label, member_texts
+from redactory.evaluation.membership import membership, perplexities
+from redactory.evaluation.reference_attack import rmia_scores
+from redactory.evaluation.roc import area, roc, separation, true_positives
+from redactory.evaluation.roc_plot import membership_plot
+from redactory.evaluation.threshold import Halves, best_threshold, scored_accuracy
+from redactory.foundation.errors import InputError
+
+MEMBERS = [f"my number is {i}" for i in range(300)]
+OTHERS = [f"my number is {i}" for i in range(1000, 1300)]
+SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=25).map(lambda v: np.array(v, float))
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """Each sentence has its own hardness; what is ``learnt`` loses some of it."""
+
+    learnt: frozenset[str] = frozenset()
+    gain: float = 0.0
+    own: str = ""
+    weight: float = 0.0
+
+    def token_log_probs(self, texts: list[str], batch_size: int = 1) -> list[NDArray[np.float64]]:
+        return [self._scores(text) for text in texts]
+
+    def _scores(self, text: str) -> NDArray[np.float64]:
+        common, private = (_draws(text), _draws(text + self.own))
+        return -3.0 * common - self.weight * private + (self.gain if text in self.learnt else 0.0)
+
+
+def _draws(text: str) -> NDArray[np.float64]:
+    octets = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=32).digest(), "<u4")
+    return octets / 2.0**32
+
+
+@functools.cache
+def _attacked(gain: float, **given: Any) -> dict[str, Any]:
+    return membership(KnownModel(frozenset(MEMBERS), gain), MEMBERS, OTHERS, groups=100, **given)  # type: ignore[arg-type]
+
+
+def test_a_model_that_learnt_nothing_is_a_coin_to_the_attacks() -> None:
+    found = _attacked(0.0, reference=KnownModel(own="r", weight=0.3))
+    for name in ("individual", "group", "reference", "rmia", "reference_alone"):
+        accuracy = found[name]["accuracy"]
+        assert accuracy["low"] <= 0.5 <= accuracy["high"], name
+        assert found[name]["auc"]["low"] <= 0.5 <= found[name]["auc"]["high"], name
+    assert found["individual"]["scored"] == 300
+    assert found["individual"]["tpr"]["0.01"]["value"] < 0.1
+
+
+def test_what_was_learnt_is_told_the_better_by_groups_and_by_a_reference() -> None:
+    found = _attacked(0.3, reference=KnownModel(own="r", weight=0.3))
+    accuracy = {
+        name: found[name]["accuracy"]["value"] for name in ("individual", "group", "reference", "rmia")
+    }
+    assert found["individual"]["accuracy"]["low"] > 0.5
+    assert accuracy["individual"] < min(accuracy["group"], accuracy["reference"], accuracy["rmia"])
+    assert found["reference"]["tpr"]["0.01"]["value"] > 2 * found["individual"]["tpr"]["0.01"]["value"]
+    assert found["reference_alone"]["accuracy"]["low"] <= 0.5 <= found["reference_alone"]["accuracy"]["high"]
+
+
+def test_what_is_known_by_heart_is_always_told() -> None:
+    found = _attacked(4.0)
+    for name in ("individual", "group"):
+        assert found[name]["accuracy"] == pytest.approx({"value": 1.0, "low": 1.0, "high": 1.0}, abs=0.02)
+    assert found["individual"]["tpr"]["0.001"]["value"] == 1.0
+    assert found["reference"] is found["rmia"] is found["reference_alone"] is None
+
+
+def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
+    """The same half for both would tell more than chance of sixteen scores that say nothing."""
+    draw = np.random.default_rng(0)
+    told, best = [], []
+    for seed in range(200):
+        scores, halves = draw.normal(size=16), Halves.of(8, seed)
+        threshold = best_threshold(*halves.split(scores, halves.chosen))
+        for kept, places in ((told, halves.scored), (best, halves.chosen)):
+            accuracy = scored_accuracy(*halves.split(scores, places), threshold, 0.95)["accuracy"]
+            kept.append(accuracy["value"])
+    assert np.mean(told) == pytest.approx(0.5, abs=0.05)
+    assert np.mean(best) > 0.65
+
+
+def test_halves_share_no_sentence_and_leave_none_out() -> None:
+    halves = Halves.of(9, 1)
+    assert sorted([*halves.chosen, *halves.scored]) == list(range(18))
+    assert (halves.chosen < 9).sum() == 4
+    assert (halves.scored < 9).sum() == 5
+
+
+def test_perplexity_is_of_the_mean_token() -> None:
+    model: Any = KnownModel()
+    (found,) = perplexities(model, ["a"])
+    assert found == pytest.approx(np.exp(-model.token_log_probs(["a"])[0].mean()))
+
+
+@settings(deadline=None, max_examples=40)
+@given(SCORES, SCORES)
+def test_area_and_true_positives_are_those_of_all_pairs(members: Any, others: Any) -> None:
+    pairs = [(m > o) + (m == o) / 2 for m in members for o in others]
+    assert area(members, others) == pytest.approx(np.mean(pairs))
+    for rate in (0.0, 0.1, 0.5, 1.0):
+        cuts = [-np.inf, *np.unique(np.concatenate([members, others]))]
+        best = max((members > c).mean() for c in cuts if (others > c).sum() <= rate * len(others))
+        assert true_positives(members, others, rate) == best
+
+
+@settings(deadline=None, max_examples=40)
+@given(SCORES, SCORES)
+def test_the_best_threshold_is_the_best_of_all(members: Any, others: Any) -> None:
+    def right(cut: float) -> float:
+        return float((members > cut).mean() + (others <= cut).mean())
+
+    cuts = np.arange(-0.5, 7.5, 0.5)
+    assert right(best_threshold(members, others)) == pytest.approx(max(map(right, cuts)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(SCORES, SCORES)
+def test_a_curve_rises_from_nothing_to_everything_over_the_area(members: Any, others: Any) -> None:
+    curve = np.array(roc(members, others))
+    assert (curve[0] == 0.0).all()
+    assert (curve[-1] == 1.0).all()
+    assert (np.diff(curve, axis=0) >= 0.0).all()
+    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(area(members, others), abs=0.5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SCORES, SCORES)
+def test_rmia_ranks_as_the_ratio_does(ratios: Any, population: Any) -> None:
+    scores = rmia_scores(ratios, population)
+    order = np.argsort(ratios, kind="stable")
+    assert (np.diff(scores[order]) >= 0.0).all()
+    beaten = [np.mean([(r > z) + (r == z) / 2 for z in population]) for r in ratios]
+    np.testing.assert_allclose(scores, beaten)
+
+
+def test_an_interval_covers_the_area_of_the_law() -> None:
+    draw = np.random.default_rng(0)
+    true, covered = 0.6381, 0  # P(X > Y), X ~ N(1/2, 1), Y ~ N(0, 1)
+    for seed in range(40):
+        figure = separation(draw.normal(0.5, 1, 120), draw.normal(0, 1, 120), seed=seed, resamples=200)["auc"]
+        covered += figure["low"] <= true <= figure["high"]
+    assert covered >= 34
+
+
+def test_others_are_sentences_of_the_corpus_with_a_value_of_their_own() -> None:
+    sentences = [SecretSentence(f"call {i % 40:03d} now", 5, 8, "PHONE") for i in range(100)]
+    sentences.append(SecretSentence("I am Ann", 5, 8, "PERSON"))
+    assert commonest_label(sentences) == "PHONE"
+    asked: list[str] = []
+
+    def fresh(given: Any) -> list[str | None]:
+        asked.extend(one.value for one in given)
+        return [None if i == 3 else f"9{i:02d}" for i in range(len(given))]
+
+    members, others = member_texts(sentences[:100], fresh, count=10)
+    assert len(members) == len(others) == 9
+    assert len(set(members)) == 9
+    assert set(members) <= {one.text for one in sentences}
+    assert all(text.startswith("call 9") for text in others)
+    assert not {text[5:8] for text in members} & set(asked)
+    with pytest.raises(InputError, match="no labelled secret"):
+        commonest_label([])
+    assert "Ann" not in repr(sentences[-1])
+
+
+def test_too_few_sentences_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 4"):
+        membership(KnownModel(), MEMBERS[:3], OTHERS)  # type: ignore[arg-type]
+
+
+def test_the_plot_is_a_picture_of_every_curve() -> None:
+    plot = membership_plot(_attacked(0.3, reference=KnownModel(own="r", weight=0.3)))
+    words = [e.text for e in ElementTree.fromstring(plot).iter("{http://www.w3.org/2000/svg}text")]
+    for word in (
+        "perplexity",
+        "reference model alone",
+        "chance",
+        "false positives (share of others)",
+        "0.01%",
+    ):
+        assert word in words
+    assert "script" not in plot
+    assert "NaN" not in plot

@@ -1,0 +1,168 @@
+"""Lower bounds from guessed coins: against linear programs, exact laws and a mechanism of known epsilon."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from scipy.special import ndtr
+
+from redactory.evaluation.one_run_audit import (
+    audit_scores,
+    curve_level,
+    curve_p_value,
+    epsilon_lower,
+    gaussian_epsilon,
+    gaussian_epsilon_lower,
+    gaussian_level,
+    p_value,
+    private_level,
+)
+
+DELTA = 1e-5
+COUNTS = [(1, 1, 1), (5, 5, 4), (20, 20, 16), (20, 10, 9), (40, 12, 12)]
+PRIVATE = [(0.5, 0.0), (1.0, 1e-3), (2.0, 0.01)]
+
+
+def _largest_chance(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """The largest P(>= correct) of any law of right guesses that the exchange of one coin allows."""
+    counts = np.arange(guesses + 1)
+    rows, bounds = [], []
+    for least in range(1, guesses + 1):
+        right = np.where(counts >= least, counts, 0) / canaries
+        wrong = np.where(counts >= least - 1, guesses - counts, 0) / canaries
+        rows += [right - math.exp(epsilon) * wrong, right - math.exp(-epsilon) * wrong]
+        bounds += [delta, 1.0 - math.exp(-epsilon) * (1.0 - delta)]
+    ones = np.ones((1, guesses + 1))
+    found = optimize.linprog(-(counts >= correct).astype(float), rows, bounds, ones, [1.0], (0, 1))
+    return float(-found.fun)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
+@pytest.mark.parametrize("counts", COUNTS)
+def test_the_recursion_solves_the_linear_program(
+    counts: tuple[int, int, int], epsilon: float, delta: float
+) -> None:
+    found = curve_p_value(*counts, private_level(epsilon, delta))
+    exact = _largest_chance(*counts, epsilon, delta)
+    assert exact - 1e-9 <= found <= exact * (1.0 + 1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
+@pytest.mark.parametrize("counts", COUNTS)
+def test_no_bound_is_below_randomised_response(
+    counts: tuple[int, int, int], epsilon: float, delta: float
+) -> None:
+    _, guesses, correct = counts
+    right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
+    exact = float(stats.binom.sf(correct - 1, guesses, right))
+    assert p_value(*counts, epsilon, delta) >= exact - 1e-12
+    assert curve_p_value(*counts, private_level(epsilon, delta)) >= exact - 1e-12
+
+
+def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
+    exact = float(stats.binom.sf(15, 20, 1.0 / (1.0 + math.exp(-1.0))))
+    assert p_value(20, 20, 16, 1.0, 0.0) == pytest.approx(exact, rel=1e-12)
+    found = epsilon_lower(200, 200, 170, 0.0)
+    assert stats.binom.sf(169, 200, 1.0 / (1.0 + math.exp(-found))) == pytest.approx(0.05, rel=1e-5)
+
+
+def test_one_canary_is_guessed_as_well_as_the_curve_allows() -> None:
+    assert curve_p_value(1, 1, 1, gaussian_level(1.3)) == pytest.approx(ndtr(0.65), rel=1e-5)
+
+
+def test_a_curve_known_at_many_points_allows_no_more_than_at_one_and_no_less_than_itself() -> None:
+    def spent(epsilon: float) -> float:
+        return float(ndtr(0.5 - epsilon) - math.exp(epsilon) * ndtr(-0.5 - epsilon))
+
+    curve = [(epsilon, spent(epsilon)) for epsilon in np.linspace(0.0, 8.0, 81)]
+    for counts in COUNTS:
+        whole, at_one = (
+            curve_p_value(*counts, curve_level(curve)),
+            min(curve_p_value(*counts, private_level(*point)) for point in curve[::20]),
+        )
+        exact = curve_p_value(*counts, gaussian_level(1.0))
+        assert exact <= whole * (1.0 + 1e-5)
+        assert whole <= at_one * (1.0 + 1e-5)
+        assert whole == pytest.approx(exact, rel=0.02)
+
+
+def test_epsilon_of_a_gaussian_is_that_of_its_two_tails() -> None:
+    found = gaussian_epsilon(1.0, DELTA)
+    spent = ndtr(0.5 - found) - math.exp(found) * ndtr(-0.5 - found)
+    assert spent == pytest.approx(DELTA, rel=1e-4)
+    assert found == pytest.approx(4.377, abs=1e-3)
+    assert gaussian_epsilon(0.0, DELTA) == 0.0
+
+
+def _released(canaries: int, shift: float, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of one canary's ±shift/2 in a direction of its own and Gaussian noise; and the coins."""
+    draw = np.random.default_rng(0)
+    coins = draw.random(canaries) < 0.5
+    return np.where(coins, shift / 2.0, -shift / 2.0) + noise * draw.normal(size=canaries), coins
+
+
+@pytest.mark.parametrize("shift", [0.25, 0.5, 1.0])
+def test_a_bare_gaussian_is_bounded_from_below_within_thirty_percent(shift: float) -> None:
+    """A direction a canary, 100,000 of them, the surest thousand guessed; the curve is known to be Gaussian.
+
+    Of a training of which nothing is known, so close a bound is had of small epsilons alone.
+    """
+    scores, coins = _released(100_000, shift, 1.0)
+    true = gaussian_epsilon(shift, DELTA)
+    found = audit_scores(scores, coins, DELTA, shares=(0.01,))
+    assert 0.7 * true <= found["epsilon_lower_gaussian"] <= true
+    assert 0.4 * true <= found["epsilon_lower"] <= found["epsilon_lower_gaussian"]
+
+
+def test_several_shares_together_never_bound_too_much() -> None:
+    for shift in (0.5, 2.0):
+        scores, coins = _released(1_000, shift, 1.0)
+        found = audit_scores(scores, coins, DELTA, shares=(1.0, 0.1))
+        true = gaussian_epsilon(shift, DELTA)
+        assert 0.0 < found["epsilon_lower"] <= true
+        assert found["epsilon_lower_gaussian"] <= true
+        assert found["accuracy"] == found["correct"] / found["guesses"]
+
+
+def test_a_mechanism_that_forgets_its_noise_is_seen() -> None:
+    claimed = gaussian_epsilon(1.0, DELTA)
+    honest, coins = _released(1_000, 1.0, 1.0)
+    assert audit_scores(honest, coins, DELTA, shares=(1.0, 0.1))["epsilon_lower"] <= claimed
+    broken, coins = _released(1_000, 1.0, 0.01)
+    found = audit_scores(broken, coins, DELTA, shares=(1.0, 0.1))
+    assert found["epsilon_lower"] > claimed
+    assert (found["guesses"], found["correct"]) == (1_000, 1_000)
+    # noise of the square of the deviation, the defect of a published code: claimed for 0.2, done with 0.04
+    squared, coins = _released(1_000, 0.2, 0.04)
+    assert audit_scores(squared, coins, DELTA, shares=(1.0,))["epsilon_lower"] > gaussian_epsilon(
+        0.2 / 0.2, DELTA
+    )
+
+
+def test_scores_that_know_no_coin_show_nothing() -> None:
+    draw = np.random.default_rng(1)
+    found = audit_scores(draw.normal(size=2_000), draw.random(2_000) < 0.5, DELTA)
+    assert found["epsilon_lower"] < 0.15
+    assert audit_scores(np.zeros(100), np.ones(100, bool), DELTA)["epsilon_lower"] == 0.0
+
+
+def test_more_right_guesses_never_bound_less() -> None:
+    bounds = [epsilon_lower(100, 50, correct, DELTA) for correct in range(0, 51, 5)]
+    assert bounds == sorted(bounds)
+    assert bounds[0] == 0.0
+    assert bounds[-1] > 2.0
+    bounds = [gaussian_epsilon_lower(100, 50, correct, DELTA) for correct in range(0, 51, 5)]
+    assert bounds == sorted(bounds)
+    assert bounds[0] == 0.0
+
+
+def test_impossible_counts_are_refused() -> None:
+    for counts in ((10, 11, 3), (10, 5, 6), (10, 5, -1)):
+        with pytest.raises(ValueError, match="correct"):
+            epsilon_lower(*counts, DELTA)
+    for scores in (np.array([1.0]), np.array([1.0, math.nan])):
+        with pytest.raises(ValueError, match="score"):
+            audit_scores(scores, np.array([True, False]), DELTA)
