@@ -23,21 +23,19 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ahocorasick
 import numpy as np
 
 import redactory
-from redactory.detectors.detector import Detection
-from redactory.detectors.span import Span
+from redactory.evaluation.labelled_policies import LabelledPolicies
 from redactory.evaluation.simulator import simulate_customersim
-from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.labelled import labelled_points
+from redactory.pipelines.reproduce_plan import CONSTANTS
 from redactory.pipelines.segment import segmenter
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, mask
@@ -67,66 +65,8 @@ X_AXIS = "ε, logarithmic: Bayesian for crt and crt-drop, of substitution for dp
 Y_AXIS = "perplexity outside of secrets, logarithmic"
 TICKS = (1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 60, 100)
 
-SHARED: dict[str, Any] = {
-    "epochs": 2,
-    "sampling_rate": 0.005,
-    "clip_norm": 0.5,
-    "minimum_plain_steps": 50,
-    "public_batch_size": 64,
-    "learning_rate": 1e-2,
-    "private_learning_rate": 4e-2,
-    "learning_rate_schedule": "linear",
-    "vocabulary_size": 2000,
-    "max_tokens": 64,
-    "threads": 1,
-    "group_sizes": (),
-    "physical_tokens": 16384,
-}
-"""Public constants of every training, the same for all corpora; ``--set`` replaces them."""
-
 
 # ----------------------------------------------------------------------------------------- the corpus
-
-
-@dataclass(frozen=True)
-class LabelledPolicies:
-    """π and π_c of a corpus whose secrets are known; a function of one text and public constants."""
-
-    values: Any
-    gamma: float
-    seed: int
-
-    @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]], gamma: float, seed: int) -> LabelledPolicies:
-        """The policies that know the values of ``rows``."""
-        automaton = ahocorasick.Automaton()
-        for row in rows:
-            for span in row["spans"]:
-                value = row["text"][span["start"] : span["end"]]
-                automaton.add_word(value, (value, span["label"]))
-        automaton.make_automaton()
-        return cls(automaton, gamma, seed)
-
-    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        """What both policies mark."""
-        for text in texts:
-            found = [
-                Span(end + 1 - len(value), end + 1, label, 1.0, "labels")
-                for end, (value, label) in self.values.iter(text)
-                if not (text[end + 1 : end + 2].isalnum() or text[: end + 1 - len(value)][-1:].isalnum())
-            ]
-            suspected = [
-                Span(place, place + 1, "SUSPECT", 1.0, "rule")
-                for place, sign in enumerate(text)
-                if sign.isdigit() or (place and sign.isupper() and text[place - 1 : place] != "I")
-            ]
-            kept = [s for s in found if not self.misses(text[s.start : s.end])]
-            yield Detection(tuple(kept), (*found, *suspected))
-
-    def misses(self, value: str) -> bool:
-        """Whether π misses ``value``: the same wherever it stands."""
-        draw = RandomStream.from_seed(self.seed).uniform(f"miss {value}", 0, 1)
-        return bool(draw[0] < self.gamma)
 
 
 def rows_of(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -166,7 +106,7 @@ def settings_of(
 ) -> TrainSettings:
     """The settings of one training; its noise gives the target epsilon."""
     given: dict[str, Any] = {
-        **SHARED,
+        **CONSTANTS,
         **arguments.constants,
         "model": network_of(arguments),
         "seed": seed,
@@ -400,7 +340,7 @@ def _train(arguments: argparse.Namespace, results: Path) -> None:
         "dedup": arguments.dedup,
         "model": {"lstm": "LSTM 1", "gpt2": "GPT-2 2"}[arguments.model]
         + f"x{arguments.width}, not pretrained",
-        "constants": {**SHARED, **arguments.constants},
+        "constants": {**CONSTANTS, **arguments.constants},
         "test_points": len(held_out.texts),
     }
     (arguments.out / "facts.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -25,7 +26,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
-class SampledGaussian:
+class SampledGaussian(ABC):
     """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
     ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C > 0; ``normaliser`` is
@@ -68,9 +69,9 @@ class SampledGaussian:
         noisy = clipped_sum.double() + self.noise_deviation * noise.view_as(clipped_sum)
         return (noisy / self.normaliser).to(clipped_sum.dtype)
 
+    @abstractmethod
     def event(self) -> dict[str, Any]:
         """The privacy event of one step: dp_accounting's classes and fields, as JSON."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """What the head of a ledger says about the mechanism (read back: ``mechanism_record``)."""
