@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from uedp_trainings import METHODS, PRETRAINED, WITHOUT_EPSILON, Job
 
 EPSILONS = (8.0, 2.0)
+MORE_SEEDS = (2, 3)
 AWD = {"kind": "awd-lstm", "embedding_size": 100, "hidden_size": 200, "layers": 3}
 
 _FEDERATED: Mapping[str, Any] = {
@@ -109,6 +111,19 @@ def every_job() -> Iterator[Job]:
     yield from _perplexity("cuad", "scratch", METHODS[2:], EPSILONS[1:])
     yield from _perplexity("customersim", "donated", METHODS[2:], EPSILONS[1:])
     yield Job("perplexity", "cuad", "donated", "uedp-alg1-all-users", 8.0)
+    yield from _again([Job("perplexity", "cuad", "donated", PRETRAINED)])
+    yield from _again(_perplexity("cuad", "donated", METHODS, EPSILONS))
+    yield from _again(_classify(EPSILONS[:1]))
+    yield from _again(_classify(EPSILONS[1:]))
+    yield from _again(_perplexity("cuad", "scratch", METHODS, EPSILONS[:1]))
+    yield from _again([Job("perplexity", "customersim", "donated", PRETRAINED)])
+    yield from _again(_perplexity("customersim", "donated", METHODS, EPSILONS[:1]))
+
+
+def _again(jobs: Iterable[Job]) -> Iterator[Job]:
+    """The same trainings with other coins, and other first weights."""
+    for job in jobs:
+        yield from (replace(job, seed=seed) for seed in MORE_SEEDS)
 
 
 def _perplexity(corpus: str, start: str, methods: Sequence[str], epsilons: Sequence[float]) -> Iterator[Job]:
@@ -148,6 +163,6 @@ def _awd() -> Iterator[Job]:
             "donated",
             method,
             target,
-            "",
-            {"model": AWD, "pretraining_epochs": 2},
+            "p16",
+            {"model": AWD},
         )

@@ -38,7 +38,6 @@ SHARED: dict[str, Any] = {
     "minimum_plain_steps": 1,
     "delta": 1e-5,
     "learning_rate_schedule": "linear",
-    "seed": 1,
 }
 """Public constants of every training."""
 
@@ -58,12 +57,15 @@ class Job:
     target: float | None = None
     note: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
 
     @property
     def name(self) -> str:
         """The model's name, of letters, digits and dashes."""
         target = "" if self.target is None else f"-e{self.target:g}"
-        return f"{self.figure}-{self.start}-{self.method}{target}{'-' + self.note if self.note else ''}"
+        note = f"-{self.note}" if self.note else ""
+        seed = f"-s{self.seed}" if self.seed > 1 else ""
+        return f"{self.figure}-{self.start}-{self.method}{target}{note}{seed}"
 
     @property
     def trainer(self) -> str:
@@ -79,6 +81,7 @@ def settings_of(job: Job, corpus: Corpus, tuned: Mapping[str, Any]) -> TrainSett
         **SHARED,
         "trainer": job.trainer,
         "name": job.name,
+        "seed": job.seed,
         "public_text": str(corpus.public),
         "epsilon": job.target or 8.0,
     }
@@ -135,6 +138,7 @@ def train_one(job: Job, corpus: Corpus, held_out: HeldOut, tuned: Mapping[str, A
         "method": job.method,
         "target": job.target,
         "note": job.note,
+        "seed": job.seed,
         "relation": card["relation"],
         "epsilon": card["epsilon"],
         "epsilon_as_published": published["epsilon"] if isinstance(published, dict) else published,
