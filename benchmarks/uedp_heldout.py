@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from crt_figure2 import marked
 from uedp_corpora import Corpus
 
+from redactory.evaluation.outside_secrets import HeldOut as OutsideSecrets
 from redactory.redaction.mask import mask
 
 
@@ -36,19 +35,4 @@ class HeldOut:
 
     def perplexities(self, model: Any, on_masked: bool) -> dict[str, float]:
         """Per token: outside of entities (in the form the model was trained on), as it is, and masked."""
-        masked = self.masked
-        as_is, hidden = model.token_log_probs(self.texts), model.token_log_probs(masked)
-        outside, count = 0.0, 0
-        for row, text in enumerate(self.texts):
-            inside = [*marked(model.tokenizer.places(text), self.spans[row]), False]
-            count += len(inside) - sum(inside)
-            scores, left_out = as_is[row], inside
-            if on_masked:
-                ids = [*model.tokenizer.encode(masked[row]), model.tokenizer.end_id]
-                scores, left_out = hidden[row], [i == model.tokenizer.mask_id for i in ids]
-            outside += sum(s for s, i in zip(scores, left_out, strict=True) if not i)
-        return {
-            "perplexity": float(np.exp(-outside / count)),
-            "as_is": float(np.exp(-np.concatenate(as_is).mean())),
-            "masked": float(np.exp(-np.concatenate(hidden).mean())),
-        }
+        return OutsideSecrets(self.texts, self.spans).measure(model, on_masked)

@@ -83,7 +83,11 @@ class Corpus:
             # no engine is asked: the labels are; the settings still need one
             "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
         }
-        curate(config, detector=self.policies(gamma), progress=progress)
+        try:
+            curate(config, detector=self.policies(gamma), progress=progress)
+        finally:
+            # the originals are the run's vault's from here on; nobody needs them in the open
+            corpus.unlink()
         return run
 
     def policies(self, gamma: float) -> LabelledPolicies:

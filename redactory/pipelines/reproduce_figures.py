@@ -50,7 +50,8 @@ def picture(plan: Plan, table: Sequence[Row], title: str) -> str:
     lines = []
     for trainer in dict.fromkeys(row["trainer"] for row in table):
         own = [row for row in table if row["trainer"] == trainer]
-        style = {"name": trainer, "colour": COLOURS[trainer], "dashes": _DASHES.get(trainer, "")}
+        told = f"{trainer} (as published)" if plan.figure == 2 and trainer == "sdp" else trainer
+        style: dict[str, Any] = {"name": told, "colour": COLOURS[trainer], "dashes": _DASHES.get(trainer, "")}
         axis = "target" if plan.figure == 2 else "gamma"
         if own[0][axis] is None:
             lines.append(Line(**style, flat=own[0][name]["value"]))

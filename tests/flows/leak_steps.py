@@ -36,6 +36,21 @@ LATER = {
     "train": ("redactory.training.train:train_model", "redactory.training.runinput:public_texts"),
     "perplexity": ("redactory.evaluation.perplexity:perplexity",),
     "apply": ("redactory.training.model:load_model",),
+    "extraction": ("redactory.evaluation.extraction:extraction",),
+    "membership": (
+        "redactory.evaluation.member_texts:member_texts",
+        "redactory.evaluation.membership:log_probs",
+    ),
+    "redaction": (
+        "redactory.evaluation.linkage:linkage",
+        "redactory.evaluation.residual:residual_identifiers",
+    ),
+    "plant": ("redactory.evaluation.audit_canaries:plant",),
+    "reproduce": (
+        "redactory.pipelines.labelled:labelled_rows",
+        "redactory.redaction.sides:route",
+        "redactory.evaluation.canary:canary_exposure",
+    ),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.leaks:secrets_left"),
     "detect": ("redactory.pipelines.labelled:labelled_rows",),
     "guarantee": ("redactory.training.guarantee:guarantee_card",),
@@ -51,7 +66,11 @@ LATER = {
 def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
     """Every command on one run, each of which succeeds."""
     labelled = str(config.with_name("labelled.jsonl"))
+    planted = str(config.with_name("held-out.jsonl"))
     sample = f"{run}/state/samples/sample/sample.jsonl"
+    small = ("--rows", "30", "--seeds", "1", "--gammas", "0", "--trainers", "crt", "--width", "8")
+    paths = ("--data", labelled, "--test", labelled, "--out", f"{run}-figures")
+    reproduction = ("reproduce", "crt", "--figure", "3", *paths, *small, "--set", "sampling_rate=0.5")
     return [
         Step("fit", ("fit", labelled, "--out", "tagger", "--epochs", "1")),
         Step("fit-policy", ("fit-policy", "--labelled", labelled, "--miss-rate", "0.2"), codes=(0, 1)),
@@ -65,6 +84,14 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         # its model foretells words, and is refused
         Step("accuracy", ("evaluate", "accuracy", run), codes=(2,)),
         Step("apply", ("apply", f"{run}/models/crt", "--text", "Hello, how can I")),
+        Step("extraction", ("evaluate", "extraction", run, "--samples", "20", "--tokens", "8")),
+        Step("membership", ("evaluate", "membership", run, "--secrets", labelled, "--group-size", "2")),
+        Step("redaction", ("evaluate", "redaction", run)),
+        Step("plant", ("audit", "plant", planted, "--out", f"{planted}.copy.jsonl", "--canaries", "4")),
+        # no coin was thrown for this run
+        Step("audit", ("evaluate", "audit", run), codes=(2,)),
+        Step("plan", ("plan", "CONFIG", str(config), "--out", run)),
+        Step("reproduce", reproduction),
         Step("detect", ("evaluate", "detect", "--labelled", labelled, "--config", str(config))),
         Step("guarantee", ("guarantee", run)),
         # labels that nobody looked at leave secrets in public points unseen: they are the rows' own
