@@ -16,14 +16,22 @@ from redactory.training.runinput import public_texts
 from redactory.training.settings import TrainSettings
 
 
+Model = LanguageModel | TextClassifier
+
+
 def fresh_model(
     run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
-) -> LanguageModel | TextClassifier:
+) -> Model:
     """The public vocabulary, or the folder's, and a network as it is before the first step.
 
     Words come from ``public_text`` where there is one, else from the run's public side.
     ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
     """
+    return drawn(undrawn_model(run, settings, public_text), settings, stream)
+
+
+def undrawn_model(run: RunFolder, settings: TrainSettings, public_text: PublicText | None) -> Model:
+    """As :func:`fresh_model`, before any coin is thrown: what cannot be built is refused here."""
 
     def texts() -> Iterator[str]:
         return public_texts(run) if public_text is None else public_text.texts()
@@ -38,8 +46,13 @@ def fresh_model(
     needed = settings.max_tokens + classify  # a classifier reads the begin token beside them
     if network.context is not None and needed > network.context:
         raise ConfigurationError(f"max_tokens: the model reads {network.context} tokens, not {needed}")
-    network.initialise(stream)
-    network = network.to(settings.device)
     if isinstance(network, LanguageNetwork):
         return LanguageModel(tokenizer, network)
     return TextClassifier(tokenizer, network, settings.max_tokens)
+
+
+def drawn(model: Model, settings: TrainSettings, stream: RandomStream) -> Model:
+    """``model`` with its weights drawn from ``stream``, on the device of the training."""
+    model.network.initialise(stream)
+    model.network.to(settings.device)
+    return model

@@ -24,7 +24,7 @@ from redactory.training.accounting import Spending
 from redactory.training.budget import Budget, cost_of, spending_of
 from redactory.training.card_page import guarantee_page
 from redactory.training.checkpoint import Checkpoint
-from redactory.training.fresh import fresh_model
+from redactory.training.fresh import drawn, fresh_model, undrawn_model
 from redactory.training.guarantee import guarantee_card, unit_of
 from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import END, NOISY_STEP, StepLedger, head_body
@@ -90,6 +90,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         return
     if not log.records:
         _checkpoint_file(run, settings).unlink(missing_ok=True)  # of a training whose ledger is gone
+    # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
+    model = undrawn_model(run, settings, public_text)
     spending = spending_of(mechanism, steps, trainer.group_size)
     budget = Budget(settings.budget, unit_of(settings), cost_of(settings)) if settings.budget else None
     named = f"{run.root.name}/{settings.model_name}"
@@ -99,7 +101,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
     if budget and spending:
         budget.reserve(hash_of(log.records[0].body), named, spending)
-    model = fresh_model(run, settings, stream, public_text)
+    drawn(model, settings, stream)
     told = nothing_told if progress is silent else _told(settings, mechanism, spending, steps)
     federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings()
     with update_map(federated.workers, federated.dask) as every:

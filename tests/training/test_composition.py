@@ -135,6 +135,17 @@ def settings(path: Path, epsilon: float) -> BudgetSettings:
     return BudgetSettings(path=path, epsilon=epsilon)
 
 
+def test_a_training_that_cannot_be_built_is_not_booked_and_may_be_mended(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    path = tmp_path / "budget.jsonl"
+    network = {"kind": "gpt2", "width": 8, "layers": 1, "heads": 1}
+    plan = {"budget": {"path": path, "epsilon": 50.0}, "max_tokens": 32}
+    with pytest.raises(ConfigurationError, match="max_tokens: the model reads 16 tokens"):
+        train_model(run, unseeded(**plan, model={**network, "context": 16}))
+    assert not path.exists()
+    train_model(run, unseeded(**plan, model={**network, "context": 64}))
+
+
 def test_a_training_that_would_exceed_the_budget_is_refused_before_it_begins(tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
     one = epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
