@@ -58,14 +58,18 @@ TUNED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "all": {"pretraining_epochs": 2, "vocabulary_size": 400, "learning_rate": 5e-3},
         "noiseless": {"epochs": 1},
         "de-identification": {"epochs": 1},
-        "user-level": {**_FEDERATED, "federated": {**_FEDERATED["federated"], **_MORE_STEPS}},
+        "user-level": {
+            **_FEDERATED,
+            "private_learning_rate": 1.25e-2,
+            "federated": {**_FEDERATED["federated"], **_MORE_STEPS},
+        },
         "uedp-alg1": {**_ONE_USER_EACH, "federated": {**_ONE_USER_EACH["federated"], **_MORE_STEPS}},
         "uedp-alg1-all-users": {**_FEDERATED, "federated": {**_FEDERATED["federated"], **_MORE_STEPS}},
         "uedp-bounded": {
             "epochs": 2,
             "sampling_rate": 0.01,
             "clip_norm": 0.5,
-            "private_learning_rate": 5e-3,
+            "private_learning_rate": 5e-4,
             "bounding": {"k_user": 9, "k_entity": 2},
         },
         "scratch": {
