@@ -46,6 +46,7 @@ def reproduce_crt(
         str | None,
         typer.Option(help="Whose membership Figures 4 and 5 infer; addresses where there are any."),
     ] = None,
+    copies: Annotated[int, typer.Option(min=1, help="How often each of the ten canaries is planted.")] = 20,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of train, in YAML.")
     ] = None,
@@ -53,7 +54,7 @@ def reproduce_crt(
 ) -> None:
     """A figure of "Provably Confidential Language Modelling", with the published trend beside ours."""
     given: dict[str, Any] = {"rows": rows, "seeds": seeds, "width": width, "kind": kind, "label": label}
-    given |= {"constants": dict(map(_constant, set_ or ()))}
+    given |= {"copies": copies, "constants": dict(map(_constant, set_ or ()))}
     if gammas is not None:
         given["gammas"] = _numbers("gammas", gammas)
     if epsilons is not None:
