@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from redactory.pipelines.explain import explain
     from redactory.pipelines.fit import fit
     from redactory.pipelines.fit_policy import fit_policy
+    from redactory.pipelines.ldp import ldp_encoder, ldp_evaluate, ldp_train
+    from redactory.pipelines.ldp_wire import ldp_ask, ldp_send, ldp_serve
     from redactory.pipelines.plan import plan
     from redactory.pipelines.policy_diff import policy_diff
     from redactory.pipelines.reproduce import reproduce_crt
@@ -55,6 +57,12 @@ _WHERE = {
     "fit": "redactory.pipelines.fit:fit",
     "fit_policy": "redactory.pipelines.fit_policy:fit_policy",
     "guarantee": "redactory.pipelines.train:guarantee",
+    "ldp_ask": "redactory.pipelines.ldp_wire:ldp_ask",
+    "ldp_encoder": "redactory.pipelines.ldp:ldp_encoder",
+    "ldp_evaluate": "redactory.pipelines.ldp:ldp_evaluate",
+    "ldp_send": "redactory.pipelines.ldp_wire:ldp_send",
+    "ldp_serve": "redactory.pipelines.ldp_wire:ldp_serve",
+    "ldp_train": "redactory.pipelines.ldp:ldp_train",
     "plan": "redactory.pipelines.plan:plan",
     "policy_diff": "redactory.pipelines.policy_diff:policy_diff",
     "reproduce_crt": "redactory.pipelines.reproduce:reproduce_crt",
@@ -85,6 +93,12 @@ __all__ = [
     "fit",
     "fit_policy",
     "guarantee",
+    "ldp_ask",
+    "ldp_encoder",
+    "ldp_evaluate",
+    "ldp_send",
+    "ldp_serve",
+    "ldp_train",
     "plan",
     "policy_diff",
     "reproduce_crt",

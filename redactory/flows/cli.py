@@ -25,6 +25,7 @@ from redactory.flows.audit_commands import audits
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
 from redactory.flows.key_commands import keys
+from redactory.flows.ldp_commands import ldp
 from redactory.flows.options import (
     ConfigArgument,
     JsonOption,
@@ -54,6 +55,7 @@ app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
 app.add_typer(indexes, name="index")
 app.add_typer(keys, name="keys")
+app.add_typer(ldp, name="ldp")
 app.add_typer(plans, name="plan")
 app.add_typer(reproductions, name="reproduce")
 app.add_typer(simulations, name="simulate")

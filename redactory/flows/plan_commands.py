@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import redactory
-from redactory.flows import plan_page, plan_units
+from redactory.flows import plan_ldp, plan_page, plan_units
 from redactory.flows.options import ConfigArgument, JsonOption, OutOption, show
 
 FILE = "CONFIG"
@@ -106,6 +106,7 @@ def plan_dpsgd(
 plans.command("uedp-bounded")(plan_units.plan_bounded)
 plans.command("uedp-alg1")(plan_units.plan_algorithm1)
 plans.command("user-level")(plan_units.plan_user_level)
+plans.command("ldp")(plan_ldp.plan_ldp)
 
 
 def _shared(

@@ -20,6 +20,8 @@ from redactory.redaction import RunFolder, is_finished, read_manifest
 if TYPE_CHECKING:
     from redactory.training.planner import PlanRequest
 
+LDP = "ldp"
+
 
 def plan(
     config: Given | None = None,
@@ -33,7 +35,8 @@ def plan(
     Without ``config`` the ``numbers`` are those of :class:`~redactory.training.planner.PlanRequest`, or,
     where ``trainer`` is one that hides users or entities, of
     :class:`~redactory.training.uedp.forecast_bounded.BoundedRequest` or
-    :class:`~redactory.training.uedp.forecast_federated.FederatedRequest`.  With it
+    :class:`~redactory.training.uedp.forecast_federated.FederatedRequest`, or, where it is ``ldp``, of
+    :class:`~redactory.training.ldp.forecast.LdpRequest`, which draws no plot.  With it
     they come from the section ``train``, and from the run where it is finished: its private points and
     its measured recall, or its users and entities.  ``plot`` is an SVG file to write, epsilon against steps.
     Nothing is trained.
@@ -46,6 +49,8 @@ def plan(
     if config is None:
         if numbers.get("trainer") in UNIT_TRAINERS:
             return plan_units(numbers, plot)
+        if numbers.get("trainer") == LDP:
+            return _of_messages(numbers, plot)
         request = PlanRequest(**numbers)
     else:
         loaded = load_config(config, output=output)
@@ -60,6 +65,14 @@ def plan(
         write_text(Path(plot), epsilon_plot(result["curve"], f"{told}, delta = {request.delta:g}"))
         result["plot"] = str(plot)
     return result
+
+
+def _of_messages(numbers: dict[str, Any], plot: str | Path | None) -> dict[str, Any]:
+    from redactory.training.ldp.forecast import LdpRequest, forecast_ldp
+
+    if plot is not None:
+        raise ConfigurationError("a plan of messages (ldp) has no steps to plot: leave out plot")
+    return forecast_ldp(LdpRequest(**numbers))
 
 
 def _of_config(config: Config) -> PlanRequest:

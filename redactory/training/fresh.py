@@ -15,7 +15,6 @@ from redactory.training.publictext import PublicText
 from redactory.training.runinput import public_texts
 from redactory.training.settings import TrainSettings
 
-
 Model = LanguageModel | TextClassifier
 
 

@@ -14,12 +14,13 @@ from torch.optim import Optimizer
 
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
+from redactory.training.classes import class_numbers, classes_in
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import Mechanism
 from redactory.training.mechanism_record import AnyMechanism
 from redactory.training.models.network import Network
 from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
-from redactory.training.points import EncodedPoints, Placed, Points
+from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, Placed, Points
 from redactory.training.publictext import PublicText
 from redactory.training.runinput import texts
 from redactory.training.schedule import Schedule
@@ -199,6 +200,9 @@ class Ingredients:
 
     def _private(self, trainer: Trainer, folder: Path) -> Learnt:
         points = self.encode(folder)
+        if self.settings.task == "classify":
+            numbers = class_numbers(classes_in(folder), self.settings.classes)
+            return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
         return Learnt(points, points.contain(self.tokenizer.mask_id) if trainer.drops_masked else None)
 
     def _learnt(self) -> Learnt:

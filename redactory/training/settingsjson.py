@@ -8,6 +8,7 @@ from redactory.training.settings import TrainSettings
 from redactory.training.uedp.settings import UEDP_TRAINERS
 
 _OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
+_OF_CLASSES = {"task", "classes"}
 _FILES_OF_UNITS = ("entities", "aliases", "hubs_file")
 _PLACES = ("workers", "dask")
 """Where local updates are computed changes no bit of them: it may be another place after an interruption."""
@@ -19,7 +20,8 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     A trainer without units is described as it was before there were any.
     """
     if settings.trainer not in UEDP_TRAINERS:
-        return settings.model_dump(mode="json", exclude={"budget", *_OF_UNITS})
+        left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
+        return settings.model_dump(mode="json", exclude={"budget", *left_out})
     found = settings.model_dump(mode="json", exclude={"budget"})
     for key in _PLACES:
         del found["federated"][key]

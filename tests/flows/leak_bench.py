@@ -40,7 +40,7 @@ ORIGINAL = ("vault", "quarantine")
 SEALED = ("traceback-", "work", "samples")
 """What may hold original text in a run folder, and in its ``state``."""
 LONGEST_SECONDS = 300.0
-GROUPS = ("evaluate", "audit", "keys", "simulate", "index", "plan", "reproduce")
+GROUPS = ("evaluate", "audit", "keys", "simulate", "index", "plan", "reproduce", "ldp")
 LISTED = {
     "tagger": None,
     "patterns": None,

@@ -169,7 +169,19 @@ def write_corpus(folder: Path, secrets: Sequence[Secret], seed: int) -> list[Sec
         {"text": f"USR: {s.text}\nSYS: {PUBLIC[n % len(PUBLIC)]}"} for n, s in enumerate(secrets[:20])
     ]
     (folder / "held-out.jsonl").write_text("".join(json.dumps(r) + "\n" for r in held_out), encoding="utf-8")
+    _write_classes(folder, secrets)
     return [*secrets, *ids, *(s for _, s in bad), *(s for _, s in sick)]
+
+
+def _write_classes(folder: Path, secrets: Sequence[Secret]) -> None:
+    """Public sentences and the secrets' own, each with a class, and the latter with a user."""
+    public = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(PUBLIC)]
+    spoken = [
+        {"text": s.text, "label": "ab"[n % 2], "user_id": f"user {n % 7}"} for n, s in enumerate(secrets[:40])
+    ]
+    for name, rows in (("public", public), ("spoken", spoken)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
 
 
 def _span(secret: Secret) -> dict[str, Any]:

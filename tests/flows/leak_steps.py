@@ -46,6 +46,11 @@ LATER = {
         "redactory.evaluation.residual:residual_identifiers",
     ),
     "plant": ("redactory.evaluation.audit_canaries:plant",),
+    "ldp-train": (
+        "redactory.training.ldp.encoder:SentenceEncoder.represent",
+        "redactory.training.ldp.layer:DPLayer.forward",
+    ),
+    "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
     "reproduce": (
         "redactory.pipelines.labelled:labelled_rows",
         "redactory.redaction.sides:route",
@@ -92,6 +97,7 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("audit", ("evaluate", "audit", run), codes=(2,)),
         Step("plan", ("plan", "CONFIG", str(config), "--out", run)),
         Step("reproduce", reproduction),
+        *_local_privacy(config),
         Step("detect", ("evaluate", "detect", "--labelled", labelled, "--config", str(config))),
         Step("guarantee", ("guarantee", run)),
         # labels that nobody looked at leave secrets in public points unseen: they are the rows' own
@@ -102,6 +108,24 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("explain", ("explain", "-", "--config", str(config)), shows_text=True),
         Step("again", ("curate", str(config), "--out", run), codes=(2,)),
         Step("resumed", ("curate", str(config), "--out", run, "--resume")),
+    ]
+
+
+def _local_privacy(config: Path) -> list[Step]:
+    """Both sides of local privacy in one process, and a user whose server is not there."""
+    public, spoken = (str(config.with_name(f"{name}.jsonl")) for name in ("public", "spoken"))
+    small = ("--set", "epochs=1", "--set", "model={kind: bilstm, embedding_size: 4, hidden_size: 4}")
+    encoded = ("--encoder", "encoder")
+    nobody = ("--url", "http://127.0.0.1:9")
+    return [
+        Step("ldp-encoder", ("ldp", "encoder", "--public", public, "--out", "encoder", *small)),
+        Step(
+            "ldp-train",
+            ("ldp", "train", spoken, *encoded, "--out", "service", "--budget", "budgets", "--limit", "200"),
+        ),
+        Step("ldp-evaluate", ("ldp", "evaluate", "service", *encoded, "--test", spoken)),
+        Step("ldp-send", ("ldp", "send", spoken, *encoded, *nobody), codes=(1, 2)),
+        Step("ldp-ask", ("ldp", "ask", spoken, *encoded, *nobody), codes=(1, 2)),
     ]
 
 

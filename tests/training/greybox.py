@@ -38,7 +38,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "gpt2": {"kind": "gpt2", **SIZES},
     "llama": {"kind": "llama", **SIZES},
 }
-CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier"]
+BOTH_WAYS = {"kind": "bilstm", "embedding_size": 5, "hidden_size": 4, "bottleneck": 3}
+CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier", "bilstm classifier"]
 KINDS = [*SECTIONS, "gpt2 with adapters", *CLASSIFIERS]
 Clipper = Callable[..., Tensor]
 
@@ -145,8 +146,10 @@ def _network(kind: str) -> Network:
     if kind == "classifier":
         return ClassifierNetwork(bert_classifier(2, TOKENIZER.size))
     if kind in CLASSIFIERS:
-        section = SECTIONS[kind.removesuffix(" classifier")]
-        return classifier_of(TrainSettings(model=section).model, TOKENIZER, ("no digit", "digit"))
+        section = {**SECTIONS, "bilstm": BOTH_WAYS}[kind.removesuffix(" classifier")]
+        classes = ("no digit", "digit")
+        settings = TrainSettings(trainer="dpsgd", task="classify", classes=classes, model=section)
+        return classifier_of(settings.model, TOKENIZER, classes)
     if kind == "gpt2 with adapters":
         network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"]).model, TOKENIZER)
         network.initialise(RandomStream.from_seed(1))

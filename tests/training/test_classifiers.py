@@ -29,6 +29,7 @@ from redactory.training.models.pretrained import FolderTokenizer
 from redactory.training.models.settings import (
     AwdLstmSettings,
     BertSettings,
+    BiLstmSettings,
     Gpt2Settings,
     LoraSettings,
     LstmSettings,
@@ -46,6 +47,7 @@ WORDS = Tokenizer.from_texts(PUBLIC_TEXTS, 50)
 KINDS: dict[str, ModelSettings] = {
     "lstm": LstmSettings(embedding_size=6, hidden_size=7, layers=2),
     "awd-lstm": AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=7),
+    "bilstm": BiLstmSettings(embedding_size=6, hidden_size=7, bottleneck=4),
     "bert": BertSettings(kind="bert", layers=1, width=16, heads=2, context=64),
 }
 
@@ -122,7 +124,7 @@ def test_clipped_gradients_are_those_of_autograd(kind: str) -> None:
 
 
 def test_every_parameter_is_learnt_and_none_serves_words() -> None:
-    for kind in ("lstm", "awd-lstm"):
+    for kind in ("lstm", "awd-lstm", "bilstm"):
         network = fresh(kind)
         names = [name for name, _ in network.named_parameters()]
         assert not any("output" in name for name in names)
@@ -226,6 +228,8 @@ def test_what_cannot_tell_classes_is_refused() -> None:
         classifier_of(Gpt2Settings(kind="gpt2", width=8, heads=1), WORDS, CLASSES)
     with pytest.raises(ConfigurationError, match=r"train\.task: classify"):
         network_of(KINDS["bert"], WORDS)
+    with pytest.raises(ConfigurationError, match=r"train\.task: classify"):
+        network_of(KINDS["bilstm"], WORDS)
     for classes in ((), ("one",), ("same", "same")):
         with pytest.raises(ConfigurationError, match=r"train\.classes"):
             classifier_of(KINDS["lstm"], WORDS, classes)

@@ -21,6 +21,7 @@ from redactory.training.models.pretrained import (
 from redactory.training.models.settings import (
     AwdLstmSettings,
     BertSettings,
+    BiLstmSettings,
     Gpt2Settings,
     LlamaSettings,
     LstmSettings,
@@ -52,10 +53,10 @@ def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork
         )
     if isinstance(settings, AwdLstmSettings):
         return awd.AwdLstm(tokenizer.size, settings)
-    if isinstance(settings, BertSettings):
+    if isinstance(settings, BertSettings | BiLstmSettings):
         raise ConfigurationError(
-            "train.model.kind: bert reads a text from both sides and foretells nothing; use it with "
-            "train.task: classify"
+            f"train.model.kind: {settings.kind} reads a text from both sides and foretells nothing; use it "
+            "with train.task: classify"
         )
     model = _pretrained(settings, tokenizer) if settings.folder else _fresh(settings, tokenizer)
     return CausalNetwork(model, pretrained=settings.folder is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.training.models import awd, lstm, pooled
+from redactory.training.models import awd, bilstm, lstm, pooled
 from redactory.training.models.classifier import ClassifierNetwork, is_drawn
 from redactory.training.models.lora import with_adapters
 from redactory.training.models.network import Classifier, Encoder
@@ -16,7 +16,13 @@ from redactory.training.models.pretrained import (
     require_transformers,
     without_dropout,
 )
-from redactory.training.models.settings import AwdLstmSettings, BertSettings, LstmSettings, ModelSettings
+from redactory.training.models.settings import (
+    AwdLstmSettings,
+    BertSettings,
+    BiLstmSettings,
+    LstmSettings,
+    ModelSettings,
+)
 from redactory.training.tokenizer import TextCodec
 
 _BERT = "bert"
@@ -36,10 +42,14 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
         return PooledClassifier(lstm.LstmEncoder(tokenizer.size, *sizes), classes, settings.pooling)
     if isinstance(settings, AwdLstmSettings):
         return PooledClassifier(awd.AwdLstmEncoder(tokenizer.size, settings), classes, settings.pooling)
+    if isinstance(settings, BiLstmSettings):
+        both = bilstm.BiLstmEncoder.of(tokenizer.size, settings)
+        return PooledClassifier(both, classes, settings.pooling, settings.bottleneck)
     if isinstance(settings, BertSettings):
         return _bert(settings, tokenizer, classes)
     raise ConfigurationError(
-        f"train.model.kind: {settings.kind} foretells words; task classify needs lstm, awd-lstm or bert"
+        f"train.model.kind: {settings.kind} foretells words; task classify needs lstm, awd-lstm, "
+        "bilstm or bert"
     )
 
 
@@ -53,8 +63,8 @@ def rebuilt_classifier(name: str, config: dict[str, Any]) -> Classifier:
     if not is_classifier(config):
         raise InputError(f"{name}/config.json is not that of a classifier that this version reads")
     if config.get("format") == pooled.FORMAT:
-        encoder = _encoder(name, config["encoder"])
-        return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"])
+        encoder, narrow = _encoder(name, config["encoder"]), config.get("bottleneck")
+        return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], narrow)
     require_transformers()
     from transformers import AutoConfig
 
@@ -70,6 +80,9 @@ def _encoder(name: str, config: dict[str, Any]) -> Encoder:
             return awd.AwdLstmEncoder(
                 config["vocabulary"], AwdLstmSettings.model_validate(config["settings"])
             )
+        case bilstm.FORMAT:
+            sizes = (config[key] for key in ("vocabulary", "embedding_size", "hidden_size"))
+            return bilstm.BiLstmEncoder(*sizes)
     raise InputError(f"{name}/config.json has another encoder than this version reads")
 
 

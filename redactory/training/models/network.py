@@ -49,6 +49,9 @@ class Encoder(nn.Module, ABC):
     look at data; the state is zero before every row.
     """
 
+    context: int | None = None
+    """Inputs that it can read, begin and end token included; None where there is no bound."""
+
     @property
     @abstractmethod
     def width(self) -> int:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.models.network import Classifier, Encoder, uniform_
-from redactory.training.models.settings import Pooling
 from redactory.training.points import Batch
 
 FORMAT = "redactory-pooled-classifier/1"
@@ -21,17 +20,24 @@ class PooledClassifier(Classifier):
     """The states of ``encoder``, pooled over the places that are read, and a linear layer to the classes.
 
     ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit
-    (concat pooling: Howard and Ruder 2018, ULMFiT, section 3.3); the others are one of the three.  There is
-    no output layer for words, so that no noise is spent on one.
+    (concat pooling: Howard and Ruder 2018, ULMFiT, section 3.3); the others are some of the three.  There is
+    no output layer for words, so that no noise is spent on one.  With ``bottleneck`` a linear layer of that
+    width stands before the last one.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Classifier`; a padded place
     enters no pool.
     """
 
-    def __init__(self, encoder: Encoder, classes: tuple[str, ...], pooling: Pooling) -> None:
+    def __init__(
+        self, encoder: Encoder, classes: tuple[str, ...], pooling: str, bottleneck: int | None = None
+    ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = nn.Linear(encoder.width * len(_parts(pooling)), len(classes))
+        pooled = encoder.width * len(_parts(pooling))
+        self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pooled, bottleneck)
+        self.width = bottleneck or pooled
+        self.context = encoder.context
+        self.head = nn.Linear(self.width, len(classes))
         self._classes, self._pooling = classes, pooling
 
     @property
@@ -40,11 +46,14 @@ class PooledClassifier(Classifier):
         return self._classes
 
     def initialise(self, stream: RandomStream) -> None:
-        """Draw every parameter from ``stream``: the encoder's as ever, the head uniform within ±1/√inputs."""
+        """Draw every parameter from ``stream``: the encoder's as ever, the rest uniform within ±1/√inputs."""
         self.encoder.initialise(stream)
-        after = sum(1 for _ in self.encoder.parameters())
-        for index, parameter in enumerate(self.head.parameters(), after):
-            uniform_(parameter, 1.0 / math.sqrt(self.head.in_features), stream, index)
+        index = sum(1 for _ in self.encoder.parameters())
+        for layer in (self.bottleneck, self.head):
+            for parameter in layer.parameters():
+                assert isinstance(layer, nn.Linear)
+                uniform_(parameter, 1.0 / math.sqrt(layer.in_features), stream, index)
+                index += 1
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Dropout of this step is drawn from ``stream`` from here on."""
@@ -52,28 +61,46 @@ class PooledClassifier(Classifier):
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
-        states = self.encoder.hidden(batch)
-        pools = [_POOLS[part](states, batch.real) for part in _parts(self._pooling)]
-        found: Tensor = self.head(torch.cat(pools, dim=1))
+        found: Tensor = self.head(self.latent(batch))
         return found
+
+    def latent(self, batch: Batch) -> Tensor:
+        """What each text is represented by, [B, ``width``]: what the classes are told from."""
+        found: Tensor = self.bottleneck(self.pools(batch))
+        return found
+
+    def pools(self, batch: Batch) -> Tensor:
+        """The pooled states of the encoder, below the bottleneck: [B, H times the pools]."""
+        return pooled(self.encoder.hidden(batch), batch.real, self._pooling)
 
     def describe(self) -> dict[str, Any]:
         """The encoder, the pooling and the names of the classes."""
+        narrow = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
         return {
             "format": FORMAT,
             "encoder": self.encoder.describe(),
             "pooling": self._pooling,
+            **narrow,
             "classes": list(self._classes),
         }
 
 
-def _parts(pooling: Pooling) -> list[str]:
+def pooled(states: Tensor, real: Tensor, pooling: str) -> Tensor:
+    """``states`` [B, T, H] over the places that are ``real``, bool [B, T]: [B, H times the pools named]."""
+    return torch.cat([_POOLS[part](states, real) for part in _parts(pooling)], dim=1)
+
+
+def _parts(pooling: str) -> list[str]:
     return pooling.split("-")
 
 
 def _last(states: Tensor, real: Tensor) -> Tensor:
     rows = torch.arange(len(states), device=states.device)
     return states[rows, real.sum(1) - 1]
+
+
+def _first(states: Tensor, real: Tensor) -> Tensor:
+    return states[:, 0]
 
 
 def _largest(states: Tensor, real: Tensor) -> Tensor:
@@ -84,5 +111,10 @@ def _mean(states: Tensor, real: Tensor) -> Tensor:
     return (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
 
 
-_POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"last": _last, "max": _largest, "mean": _mean}
+_POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "first": _first,
+    "last": _last,
+    "max": _largest,
+    "mean": _mean,
+}
 """States [B, T, H] and which places are read, bool [B, T], at least the first of each row: to [B, H]."""

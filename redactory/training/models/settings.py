@@ -11,6 +11,7 @@ from redactory.foundation.settings import Settings
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Pooling = Literal["last-max-mean", "last", "max", "mean"]
+"""What of the states over a text a class is told from; a network's section names those that it offers."""
 _POOLING = (
     "task classify: what of the states over a text the class is told from: the last, the largest and the "
     "mean value of each unit together, or one of them."
@@ -44,6 +45,22 @@ class AwdLstmSettings(Settings):
     output_dropout: Dropout = Field(0.4, description="The same, after the last LSTM layer.")
     weight_dropout: Dropout = Field(0.5, description="Share of the recurrent weights left out of a step.")
     pooling: Pooling = Field("last-max-mean", description=_POOLING)
+
+
+class BiLstmSettings(Settings):
+    """LSTMs over a text and over its reversal, for task classify: the encoder of the LDP-NLP paper."""
+
+    kind: Literal["bilstm"] = Field("bilstm", description="The network that this section describes.")
+    embedding_size: PositiveInt = Field(128, description="Width of the token embedding.")
+    hidden_size: PositiveInt = Field(128, description="Width of the state in each of the two directions.")
+    pooling: Literal["max-mean", "max", "mean"] = Field(
+        "max-mean",
+        description="What of the states over a text the class is told from: the largest and the mean value "
+        "of each unit together, or one of them.",
+    )
+    bottleneck: PositiveInt | None = Field(
+        None, description="Width of a linear layer before the classes: what a text is represented by."
+    )
 
 
 class LoraSettings(Settings):
@@ -101,7 +118,7 @@ class BertSettings(TransformerSettings):
     kind: Literal["bert"] = Field(description="The network that this section describes.")
 
 
-KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert")
+KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm")
 
 
 def _kind(value: Any) -> str | None:
@@ -114,7 +131,8 @@ ModelSettings = Annotated[
     | Annotated[AwdLstmSettings, Tag("awd-lstm")]
     | Annotated[Gpt2Settings, Tag("gpt2")]
     | Annotated[LlamaSettings, Tag("llama")]
-    | Annotated[BertSettings, Tag("bert")],
+    | Annotated[BertSettings, Tag("bert")]
+    | Annotated[BiLstmSettings, Tag("bilstm")],
     Discriminator(
         _kind,
         custom_error_type="model_kind",

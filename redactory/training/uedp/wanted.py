@@ -12,6 +12,8 @@ from redactory.training.uedp.federated_settings import (
 )
 from redactory.training.uedp.settings import UEDP_TRAINERS, UNITS_PROTECTED, BoundingSettings, UnitSettings
 
+_CLASSIFY = (*UEDP_TRAINERS, "dpsgd")
+
 
 class Wanted(Protocol):
     """The keys of a training that must fit each other."""
@@ -60,11 +62,11 @@ def _task(settings: Wanted) -> str | None:
         return "train.classes: they belong to task classify"
     if classify and settings.model.kind in ("gpt2", "llama"):
         kind = settings.model.kind
-        return f"train.model.kind: {kind} foretells words; task classify needs lstm, awd-lstm or bert"
-    if not classify and settings.model.kind == "bert":
-        return "train.model.kind: bert tells classes; give task classify, or another kind"
-    if classify and settings.trainer not in UEDP_TRAINERS:
-        return f"train.task: classify is trained by {', '.join(UEDP_TRAINERS)}"
+        return f"train.model.kind: {kind} foretells words; task classify needs lstm, awd-lstm, bilstm or bert"
+    if not classify and settings.model.kind in ("bert", "bilstm"):
+        return f"train.model.kind: {settings.model.kind} tells classes; give task classify, or another kind"
+    if classify and settings.trainer not in _CLASSIFY:
+        return f"train.task: classify is trained by {', '.join(_CLASSIFY)}"
     return None
 
 

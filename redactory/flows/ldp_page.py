@@ -1,0 +1,104 @@
+"""What ``redactory ldp`` prints for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.markup import escape
+
+from redactory.flows.output import out, table
+
+
+def encoder(result: dict[str, Any]) -> None:
+    """An encoder that was made."""
+    out.print(f"{result['encoder']}: an encoder of public text", style="bold", soft_wrap=True)
+    for key, value in result.items():
+        if key != "encoder" and isinstance(value, str | int | float):
+            _line(f"  {key}: {value:.4g}" if isinstance(value, float) else f"  {key}: {value}")
+
+
+def trained(result: dict[str, Any]) -> None:
+    """A service that has learnt, and its promise."""
+    out.print(f"{result['service']}: trained", style="bold", soft_wrap=True)
+    _line(f"  {result['slots']:,} sentences in {result['messages']:,} messages, of {result['users']:,} users")
+    out.print()
+    promise(result["guarantee"])
+
+
+def promise(card: dict[str, Any]) -> None:
+    """The card's figures, each null with its reason, and what stands around them."""
+    rows = [
+        (f"{card['unit']}, sound", _figure(card, "epsilon_sound")),
+        ("as published, not a guarantee", _figure(card, "epsilon_as_published")),
+    ]
+    table(f"Epsilon at delta {card['delta']:g}", rows, text=True)
+    if not card["holds"]:
+        _line(f"NO GUARANTEE: {card['holds_reason']}")
+    _line(card["relation_meaning"])
+    _line(f"Sent: {card['participation']['meaning']}.")
+    _line(
+        f"Noise: {card['noise_multiplier']:g} times the clip; another sentence moves a message by at most "
+        f"{card['sensitivity_in_words']}."
+    )
+    for title, key in (("The server sees", "server_sees"), ("Not covered", "not_covered")):
+        _line(f"{title}:")
+        for entry in card[key]:
+            _line(f"  - {entry}")
+
+
+def accuracy(result: dict[str, Any]) -> None:
+    """Accuracy with and without noise on the queries."""
+    found = result["accuracy"]
+    spread = f"{found['least']:.4f} to {found['greatest']:.4f}"
+    rows = [
+        (f"noise on every query, mean of {result['draws']} draws", f"{found['mean']:.4f}", spread),
+        ("no noise on queries (for comparison)", f"{result['accuracy_without_noise']:.4f}", ""),
+        ("always the most frequent class", f"{result['majority_accuracy']:.4f}", ""),
+    ]
+    table(f"Accuracy on {result['texts']:,} texts", rows, ("", "accuracy", "least to greatest"))
+    epsilon = result["epsilon_sound"]
+    cost = "no finite epsilon" if epsilon is None else f"epsilon {epsilon:.4g} at delta {result['delta']:g}"
+    _line(f"Each sentence and each query: {cost}, noise {result['noise_multiplier']:g}.")
+
+
+def served(result: dict[str, Any]) -> None:
+    """A service that was stopped."""
+    _line(f"{result['service']} was saved")
+
+
+def sent(result: dict[str, Any]) -> None:
+    """What a user sent, and what each sentence cost."""
+    _line(f"Sent {result['sentences']:,} sentences in {result['messages']:,} messages.")
+    _cost(result)
+    if result["trained"] is not None:
+        _line(f"The service trained on {result['trained']['slots']:,} sentences.")
+
+
+def answered(result: dict[str, Any]) -> None:
+    """The likeliest classes of each text, which is not repeated."""
+    rows = []
+    for number, answer in enumerate(result["answers"], 1):
+        name, share = ("not sent", "") if answer is None else _likeliest(answer)
+        rows.append((f"text {number}", name, share))
+    table("Answers", rows, ("", "class", "probability"), text=True)
+    _cost(result)
+
+
+def _likeliest(answer: dict[str, Any]) -> tuple[str, str]:
+    return escape(answer["class"]), f"{answer['probabilities'][answer['class']]:.4f}"
+
+
+def _cost(result: dict[str, Any]) -> None:
+    _line(
+        f"Each cost epsilon {result['epsilon_sound']:.4g} at delta {result['delta']:g} "
+        f"(noise {result['noise_multiplier']:g})."
+    )
+
+
+def _figure(card: dict[str, Any], name: str) -> str:
+    value = card[name]
+    return f"none: {card['reasons'][name]}" if value is None else f"{value:.4g}"
+
+
+def _line(text: str) -> None:
+    out.print(text, soft_wrap=True, markup=False)

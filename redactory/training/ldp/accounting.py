@@ -1,0 +1,171 @@
+"""Epsilon of one sentence over all its messages, and the noise for a target.
+
+Formal guarantees: every epsilon is an upper bound under substitution (any other sentence in the slot's
+place), for a frozen encoder that was trained without this sentence, or with it under the steps of
+``encoder``; the label and, but for hidden coins, the participation are seen (``docs/guarantees.md``, "Local
+differential privacy").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import optimize
+
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.training.accounting.bounds import LARGEST_EPSILON, gaussian_delta, revealed
+from redactory.training.accounting.distributions import composed
+from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of
+from redactory.training.accounting.mixtures import Shifts, mixture_step
+from redactory.training.accounting.spending import Spending, Spendings
+from redactory.training.ldp.settings import FixedSends, HiddenCoins, Participation, VisibleCoins
+from redactory.training.mechanism import PoissonGaussian, Relation
+
+CALIBRATION_GRID = 1e-3
+_LARGEST_NOISE, _TOLERANCE = 10_000.0, 5e-5
+
+
+def sensitivity(vectors: int) -> float:
+    """How far (L2, in units of C) one message moves when its sentence is exchanged: 2, or 2√2 for a pair."""
+    if vectors not in (1, 2):
+        raise ConfigurationError("a message holds 1 vector, or 2 where pairs are matched")
+    return 2.0 * math.sqrt(vectors)
+
+
+def message(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
+    """One message as a mechanism, lengths in units of C: its vectors are one, of norm at most √vectors."""
+    if not 0.0 < noise < math.inf:
+        raise ConfigurationError("noise_multiplier: a positive number is needed")
+    norm = sensitivity(vectors) / 2.0
+    return PoissonGaussian(rate, noise / norm, norm, 1.0, noise="lattice")
+
+
+def message_spendings(noise: float, vectors: int, participation: Participation) -> Spendings | None:
+    """What the messages of one sentence spend, as it is composed; None for coins that are seen.
+
+    ``noise`` is z = σ/C, ``vectors`` 1 or 2 (pairs).  Coins that are seen are no mechanism of their own:
+    :func:`booked` takes the most of them.
+    """
+    match participation:
+        case FixedSends():
+            return (Spending(message(noise, vectors), participation.sends),)
+        case HiddenCoins():
+            return (Spending(message(noise, vectors, participation.rate), participation.steps),)
+        case VisibleCoins():
+            return None
+
+
+def booked(noise: float, vectors: int, participation: Participation) -> Spendings:
+    """What a budget books for a sentence before its first message: of visible coins, a send every step."""
+    if isinstance(participation, VisibleCoins):
+        return (Spending(message(noise, vectors), participation.steps),)
+    spent = message_spendings(noise, vectors, participation)
+    assert spent is not None
+    return spent
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest epsilon of N(0, 1) against N(``mu``, 1) at ``delta``, rounded upwards; ``inf`` over 4096.
+
+    Source: Dong, Roth and Su 2022; LDP-NLP, equation 5.
+    """
+    shift = np.array([mu])
+
+    def over(epsilon: float) -> float:
+        return float(gaussian_delta(epsilon, shift)[0]) - delta
+
+    if over(0.0) <= 0.0:
+        return 0.0
+    if over(LARGEST_EPSILON) > 0.0:
+        return math.inf
+    return float(optimize.brentq(over, 0.0, LARGEST_EPSILON, xtol=1e-9)) + 1e-8
+
+
+def epsilon_sound(
+    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+) -> float | None:
+    """Epsilon at ``delta`` of one sentence (or pair), all its training messages together; None over 4096.
+
+    ``noise`` z = σ/C; ``encoder`` is what training the encoder spent on the same sentences, () where it is
+    public: its steps and the messages compose adaptively.
+    """
+    return _epsilon(noise, vectors, participation, delta, encoder, DISCRETIZATION)
+
+
+def calibrated_noise(
+    epsilon: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+) -> float:
+    """The noise z, to four decimals upwards, at which :func:`epsilon_sound` is at most ``epsilon``.
+
+    ``GuaranteeError`` where no noise below 10,000 reaches it, or the encoder alone costs more.
+    """
+    own = epsilon_of(encoder, delta, Relation.SUBSTITUTION) if encoder else 0.0
+    if own is None or own >= epsilon:
+        raise GuaranteeError(
+            f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
+        )
+
+    def cost(noise: float) -> float:
+        found = _epsilon(noise, vectors, participation, delta, encoder, CALIBRATION_GRID)
+        return LARGEST_EPSILON if found is None else max(found, 1e-12)
+
+    noise = _root(cost, epsilon)
+    while (found := epsilon_sound(noise, vectors, participation, delta, encoder)) is None or found > epsilon:
+        noise = math.ceil(noise * (1.0 + _TOLERANCE) * 1e4) / 1e4
+    return noise
+
+
+def _root(cost: Callable[[float], float], target: float) -> float:
+    """Where ``cost``, which falls, meets ``target``; to four decimals upwards."""
+    high = 1.0
+    while cost(high) > target:
+        high *= 2.0
+        if high > _LARGEST_NOISE:
+            raise GuaranteeError(f"no noise_multiplier below 10000 reaches epsilon {target:g}")
+    low = high / 2.0
+    while cost(low) <= target and low > 1e-3:
+        low, high = low / 2.0, low
+    if cost(low) <= target:
+        return math.ceil(low * 1e4) / 1e4
+    found = optimize.brentq(
+        lambda log: math.log(cost(math.exp(log)) / target), math.log(low), math.log(high), xtol=_TOLERANCE
+    )
+    return math.ceil(math.exp(found) * 1e4) / 1e4
+
+
+def _epsilon(
+    noise: float, vectors: int, told: Participation, delta: float, encoder: Spendings, grid: float
+) -> float | None:
+    whole = message(noise, vectors)
+    match told:
+        case FixedSends() if not encoder:
+            found = gaussian_epsilon(2.0 * math.sqrt(told.sends) / whole.noise_multiplier, delta)
+        case VisibleCoins() if not encoder:
+            law = {0: 1.0 - told.rate, 1: told.rate} if told.rate < 1.0 else {1: 1.0}
+            found = revealed(law, whole.noise_multiplier / 2.0, told.steps, delta)
+        case VisibleCoins():
+            return _revealed_with(encoder, whole.noise_multiplier, told, delta, grid)
+        case FixedSends():
+            # J sends are one send at z/√J: the mean of the messages is sufficient
+            one = Spending(message(noise / math.sqrt(told.sends), vectors), 1)
+            return epsilon_of((*encoder, one), delta, Relation.SUBSTITUTION, grid)
+        case HiddenCoins():
+            hidden = Spending(message(noise, vectors, told.rate), told.steps)
+            return epsilon_of((*encoder, hidden), delta, Relation.SUBSTITUTION, grid)
+    return found if found < LARGEST_EPSILON else None
+
+
+def _revealed_with(
+    encoder: Spendings, noise: float, told: VisibleCoins, delta: float, grid: float
+) -> float | None:
+    """An encoder's steps, then T steps of which each sends with a coin that is told: losses averaged."""
+    inverse = max(1.0 / noise, *(1.0 / one.mechanism.noise_multiplier for one in encoder))
+    cell = grid * max(1.0, inverse, 0.1 * inverse**2)
+    sent, silent = Shifts((2.0,), (1.0,)), Shifts((0.0,), (1.0,))
+    coins = ((told.rate, sent), (1.0 - told.rate, silent))
+    step = mixture_step(tuple(one for one in coins if one[0] > 0.0), noise, cell)
+    whole = composed(encoder, Relation.SUBSTITUTION, cell).compose(step.self_compose(told.steps))
+    found = float(whole.get_epsilon_for_delta(delta))
+    return found if math.isfinite(found) else None

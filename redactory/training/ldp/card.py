@@ -1,0 +1,129 @@
+"""The guarantee card of a local service: what one sentence costs, to a server that sees every message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training import guarantee_text
+from redactory.training.accounting import Spendings, event_tree
+from redactory.training.accounting.second import Bracket
+from redactory.training.guarantee_figures import require_reasons
+from redactory.training.ldp import card_words as words
+from redactory.training.ldp import published
+from redactory.training.ldp.accounting import message_spendings, sensitivity
+from redactory.training.ldp.second import confirmed_epsilon
+from redactory.training.ldp.settings import FixedSends, LdpSettings
+from redactory.training.mechanism import Relation
+
+FORMAT = "redactory-ldp-guarantee/1"
+
+
+def service_card(
+    name: str,
+    settings: LdpSettings,
+    *,
+    provenance: Mapping[str, Any],
+    encoder: str,
+    spendings: Spendings = (),
+    seeded: bool = False,
+) -> dict[str, Any]:
+    """The card of service ``name`` as JSON, derived from constants alone; every null has its reason.
+
+    ``provenance`` says what the encoder was made of (``kind`` public, declared public or dpsgd), ``encoder``
+    is its digest, ``spendings`` what its own training spent on a sentence, () where it is public.
+    Raises ``GuaranteeError`` where an encoder of another kind is given, or one trained by DP-SGD without what
+    it spent, or where two accountants disagree (``docs/guarantees.md``, "Local differential privacy").
+    """
+    kind = str(provenance.get("kind"))
+    if kind not in words.ENCODERS or (kind == "dpsgd") != bool(spendings):
+        raise GuaranteeError(
+            "encoder: only a public one, or one with what its DP-SGD spent, has a guarantee behind it"
+        )
+    noise = settings.noise(spendings)
+    told = settings.participation.model_dump()
+    sound, second = confirmed_epsilon(
+        noise, settings.vectors, settings.participation, settings.delta, spendings
+    )
+    values, reasons = _figures(settings, noise, sound)
+    unit, reason = words.UNITS[settings.vectors], words.SEEDED if seeded else None
+    card = {
+        "format": FORMAT,
+        "service": name,
+        "trainer": "ldp",
+        "holds": reason is None,
+        "holds_reason": reason,
+        "seeded": seeded,
+        "unit": unit,
+        "relation": Relation.SUBSTITUTION.value,
+        "relation_meaning": words.MEANING.format(unit=unit),
+        "server_sees": words.server_sees(told["kind"], settings.pairs),
+        "participation": {**told, "meaning": words.participation_in_words(told)},
+        **_mechanism(settings, noise, spendings),
+        **values,
+        "reasons": reasons,
+        "as_published": {"note": published.NOTE, "why_not": published.WHY_NOT},
+        "accountants": _accountants(settings, spendings, second),
+        "encoder": {**provenance, "digest": encoder},
+        "assumptions": [words.ENCODERS[kind], *words.ASSUMPTIONS],
+        "not_covered": [*words.NOT_COVERED],
+        "notes": words.NOTES,
+    }
+    require_reasons(values, reasons)
+    return card
+
+
+def _figures(
+    settings: LdpSettings, noise: float, sound: float | None
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    values = {
+        "epsilon": sound,
+        "epsilon_sound": sound,
+        "epsilon_as_published": _as_published(settings, noise),
+    }
+    why = {"epsilon_as_published": words.NOT_PUBLISHED_FINITE}
+    reasons = {name: why.get(name, words.NOT_FINITE) for name, value in values.items() if value is None}
+    return values, reasons
+
+
+def _as_published(settings: LdpSettings, noise: float) -> float | None:
+    told = settings.participation
+    if isinstance(told, FixedSends):
+        return published.epsilon_of_sends(noise, told.sends, settings.delta, settings.vectors)
+    return published.epsilon_published(noise, told.rate, told.steps, settings.delta, settings.vectors)
+
+
+def _mechanism(settings: LdpSettings, noise: float, spendings: Spendings) -> dict[str, Any]:
+    spent = message_spendings(noise, settings.vectors, settings.participation)
+    moved = sensitivity(settings.vectors)
+    return {
+        "clip_norm": settings.clip_norm,
+        "noise_multiplier": noise,
+        "noise": "lattice",
+        "sensitivity": moved * settings.clip_norm,
+        "sensitivity_in_words": "2C" if settings.vectors == 1 else "2·√2·C",
+        "mu": moved / noise,
+        "messages": _messages(settings),
+        "event": None if spent is None else event_tree((*spendings, *spent)),
+        "delta": settings.delta,
+    }
+
+
+def _messages(settings: LdpSettings) -> dict[str, float]:
+    """How many messages one sentence's slot sends: at most, and on average."""
+    told = settings.participation
+    if isinstance(told, FixedSends):
+        return {"most": told.sends, "mean": float(told.sends)}
+    sent = told.rate if told.kind == "visible" else 1.0
+    return {"most": told.steps, "mean": sent * told.steps}
+
+
+def _accountants(settings: LdpSettings, spendings: Spendings, second: Bracket | None) -> dict[str, Any]:
+    kind = settings.participation.kind
+    main = words.MAIN["hidden" if spendings and kind == "fixed" else kind]
+    if second is None:
+        return {"main": main, "second": None, "bounds": None}
+    bounds = [bound if math.isfinite(bound) else None for bound in (second.lower, second.upper)]
+    return {"main": main, "second": guarantee_text.SECOND_ACCOUNTANT, "bounds": bounds}

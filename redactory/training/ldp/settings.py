@@ -1,0 +1,121 @@
+"""What the two sides of LDP-NLP are told: public constants, all of them, known to users and server alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from redactory.foundation.settings import Settings
+from redactory.training.settings import BudgetSettings, Probability, Rate
+
+if TYPE_CHECKING:
+    from redactory.training.accounting.spending import Spendings
+
+
+class FixedSends(Settings):
+    """Every sentence is sent a fixed number of times."""
+
+    kind: Literal["fixed"] = Field("fixed", description="Every sentence is sent equally often.")
+    sends: PositiveInt = Field(
+        1,
+        description="J, how often each sentence is sent. One is enough: J sends at noise z carry what one "
+        "send at z/√J carries, and the server may pass over a message as often as it likes.",
+    )
+
+
+class VisibleCoins(Settings):
+    """In each step a coin decides whether a sentence is sent; the server sees which ones were."""
+
+    kind: Literal["visible"] = Field(description="A coin for each step; who sends is seen.")
+    rate: Rate = Field(description="p, the probability that a sentence is sent in a step.")
+    steps: PositiveInt = Field(description="T, the number of steps.")
+
+
+class HiddenCoins(Settings):
+    """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
+
+    kind: Literal["hidden"] = Field(description="A message in every step; whether of noise alone is secret.")
+    rate: Rate = Field(description="p, the probability that a message is of the sentence.")
+    steps: PositiveInt = Field(description="T, the number of steps, and of messages of every slot.")
+
+
+Participation = Annotated[FixedSends | VisibleCoins | HiddenCoins, Field(discriminator="kind")]
+
+
+class HeadSettings(Settings):
+    """The server's network, trained on noisy messages alone: nothing here changes an epsilon."""
+
+    hidden_size: PositiveInt = Field(64, description="Width of the hidden layer, or of each LSTM's state.")
+    epochs: PositiveInt = Field(30, description="Passes over the messages that came in; post-processing.")
+    learning_rate: PositiveFloat = Field(1e-2, description="Step size of Adam.")
+    batch_size: PositiveInt = Field(64, description="Messages in a step.")
+
+
+class LdpSettings(Settings):
+    """One service: what a user sends, at what noise, and what the server makes of it.
+
+    Source: LDP-NLP, Algorithm 1 (clip C, noise σ = z·C); accounted by ``docs/guarantees.md``,
+    "Local differential privacy".
+    """
+
+    clip_norm: PositiveFloat = Field(
+        1.0, description="C, the L2 bound of one vector: of a sentence's whole representation."
+    )
+    noise_multiplier: PositiveFloat | None = Field(
+        None, description="z = σ/C, noise over clip_norm; given instead of calibrating to epsilon."
+    )
+    epsilon: PositiveFloat = Field(
+        8.0, description="Target epsilon of one sentence, over all its training messages together."
+    )
+    delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
+    participation: Participation = Field(
+        FixedSends(), description="How often a sentence is sent, and whether that can be seen."
+    )
+    pairs: bool = Field(
+        False, description="Each example is a pair of sentences (matching): two vectors, each clipped to C."
+    )
+    represent: Literal["latent", "token"] = Field(
+        "latent",
+        description="What is noised: one vector of a sentence, or the embeddings of its tokens.",
+    )
+    dimension: PositiveInt = Field(16, description="Length of the encoder's latent vector.")
+    max_tokens: PositiveInt = Field(
+        64, description="Tokens that a sentence is cut or filled up to, so that no length shows."
+    )
+    classes: tuple[str, ...] = Field((), description="The names of the classes, a public list.")
+    head: HeadSettings = Field(HeadSettings(), description="The server's network.")
+    seed: int | None = Field(
+        None, description="Test mode: draws repeat, and whoever knows the seed can subtract the noise."
+    )
+    budget: BudgetSettings | None = Field(
+        None, description="What a user's training messages and queries may spend together."
+    )
+
+    @model_validator(mode="after")
+    def _classes_are_told_apart(self) -> Self:
+        if len(set(self.classes)) != len(self.classes) or not all(name.strip() for name in self.classes):
+            raise ValueError("classes: every name once, none empty")
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_are_latent(self) -> Self:
+        if self.pairs and self.represent == "token":
+            raise ValueError("pairs are matched on their latent vectors: set represent to latent")
+        return self
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors, each clipped to C, one message holds: 2 for a pair, else 1."""
+        return 2 if self.pairs else 1
+
+    def noise(self, encoder: Spendings = ()) -> float:
+        """z: ``noise_multiplier``, or the noise whose epsilon, with ``encoder``'s, is the target at most.
+
+        ``GuaranteeError`` where no noise below 10,000 reaches the target.
+        """
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        from redactory.training.ldp.accounting import calibrated_noise
+
+        return calibrated_noise(self.epsilon, self.vectors, self.participation, self.delta, encoder)

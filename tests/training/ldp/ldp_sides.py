@@ -1,0 +1,68 @@
+"""A small encoder that stands in for a trained one, and services and messages made with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from redactory.training.ldp.message import Message
+from redactory.training.ldp.server import ServerSide
+from redactory.training.ldp.settings import LdpSettings
+from redactory.training.ldp.user import UserSide
+
+TOKENS, DIMENSION = 3, 4
+
+
+class WordEncoder:
+    """Every word is a vector drawn from its hash; a text is the sum of its words', through one weight."""
+
+    spendings = ()
+
+    def __init__(self) -> None:
+        self.weight = torch.ones(DIMENSION)
+        self.digest = self.current_digest()
+
+    def current_digest(self) -> str:
+        return hashlib.sha256(self.weight.numpy().tobytes()).hexdigest()
+
+    def represent(self, texts: Sequence[Any], kind: str) -> Tensor:
+        if texts and not isinstance(texts[0], str):
+            return torch.stack([self.represent(pair, kind) for pair in texts])
+        rows = [self._tokens(text) for text in texts]
+        found = torch.stack(rows) * self.weight
+        return found.sum(1) if kind == "latent" else found
+
+    def shape(self, kind: str) -> tuple[int, ...]:
+        return (DIMENSION,) if kind == "latent" else (TOKENS, DIMENSION)
+
+    def _tokens(self, text: str) -> Tensor:
+        rows = torch.zeros(TOKENS, DIMENSION)
+        for place, word in enumerate(text.split()[:TOKENS]):
+            seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
+            rows[place] = torch.from_numpy(np.random.default_rng(seed).normal(size=DIMENSION)).float()
+        return rows
+
+
+def settings_with(**changes: Any) -> LdpSettings:
+    """Two classes, C = 1, z = 0.5, seed 3, unless told otherwise."""
+    told = {"noise_multiplier": 0.5, "dimension": DIMENSION, "max_tokens": TOKENS, "seed": 3}
+    return LdpSettings.model_validate({"classes": ("no", "yes"), **told, **changes})
+
+
+def sides(**changes: Any) -> tuple[UserSide, ServerSide]:
+    """A user and a service of the same settings."""
+    encoder, settings = WordEncoder(), settings_with(**changes)
+    server = ServerSide(settings, encoder=encoder.digest, shape=encoder.shape(settings.represent))
+    return UserSide(encoder, settings), server
+
+
+def a_message(**changes: Any) -> Message:
+    """A training message, changed as told."""
+    values = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
+    told = {"purpose": "train", "slot": "0a" * 16, "step": 0, "label": 1, "values": values}
+    return Message(**{**told, "encoder": WordEncoder().digest, **changes})

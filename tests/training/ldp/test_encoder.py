@@ -1,0 +1,199 @@
+"""Stage 1 and what is read of its folder: the same vectors for the same text, whatever stands around it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.training.ldp.encoder import BATCH, SentenceEncoder, pretrain_encoder
+from redactory.training.ldp.encoder_settings import EncoderSettings
+from redactory.training.publictext import PublicText
+from tests.training.ldp.encoders import ROWS, bert_folder, small, write_rows
+
+TEXTS = [text for text, _ in ROWS]
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> PublicText:
+    return PublicText(write_rows(tmp_path_factory.mktemp("public") / "rows.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def made(public: PublicText, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("encoders") / "own"
+    summary = pretrain_encoder(public, small(), out)
+    assert summary["accuracy_on_public_text"] > 0.95
+    assert (summary["rows"], summary["classes"]) == (len(ROWS), ["+", "-"])
+    return out
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bert_folder(tmp_path_factory.mktemp("folders") / "bert")
+
+
+def test_the_classes_lie_apart_in_the_latent_vectors(made: Path) -> None:
+    encoder = SentenceEncoder.load(made)
+    found = encoder.represent(TEXTS).numpy()
+    assert found.shape == (len(TEXTS), *encoder.shape("latent")) == (40, 4)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    sign = np.array([1.0 if label == "+" else -1.0 for _, label in ROWS])
+    assert (found @ (sign @ found) * sign > 0).mean() > 0.95
+
+
+def test_a_public_encoder_says_so_and_spends_nothing(made: Path, public: PublicText) -> None:
+    encoder = SentenceEncoder.load(made)
+    assert (encoder.provenance["kind"], encoder.spendings) == ("public", ())
+    assert encoder.classes == ("+", "-")
+    assert encoder.provenance["text_sha256"] == public.sha256
+
+
+@pytest.mark.parametrize("kind", ["latent", "token"])
+def test_no_other_text_moves_a_bit_of_a_representation(kind: str, made: Path) -> None:
+    encoder = SentenceEncoder.load(made)
+    texts = [*TEXTS, "", "a word that nobody knows", "x" * 100]
+    together = encoder.represent(texts, kind)  # type: ignore[arg-type]
+    assert len(texts) > BATCH
+    assert together.shape == (len(texts), *encoder.shape(kind))  # type: ignore[arg-type]
+    for row in (0, 7, 31, 40, 41, 42):
+        assert torch.equal(encoder.represent([texts[row]], kind)[0], together[row])  # type: ignore[arg-type]
+    other = encoder.represent(["b" * 50, *texts[1:]], kind)  # type: ignore[arg-type]
+    assert torch.equal(other[1:], together[1:])
+    assert encoder.represent([], kind).shape == (0, *encoder.shape(kind))  # type: ignore[arg-type]
+
+
+def test_tokens_are_embeddings_of_one_length_and_zero_behind_the_end(made: Path) -> None:
+    encoder = SentenceEncoder.load(made, max_tokens=5)
+    assert encoder.shape("token") == (5, 8)
+    found, table = encoder.represent(["good film"], "token")[0], encoder.body.table.get_parameter("weight")
+    ids = [*encoder.tokenizer.encode("good film"), encoder.tokenizer.end_id]
+    count = min(len(ids), 5)
+    assert torch.equal(found[:count], table[ids[:5]])
+    assert not found[count:].any()
+    whole, cut = encoder.represent(["xyzabc!", "xyzabQ?"], "token")
+    assert torch.equal(whole, cut)
+
+
+def test_pairs_are_two_vectors_each(made: Path) -> None:
+    encoder = SentenceEncoder.load(made)
+    pairs = [(TEXTS[0], TEXTS[30]), (TEXTS[5], TEXTS[5])]
+    found = encoder.represent(pairs)
+    assert torch.equal(found, encoder.represent_pairs(pairs))
+    assert torch.equal(found[0], encoder.represent([TEXTS[0], TEXTS[30]]))
+    assert torch.equal(found[1, 0], found[1, 1])
+    assert encoder.represent_pairs([]).shape == (0, 2, 4)
+
+
+def test_a_wider_representation_is_projected_by_a_matrix_that_everybody_knows(made: Path) -> None:
+    encoder, narrow = SentenceEncoder.load(made), SentenceEncoder.load(made, dimension=3)
+    assert (narrow.shape("latent"), narrow.shape("token")) == ((3,), (12, 3))
+    wide = encoder.represent(TEXTS)
+    solved = np.linalg.lstsq(wide.numpy(), narrow.represent(TEXTS).numpy(), rcond=None)[0]
+    np.testing.assert_allclose(wide.numpy() @ solved, narrow.represent(TEXTS).numpy(), atol=1e-4)
+    assert SentenceEncoder.load(made, dimension=99).shape("latent") == (4,)
+
+
+def test_the_digest_is_that_of_what_runs(made: Path, public: PublicText, tmp_path: Path) -> None:
+    encoder = SentenceEncoder.load(made)
+    others = [SentenceEncoder.load(made, dimension=3), SentenceEncoder.load(made, max_tokens=5)]
+    pretrain_encoder(public, small(seed=1), tmp_path / "seeded")
+    others.append(SentenceEncoder.load(tmp_path / "seeded"))
+    assert len({encoder.digest, *(other.digest for other in others)}) == 4
+    pretrain_encoder(public, small(), tmp_path / "again")
+    assert SentenceEncoder.load(tmp_path / "again").digest == encoder.digest
+    before = encoder.digest
+    assert encoder.current_digest() == before
+    with torch.no_grad():
+        next(encoder.body.network.parameters())[0, 0] += 1
+    assert encoder.current_digest() == encoder.digest != before
+
+
+def test_nothing_trains_a_loaded_encoder(made: Path) -> None:
+    encoder = SentenceEncoder.load(made)
+    assert not any(p.requires_grad for p in encoder.body.network.parameters())
+    assert not encoder.represent(TEXTS[:1]).requires_grad
+
+
+def test_noise_while_learning_is_of_the_step_and_changes_the_weights(
+    public: PublicText, tmp_path: Path
+) -> None:
+    noisy = [small(noise_multiplier=0.5, epochs=2), small(epochs=2), small(noise_multiplier=0.5, epochs=2)]
+    for number, own in enumerate(noisy):
+        pretrain_encoder(public, own, tmp_path / str(number))
+    first, bare, again = (SentenceEncoder.load(tmp_path / str(n)).represent(TEXTS) for n in range(3))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, bare)
+
+
+def test_a_frozen_folder_is_taught_on_top_and_read_again(
+    public: PublicText, bert: Path, tmp_path: Path
+) -> None:
+    own = small(model={"kind": "folder", "folder": bert}, epochs=25, max_tokens=64)
+    summary = pretrain_encoder(public, own, tmp_path / "top")
+    assert summary["accuracy_on_public_text"] > 0.7
+    read = SentenceEncoder.load(tmp_path / "top")
+    assert (read.max_tokens, read.shape("latent"), read.shape("token")) == (39, (4,), (39, 16))
+    assert read.provenance["base"]["declared"] == "public"
+    bare = SentenceEncoder.load(bert, declared_public=True)
+    assert torch.equal(read.represent(TEXTS[:2], "token"), bare.represent(TEXTS[:2], "token")[:, :39])
+    weight, bias = (read.body.network.get_parameter(f"bottleneck.{name}") for name in ("weight", "bias"))
+    expected = bare.represent(TEXTS, "latent") @ weight.T + bias
+    torch.testing.assert_close(read.represent(TEXTS), expected, rtol=1e-4, atol=1e-5)
+    assert str(bert) not in json.dumps(read.provenance)
+
+
+def test_a_sentence_encoder_is_read_as_it_pools(bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sentences"
+    shutil.copytree(bert, folder)
+    pooling = folder / "1_Pooling" / "config.json"
+    pooling.parent.mkdir()
+    pooling.write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    first, mean = (SentenceEncoder.load(path, declared_public=True) for path in (folder, bert))
+    assert first.digest != mean.digest
+    assert mean.digest == SentenceEncoder.load(bert, declared_public=True).digest
+    assert not torch.equal(first.represent(TEXTS[:1]), mean.represent(TEXTS[:1]))
+    pooling.write_text(json.dumps({"pooling_mode_max_tokens": True}))
+    with pytest.raises(ConfigurationError, match="pooling"):
+        SentenceEncoder.load(folder, declared_public=True)
+
+
+def test_what_was_changed_or_is_no_encoder_is_refused(made: Path, public: PublicText, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json", "provenance.json", "config.json"):
+        folder = tmp_path / name
+        shutil.copytree(made, folder)
+        (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+        with pytest.raises(CheckFailed, match="sealed"):
+            SentenceEncoder.load(folder)
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(ConfigurationError, match="encoder: "):
+            SentenceEncoder.load(folder, declared_public=True)
+    with pytest.raises(RunStateError, match="already"):
+        pretrain_encoder(public, small(), made)
+
+
+def test_a_text_that_is_none_is_named_by_its_row_alone(made: Path) -> None:
+    with pytest.raises(InputError, match=r"text 1 .*surrogate") as told:
+        SentenceEncoder.load(made).represent(["fine", "secret\ud800"])
+    assert "secret" not in str(told.value)
+
+
+def test_public_text_needs_two_classes_and_settings_their_sense(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"text": "a b", "label": "only"}\n{"text": "c"}\n')
+    with pytest.raises(InputError, match="two classes"):
+        pretrain_encoder(PublicText(path), small(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    for wrong in (
+        {"classes": ("a",)},
+        {"classes": ("a", "a")},
+        {"model": {"kind": "bilstm", "bottleneck": 3}},
+    ):
+        with pytest.raises(ValueError, match=r"classes|bottleneck"):
+            EncoderSettings(**wrong)

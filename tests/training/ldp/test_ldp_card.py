@@ -1,0 +1,93 @@
+"""A service's card: its figures, what it says is seen, and what it refuses to speak of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting import Spending
+from redactory.training.ldp.card import service_card
+from redactory.training.ldp.settings import FixedSends, HiddenCoins, LdpSettings, VisibleCoins
+from redactory.training.mechanism import PoissonGaussian
+
+PUBLIC = {"kind": "public", "text_sha256": "1" * 64}
+HIDDEN = HiddenCoins(kind="hidden", rate=0.05, steps=20)
+VISIBLE = VisibleCoins(kind="visible", rate=0.05, steps=20)
+
+
+def card(seeded: bool = False, **settings: Any) -> dict[str, Any]:
+    given = LdpSettings(**{"noise_multiplier": 2.0, **settings})
+    return service_card("s", given, provenance=PUBLIC, encoder="0" * 64, seeded=seeded)
+
+
+@pytest.mark.parametrize(("sends", "epsilon"), [(1, 4.38), (3, 8.39), (10, 17.9)])
+def test_the_figures_are_those_of_the_theory(sends: int, epsilon: float) -> None:
+    found = card(participation=FixedSends(sends=sends))
+    assert found["epsilon_sound"] == found["epsilon"] == pytest.approx(epsilon, abs=0.05)
+    assert found["epsilon_as_published"] < found["epsilon_sound"]
+    assert found["as_published"]["note"] == "as published, not a guarantee"
+    assert found["sensitivity"] == 2.0
+    low, high = found["accountants"]["bounds"]
+    assert low <= found["epsilon_sound"] <= high
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_pair_moves_further_and_costs_more() -> None:
+    one, two = card(clip_norm=3.0), card(clip_norm=3.0, pairs=True)
+    assert one["sensitivity"] == 6.0
+    assert two["sensitivity"] == pytest.approx(6.0 * 2**0.5)
+    assert two["unit"] == "one pair of sentences of a user"
+    assert two["epsilon_sound"] > one["epsilon_sound"]
+    assert "two noisy vectors" in two["server_sees"][0]
+
+
+def test_what_the_server_sees_depends_on_the_coins() -> None:
+    hidden, visible = card(participation=HIDDEN), card(participation=VISIBLE)
+    assert hidden["epsilon_sound"] < visible["epsilon_sound"]
+    assert hidden["epsilon_as_published"] == visible["epsilon_as_published"]
+    assert "secret" in hidden["participation"]["meaning"]
+    assert any("which steps" in line for line in visible["server_sees"])
+    assert not any("which steps" in line for line in hidden["server_sees"])
+    assert (hidden["messages"]["mean"], visible["messages"]["mean"]) == (20.0, 1.0)
+    for found in (hidden, visible):
+        assert any("class" in line for line in found["server_sees"])
+        assert any("class" in line for line in found["not_covered"])
+
+
+def test_no_figure_is_null_without_a_reason() -> None:
+    found = card(noise_multiplier=0.001)
+    for name in ("epsilon", "epsilon_sound", "epsilon_as_published"):
+        assert found[name] is None
+        assert found["reasons"][name]
+    assert card()["reasons"] == {}
+
+
+def test_a_seed_promises_nothing() -> None:
+    assert card()["holds"] is True
+    found = card(seeded=True)
+    assert found["holds"] is False
+    assert "seed" in found["holds_reason"]
+
+
+def test_the_encoder_s_own_training_is_composed() -> None:
+    mechanism = PoissonGaussian(0.1, 2.0, 1.0, 1.0)
+    dpsgd: dict[str, Any] = {"kind": "dpsgd"}
+    settings = LdpSettings(noise_multiplier=4.0)
+    own = (Spending(mechanism, 20),)
+    found = service_card("s", settings, provenance=dpsgd, encoder="0" * 64, spendings=own)
+    assert found["epsilon_sound"] > card(noise_multiplier=4.0)["epsilon_sound"]
+    assert found["event"]["class"] == "ComposedDpEvent"
+    with pytest.raises(GuaranteeError, match="encoder"):
+        service_card("s", settings, provenance=dpsgd, encoder="0" * 64)
+    with pytest.raises(GuaranteeError, match="encoder"):
+        service_card("s", settings, provenance={"kind": "sgd"}, encoder="0" * 64)
+    with pytest.raises(GuaranteeError, match="encoder"):
+        service_card("s", settings, provenance=PUBLIC, encoder="0" * 64, spendings=own)
+
+
+def test_noise_is_found_for_a_target() -> None:
+    found = card(noise_multiplier=None, epsilon=3.0, participation=FixedSends(sends=2))
+    assert 2.99 < found["epsilon_sound"] <= 3.0

@@ -1,0 +1,204 @@
+"""The server's side: it learns from noise alone, counts a message once, and has no way to a text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
+from redactory.training.ldp.message import Message
+from redactory.training.ldp.received import Received
+from redactory.training.ldp.server import ServerSide
+from tests.training.ldp.ldp_sides import a_message, settings_with, sides
+
+FORBIDDEN = (
+    "redactory.training.tokenizer",
+    "redactory.training.points",
+    "redactory.training.publictext",
+    "redactory.training.ldp.encoder",
+    "redactory.training.ldp.user",
+    "redactory.training.models.build",
+    "redactory.detectors",
+    "transformers",
+    "tokenizers",
+)
+YES, NO = "granted", "refused entirely"
+
+
+def _rows(count: int) -> tuple[list[str], list[int]]:
+    return [YES if row % 2 else NO for row in range(count)], [row % 2 for row in range(count)]
+
+
+def _accuracy(user: Any, server: ServerSide, texts: Any, labels: list[int]) -> float:
+    answers = user.read(server.answers(list(user.query_messages(texts))))
+    return float(np.mean([a["class"] == ("no", "yes")[y] for a, y in zip(answers, labels, strict=True)]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise_multiplier": 0.5},
+        {"noise_multiplier": 1.0, "participation": {"kind": "fixed", "sends": 4}},
+        {"noise_multiplier": 0.6, "participation": {"kind": "hidden", "rate": 0.7, "steps": 5}},
+        {"noise_multiplier": 0.3, "represent": "token", "head": {"epochs": 8, "hidden_size": 8}},
+    ],
+    ids=["one send", "four sends", "hidden coins", "tokens"],
+)
+def test_classes_are_learnt_from_noisy_messages_and_asked_about_with_noise(changes: dict[str, Any]) -> None:
+    user, server = sides(**{"head": {"epochs": 8}, **changes})
+    texts, labels = _rows(400)
+    for message in user.training_messages(texts, labels):
+        server.receive(Message.from_json(message.to_json()))
+    told = server.train()
+    assert told["slots"] == 400
+    assert told["loss"] < 0.5
+    assert _accuracy(user, server, texts[:200], labels[:200]) > 0.85
+
+
+def test_with_labels_at_random_nothing_is_learnt() -> None:
+    user, server = sides(head={"epochs": 8})
+    texts, labels = _rows(400)
+    shuffled = list(np.random.default_rng(0).permutation(labels))
+    server.receive_all(list(user.training_messages(texts, shuffled)))
+    assert server.train()["loss"] > 0.6
+    assert 0.2 < _accuracy(user, server, texts[:200], labels[:200]) < 0.8
+
+
+def test_pairs_that_match_are_told_from_those_that_do_not() -> None:
+    user, server = sides(pairs=True, noise_multiplier=0.2, head={"epochs": 30})
+    words = [YES, NO]
+    pairs = [(words[n % 2], words[(n + (n // 2) % 2) % 2]) for n in range(400)]
+    labels = [int(a == b) for a, b in pairs]
+    server.receive_all(list(user.training_messages(pairs, labels)))
+    server.train()
+    assert _accuracy(user, server, pairs[:100], labels[:100]) > 0.9
+
+
+def test_answers_have_the_slot_the_class_and_shares_that_sum_to_one() -> None:
+    user, server = sides(head={"epochs": 1})
+    server.receive_all(list(user.training_messages(*_rows(20))))
+    server.train()
+    question = next(user.query_messages([YES]))
+    answer = server.answer(question)
+    assert answer["slot"] == question.slot
+    assert answer["class"] == max(answer["probabilities"], key=answer["probabilities"].get)
+    assert list(answer["probabilities"]) == ["no", "yes"]
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert user.read([answer]) == [answer]
+    assert server.answers([]) == []
+
+
+def test_of_a_slot_the_mean_counts_and_a_message_that_comes_twice_once() -> None:
+    received = Received((4,), 3)
+    sent = [a_message(step=step, values=np.full(4, step + 1, np.float32)) for step in (2, 0)]
+    for message in [*sent, *sent, a_message(step=2)]:
+        received.require_room([message])
+        received.add(message)
+    np.testing.assert_array_equal(received.means(), np.full((1, 4), 2.0))
+    assert (received.messages, len(received), list(received.labels())) == (2, 1, [1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"purpose": "query", "label": None}, "purpose"),
+        ({"encoder": "00" * 32}, "encoder"),
+        ({"label": 2}, "label"),
+        ({"step": 1}, "step"),
+        ({"values": np.zeros(5, np.float32)}, "shape"),
+        ({"values": np.zeros((2, 4), np.float32)}, "shape"),
+        ({"values": np.full(4, 1e13, np.float32)}, "values"),
+    ],
+)
+def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
+    changes: dict[str, Any], key: str
+) -> None:
+    _, server = sides()
+    good = a_message(slot="1b" * 16)
+    with pytest.raises(InputError, match=rf"message of slot {'0a' * 16}: {key} "):
+        server.receive_all([good, a_message(**changes)])
+    with pytest.raises(RunStateError, match="no training message"):
+        server.train()
+
+
+def test_a_slot_keeps_its_label() -> None:
+    _, server = sides(participation={"kind": "fixed", "sends": 3})
+    with pytest.raises(InputError, match="label"):
+        server.receive_all([a_message(), a_message(step=1, label=0)])
+    server.receive(a_message())
+    with pytest.raises(InputError, match="label"):
+        server.receive(a_message(step=1, label=0))
+    server.receive(a_message(step=1))
+
+
+def test_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redactory.training.ldp.received.MOST_VALUES", 8)
+    _, server = sides()
+    server.receive_all([a_message(slot=f"{n}a" * 16) for n in (1, 2)])
+    server.receive(a_message(slot="1a" * 16))
+    with pytest.raises(InputError, match="all the slots"):
+        server.receive(a_message(slot="3a" * 16))
+
+
+def test_a_saved_service_answers_the_same_and_goes_on(tmp_path: Path) -> None:
+    user, server = sides(
+        participation={"kind": "fixed", "sends": 9},
+        budget={"path": tmp_path / "mine.budget", "epsilon": 1.0},
+        head={"epochs": 2},
+    )
+    sent = list(user.training_messages(*_rows(12)))
+    server.receive_all(sent)
+    first = server.train()
+    server.save(tmp_path / "service")
+    again = ServerSide.load(tmp_path / "service")
+    questions = list(user.query_messages([YES, NO]))
+    assert again.answers(questions) == server.answers(questions)
+    assert again.settings.budget is None
+    assert "mine.budget" not in (tmp_path / "service" / "service.json").read_text()
+    again.receive_all(sent)
+    assert again.train() == first
+    other, _ = sides(participation={"kind": "fixed", "sends": 9}, seed=8)
+    again.receive_all(list(other.training_messages(*_rows(2))))
+    assert again.train()["slots"] == 14
+
+
+def test_a_service_is_saved_before_it_is_trained_too(tmp_path: Path) -> None:
+    _, server = sides()
+    server.save(tmp_path)
+    empty = ServerSide.load(tmp_path)
+    assert not empty.trained
+    with pytest.raises(RunStateError, match="not trained"):
+        empty.answer(a_message(purpose="query", label=None))
+    empty.receive(a_message())
+    empty.save(tmp_path)
+    assert ServerSide.load(tmp_path).train()["slots"] == 1
+
+
+@pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/2"}'])
+def test_what_is_no_service_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "service.json").write_text(content)
+    with pytest.raises(InputError, match="service"):
+        ServerSide.load(tmp_path)
+
+
+def test_a_service_needs_classes() -> None:
+    with pytest.raises(ConfigurationError, match="classes"):
+        ServerSide(settings_with(classes=()), encoder="00" * 32, shape=(4,))
+
+
+def test_the_servers_code_cannot_reach_a_tokenizer_or_an_encoder() -> None:
+    code = (
+        "import sys, json, redactory.training.ldp.wire_server as server; "
+        "from pathlib import Path; print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stdout)
+    assert "redactory.training.ldp.server" in loaded
+    assert [name for name in loaded if name.startswith(FORBIDDEN)] == []

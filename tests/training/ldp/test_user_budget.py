@@ -1,0 +1,182 @@
+"""A user's budget: what all her messages cost together, booked before the first one leaves, and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from redactory.foundation.errors import CheckFailed, GuaranteeError
+from redactory.training.accounting import Spending, Spendings, epsilon_of
+from redactory.training.budget import Budget, BudgetExceeded
+from redactory.training.ldp.accounting import booked, gaussian_epsilon
+from redactory.training.ldp.settings import FixedSends, HiddenCoins, LdpSettings, VisibleCoins
+from redactory.training.ldp.user import UserSide
+from redactory.training.ldp.user_budget import BudgetFolder, UserBudget, spending_of, together
+from redactory.training.mechanism import Relation
+from redactory.training.settings import BudgetSettings
+
+AT_TWO = LdpSettings(noise_multiplier=2.0, classes=("no", "yes"), dimension=4)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """An encoder for tests: a text's first letters as numbers."""
+
+    digest: str = "0" * 64
+    spendings: Spendings = ()
+
+    def current_digest(self) -> str:
+        return self.digest
+
+    def represent(self, texts: Any, kind: Any) -> Tensor:
+        return torch.tensor([[float(ord(c)) for c in text[:4].ljust(4)] for text in texts])
+
+
+def budget(path: Path, epsilon: float, delta: float = 1e-5) -> UserBudget:
+    return UserBudget(BudgetSettings(path=path, epsilon=epsilon, delta=delta))
+
+
+def test_training_and_queries_of_a_user_compose(tmp_path: Path) -> None:
+    one = budget(tmp_path / "spent.jsonl", 20.0)
+    assert one.epsilon() == 0.0
+    one.book("train", AT_TWO, 1)
+    assert one.epsilon() == pytest.approx(4.38, abs=0.005)
+    one.book("query", AT_TWO, 2)
+    assert one.epsilon() == pytest.approx(8.39, abs=0.005)
+    for _ in range(7):
+        one.book("query", AT_TWO, 1)
+    assert one.epsilon() == pytest.approx(17.9, abs=0.05)
+
+
+def test_what_goes_over_the_limit_is_refused_and_not_booked(tmp_path: Path) -> None:
+    tight = budget(tmp_path / "spent.jsonl", 8.38)
+    tight.book("train", AT_TWO, 2)
+    before = (tmp_path / "spent.jsonl").read_bytes()
+    with pytest.raises(BudgetExceeded, match=r"would be 8\.385.*limit is 8\.38.*Nothing was sent"):
+        tight.book("query", AT_TWO, 1)
+    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+        tight.require_room("query", AT_TWO, 1)
+    assert (tmp_path / "spent.jsonl").read_bytes() == before
+    budget(tmp_path / "spent.jsonl", 8.40).book("query", AT_TWO, 1)
+    with pytest.raises(BudgetExceeded, match="infinite"):
+        tight.book("train", LdpSettings(noise_multiplier=0.01), 5)
+
+
+def test_it_is_booked_before_the_first_message_and_stays_booked(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    side = UserSide(Lengths(), AT_TWO, budget=budget(path, 10.0))
+    messages = side.training_messages(["alpha", "beta", "gamma"], [0, 1, 0])
+    assert not path.exists()
+    next(messages)
+    del messages  # the process ends here: two messages never left
+    assert budget(path, 10.0).epsilon() == pytest.approx(8.39, abs=0.005)
+    refused = UserSide(Lengths(), AT_TWO, budget=budget(path, 10.0)).query_messages(["delta", "epsilon"])
+    with pytest.raises(BudgetExceeded):
+        next(refused)
+
+
+def test_a_torn_line_is_not_counted_and_a_changed_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    budget(path, 20.0).book("train", AT_TWO, 1)
+    with path.open("ab") as file:
+        file.write(b'{"seq":2,"prev"')  # a crash in the middle of an append
+    assert budget(path, 20.0).epsilon() == pytest.approx(4.38, abs=0.005)
+    budget(path, 20.0).book("train", AT_TWO, 2)
+    assert budget(path, 20.0).epsilon() == pytest.approx(8.39, abs=0.005)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1].replace('"steps":1', '"steps":0'), *lines[2:]]) + "\n")
+    with pytest.raises(CheckFailed, match="breaks at line"):
+        budget(path, 20.0).book("train", AT_TWO, 1)
+
+
+def test_another_unit_s_file_is_refused(tmp_path: Path) -> None:
+    limits = BudgetSettings(path=tmp_path / "spent.jsonl", epsilon=50.0)
+    Budget(limits, "one secret in one data point").reserve("a", "crt", spending_of(AT_TWO, 1)[0])
+    with pytest.raises(GuaranteeError, match="another unit"):
+        UserBudget(limits).book("train", AT_TWO, 1)
+
+
+def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "budgets"
+    budgets = BudgetFolder(folder, 5.0, 1e-5)
+    budgets.of("ann@example.org").book("train", AT_TWO, 1)
+    again = BudgetFolder(folder, 5.0, 1e-5)
+    with pytest.raises(BudgetExceeded):
+        again.of("ann@example.org").book("query", AT_TWO, 1)
+    again.of("bob").book("query", AT_TWO, 1)
+    with pytest.raises(BudgetExceeded):
+        again.require_room(AT_TWO, {"new": 1, "bob": 1})
+    assert len(list(folder.glob("*.jsonl"))) == 2
+    assert not list(folder.glob("*.new"))
+    written = b"".join(path.name.encode() + path.read_bytes() for path in folder.iterdir())
+    assert b"ann" not in written
+    assert b"bob" not in written
+    other = BudgetFolder(tmp_path / "other", 5.0, 1e-5)
+    other.of("bob").book("query", AT_TWO, 1)
+    assert {p.name for p in folder.glob("*.jsonl")}.isdisjoint(p.name for p in other._folder.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("left", [None, b"", b"short"])
+def test_without_its_key_a_folder_with_bookings_forgets_nobody(tmp_path: Path, left: bytes | None) -> None:
+    """A new key would name new files: every user's count would begin again."""
+    folder = tmp_path / "budgets"
+    budgets = BudgetFolder(folder, 5.0, 1e-5)
+    assert not budgets.others_than("ann")
+    budgets.of("ann").book("train", AT_TWO, 1)
+    assert (budgets.others_than("ann"), budgets.others_than("")) == (False, True)
+    key = folder / "names.key"
+    key.unlink()
+    if left is not None:
+        key.write_bytes(left)
+    with pytest.raises(GuaranteeError, match=r"names\.key"):
+        BudgetFolder(folder, 5.0, 1e-5)
+
+
+def test_an_encoder_that_spent_on_private_text_has_no_budget(tmp_path: Path) -> None:
+    made = Lengths(spendings=spending_of(AT_TWO, 1))
+    with pytest.raises(GuaranteeError, match="public encoder"):
+        UserSide(made, AT_TWO, budget=budget(tmp_path / "spent.jsonl", 100.0))
+    assert UserSide(made, AT_TWO).seeded is False
+
+
+def test_coins_are_booked_as_the_most_they_can_send() -> None:
+    visible = LdpSettings(
+        noise_multiplier=8.0, participation=VisibleCoins(kind="visible", rate=0.1, steps=10)
+    )
+    fixed = LdpSettings(noise_multiplier=8.0, participation=FixedSends(sends=10))
+    assert together(spending_of(visible, 1), 1e-5) == together(spending_of(fixed, 1), 1e-5)
+    assert together(spending_of(fixed, 1), 1e-5) == pytest.approx(3.34, abs=0.005)
+
+
+def test_hidden_coins_compose_as_privacy_loss_distributions() -> None:
+    hidden = LdpSettings(noise_multiplier=2.0, participation=HiddenCoins(kind="hidden", rate=0.1, steps=4))
+    two = spending_of(hidden, 2)
+    assert [one.steps for one in two] == [8]
+    straight = epsilon_of(tuple(two), 1e-5, Relation.SUBSTITUTION)
+    assert together((*spending_of(hidden, 1), *spending_of(hidden, 1)), 1e-5) == straight
+    assert straight is not None
+    assert together((*two, *spending_of(AT_TWO, 1)), 1e-5) > straight  # type: ignore[operator]
+
+
+@given(
+    parts=st.lists(st.tuples(st.sampled_from([1.0, 2.0, 5.0]), st.integers(1, 9)), min_size=1, max_size=4),
+    pairs=st.booleans(),
+)
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_certain_sends_add_up_as_squares(parts: list[tuple[float, int]], pairs: bool) -> None:
+    vectors = 2 if pairs else 1
+    spent = tuple(
+        Spending(one.mechanism, one.steps * n)
+        for noise, n in parts
+        for one in booked(noise, vectors, FixedSends())
+    )
+    mu = sum(n * vectors * (2.0 / noise) ** 2 for noise, n in parts) ** 0.5
+    assert together(spent, 1e-6) == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-9)
