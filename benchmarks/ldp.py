@@ -25,8 +25,8 @@ from uedp_drawing import Axis, Line, plot
 
 import redactory
 from redactory.training.ldp.accounting import calibrated_noise, epsilon_sound
+from redactory.training.ldp.participation import FixedSends
 from redactory.training.ldp.published import epsilon_of_sends, epsilon_published
-from redactory.training.ldp.settings import FixedSends
 
 DELTA, DRAWS = 1e-5, 5
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

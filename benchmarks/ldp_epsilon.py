@@ -15,9 +15,9 @@ from typing import Any
 
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.ldp.accounting import gaussian_epsilon, message
+from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.ldp.published import NOTE, epsilon_of_sends, noise_published
 from redactory.training.ldp.second import confirmed_epsilon
-from redactory.training.ldp.settings import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.mechanism import Relation
 
 SST, QUERIES, DELTA = 67_349, 872, 1e-5

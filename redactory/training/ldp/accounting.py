@@ -20,7 +20,7 @@ from redactory.training.accounting.distributions import composed
 from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of
 from redactory.training.accounting.mixtures import Shifts, mixture_step
 from redactory.training.accounting.spending import Spending, Spendings
-from redactory.training.ldp.settings import FixedSends, HiddenCoins, Participation, VisibleCoins
+from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.mechanism import PoissonGaussian, Relation
 
 CALIBRATION_GRID = 1e-3

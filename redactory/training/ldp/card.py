@@ -14,8 +14,9 @@ from redactory.training.guarantee_figures import require_reasons
 from redactory.training.ldp import card_words as words
 from redactory.training.ldp import published
 from redactory.training.ldp.accounting import message_spendings, sensitivity
+from redactory.training.ldp.participation import FixedSends
 from redactory.training.ldp.second import confirmed_epsilon
-from redactory.training.ldp.settings import FixedSends, LdpSettings
+from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Relation
 
 FORMAT = "redactory-ldp-guarantee/1"

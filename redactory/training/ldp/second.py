@@ -14,7 +14,7 @@ from redactory.training.accounting.second import Bracket, Steps
 from redactory.training.accounting.second_opinion import ALLOWANCE, GROUP_ALLOWANCE, confirmed
 from redactory.training.accounting.spending import Spendings
 from redactory.training.ldp.accounting import epsilon_sound, message
-from redactory.training.ldp.settings import FixedSends, HiddenCoins, Participation, VisibleCoins
+from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.mechanism import Relation
 
 LARGEST_SECOND = 200.0

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.ldp.settings import FixedSends, HiddenCoins, Participation, VisibleCoins
+from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 
 
 class Sends(NamedTuple):

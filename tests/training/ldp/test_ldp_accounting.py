@@ -26,8 +26,9 @@ from redactory.training.ldp.accounting import (
     message_spendings,
     sensitivity,
 )
+from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.ldp.published import noise_published
-from redactory.training.ldp.settings import FixedSends, HiddenCoins, LdpSettings, Participation, VisibleCoins
+from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.mechanism_record import mechanism_from_json
 from redactory.training.settings import BudgetSettings

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.ldp.accounting import epsilon_sound, gaussian_epsilon, message
+from redactory.training.ldp.participation import FixedSends
 from redactory.training.ldp.published import (
     epsilon_of_sends,
     epsilon_published,
@@ -19,7 +20,6 @@ from redactory.training.ldp.published import (
     mu_total,
     noise_published,
 )
-from redactory.training.ldp.settings import FixedSends
 from redactory.training.mechanism import Relation
 
 SST = 67_349
