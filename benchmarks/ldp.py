@@ -168,10 +168,11 @@ def _line(name: str, rows: Sequence[Mapping[str, Any]], key: str, colour: str, f
 
 
 def _levels(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
-    for figure, name in (("epsilon", "no noise"), ("pairs", "no noise, pairs")):
+    levels = (("epsilon", "no noise", "#268bd2"), ("pairs", "no noise, pairs", "#b58900"))
+    for figure, name, colour in levels:
         found = [r["accuracy"]["mean"] for r in rows if r["figure"] == figure and r["epsilon"] is None]
         if found:
-            yield Line(name, level=fmean(found), colour="#444", dash="5 4")
+            yield Line(name, level=fmean(found), colour=colour, dash="5 4")
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float]]:
