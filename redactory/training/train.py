@@ -24,7 +24,7 @@ from redactory.training.accounting import Spending
 from redactory.training.budget import Budget, cost_of, spending_of
 from redactory.training.card_page import guarantee_page
 from redactory.training.checkpoint import Checkpoint
-from redactory.training.fresh import drawn, fresh_model, undrawn_model
+from redactory.training.fresh import Model, drawn, fresh_model, undrawn_model
 from redactory.training.guarantee import guarantee_card, unit_of
 from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import END, NOISY_STEP, StepLedger, head_body
@@ -130,16 +130,18 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             pretraining,
         )
     _require_same_text(public_text, head)
-    folder = run.model(settings.model_name)
+    before = fresh_model(run, settings, stream, public_text)
+    log.append(END, {"steps": steps, **_saved(run.model(settings.model_name), before, model)})
+
+
+def _saved(folder: ModelFolder, before: Model, model: Model) -> dict[str, Any]:
+    """Write the model; {weights: digest, files, update_norms} of it, for the ledger's last record."""
     files = save_model(folder, model)
-    moved = update_norms(fresh_model(run, settings, stream, public_text).network, model.network)
-    end = {
-        "steps": steps,
+    return {
         "weights": file_sha256(folder.weights),
         "files": [path.name for path in files],
-        "update_norms": moved,
+        "update_norms": update_norms(before.network, model.network),
     }
-    log.append(END, end)
 
 
 def _head(
