@@ -100,7 +100,7 @@ class UserBudget:
         return BudgetExceeded(
             f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon of "
             f"this user would be {told} at delta {limits.delta:g}; the limit is {limits.epsilon:g}, of which "
-            f"{before or 0.0:.4g} is spent. Nothing was sent."
+            f"{before or 0.0:.4g} is spent. Nothing was sent for this user."
         )
 
 
