@@ -10,11 +10,12 @@ import numpy as np
 
 from redactory.detectors import Detector, DetectSettings
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage
+from redactory.evaluation.redaction_plot import redaction_plot
 from redactory.evaluation.report import write_report
 from redactory.evaluation.residual import Reader, residual_identifiers
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.files import make_private_folder, write_json
+from redactory.foundation.files import make_private_folder, write_json, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest, seal
@@ -45,7 +46,7 @@ def evaluate_redaction(
     ``across``: public points that nearly duplicate a private one, as ``dedup.across`` listed them.
 
     Whatever cannot be measured is null, with its reason under ``reasons``.  The result is sealed in the
-    run's private state; it carries ids, counts and labels, no text.
+    run's private state, with a picture of it (``redaction.svg``); both carry ids, counts and labels, no text.
     """
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
@@ -186,6 +187,8 @@ def _keep(run: RunFolder, result: dict[str, Any]) -> None:
     make_private_folder(kept.root)
     kept.success.unlink(missing_ok=True)
     out = kept.root / "result.json"
+    plot = kept.root / "redaction.svg"
     write_json(out, result)
-    seal(kept, {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}, [out])
+    write_text(plot, redaction_plot(result))
+    seal(kept, {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}, [out, plot])
     write_report(run)
