@@ -9,14 +9,24 @@ EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask)
 CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo test soak check install bench docs clean
+.PHONY: demo test postgresql soak check install bench docs clean
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
 	$(BIN)/redactory demo --out $(RUN)
 
-test: check
+test: check postgresql
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(WITHOUT_TORCH),--ignore tests/training --ignore tests/evaluation --ignore tests/docs)
+
+# a test runs Prefect on a PostgreSQL server of its own; its programs are Debian's
+postgresql:
+	@if ! { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql; } >/dev/null; \
+		else \
+			echo "PostgreSQL's server is not installed: apt-get install postgresql (or make postgresql, as root)" >&2; exit 1; \
+		fi; \
+	fi
 
 # minutes to an hour: kills, faults and hostile input in numbers; then a minute or two of each fuzzer
 soak: $(VENV)/.dev

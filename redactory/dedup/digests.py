@@ -49,6 +49,12 @@ def read_range(path: Path, number: int, ranges: int) -> Entries:
     return np.array(entries[first : int(np.searchsorted(entries["high"], np.uint64(bounds[1])))])
 
 
+def ranges_of(entries: Entries, ranges: int) -> NDArray[np.int64]:
+    """The hash range of each of ``entries``, of ``ranges`` (a power of two)."""
+    # by one bit first: no number of 64 bits can be shifted by 64
+    return ((entries["high"] >> np.uint64(1)) >> np.uint64(63 - (ranges.bit_length() - 1))).astype(np.int64)
+
+
 def in_order(entries: Entries) -> Entries:
     """``entries`` by digest, where digests are equal by rank if they have one, and then by id."""
     ranks = ("rank_low", "rank_high") if entries.dtype == RANKED else ()

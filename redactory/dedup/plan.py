@@ -12,7 +12,7 @@ from redactory.dedup.bloom import BloomFilter
 from redactory.dedup.digests import Entries, in_order, read_range, write_entries
 
 RANGES = 16
-"""Hash ranges of every plan, a file each: a constant, so that a plan never depends on the machine."""
+"""Hash ranges of a plan, a file each, where no other number is asked for."""
 PIECES, WHOLE = 16, 1 << 24
 """Pieces that a range is read in, from this many digests in all on."""
 
@@ -20,9 +20,13 @@ PAIR = np.dtype([("id", "<i8"), ("first", "<i8")])
 
 
 def plan_range(
-    digest_files: Sequence[Path], number: int, out: Path, repeated: BloomFilter | None = None
+    digest_files: Sequence[Path],
+    number: int,
+    out: Path,
+    repeated: BloomFilter | None = None,
+    ranges: int = RANGES,
 ) -> int:
-    """Find the repeated digests of one hash range in all partitions; the number of repeats.
+    """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; the number of repeats.
 
     ``out`` gets the (id, first) pairs sorted by id, where ``first`` is the point with the same digest
     that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
@@ -34,7 +38,7 @@ def plan_range(
     pieces = PIECES if digests > WHOLE else 1
     found = [np.empty(0, PAIR)]
     for piece in range(number * pieces, (number + 1) * pieces):
-        tables = [read_range(path, piece, RANGES * pieces) for path in digest_files]
+        tables = [read_range(path, piece, ranges * pieces) for path in digest_files]
         if repeated is not None:
             tables = [table[repeated.holds(table)] for table in tables]
         found.append(_repeats(in_order(np.concatenate(tables))))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_batches
@@ -48,13 +50,14 @@ def skeleton(text: str) -> list[str]:
 
 
 def _first(folder: Path, count: int) -> list[str]:
-    return [text for _, text in heapq.nsmallest(count, _rows(folder))]
+    return [text for _, text in heapq.nsmallest(count, _rows(folder, count))]
 
 
-def _rows(folder: Path) -> Iterator[tuple[str, str]]:
+def _rows(folder: Path, count: int) -> Iterator[tuple[str, str]]:
+    """(id, text) of the first ``count`` of each batch: few of millions of points become Python objects."""
     for batch in read_batches(folder, ["point_id", "text"]):
-        for point_id, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield str(point_id), str(text)
+        least = batch.take(pc.select_k_unstable(batch, count, [("point_id", "ascending")]))
+        yield from zip(*(column.to_pylist() for column in least.columns), strict=True)
 
 
 def _shortened(text: str) -> str:

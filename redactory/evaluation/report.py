@@ -14,6 +14,7 @@ from redactory.evaluation.examples import pick_examples
 from redactory.evaluation.flow_picture import flow_picture
 from redactory.evaluation.histogram import histogram
 from redactory.evaluation.model_page import model_page
+from redactory.evaluation.report_drift import drift_of
 from redactory.evaluation.report_models import ModelReport, model_report, model_reports
 from redactory.evaluation.report_shards import shard_findings
 from redactory.evaluation.simulator import CANARY_DIGITS
@@ -49,6 +50,7 @@ def render_report(run: RunFolder) -> str:
             dedup=told(manifest["dedup"]),
             missed=read_json(run.recall) if run.recall.is_file() else None,
             shards=shard_findings(run),
+            drift=drift_of(run),
             models=model_reports(run),
             examples=pick_examples(run),
             largest_exposure=_LARGEST_EXPOSURE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,13 +13,19 @@ import redactory
 from redactory.flows import (
     apply_commands,
     detection_commands,
+    export_commands,
     extraction_commands,  # noqa: F401  registers evaluate extraction
     inference_commands,  # noqa: F401  registers evaluate membership and audit
     inference_page,
+    json_log,
+    nightly_commands,
     output,
     pages,
     redaction_commands,  # noqa: F401  registers evaluate redaction
     schedule_commands,
+    schema_commands,
+    store_commands,
+    takedown_commands,
 )
 from redactory.flows.audit_commands import audits
 from redactory.flows.evaluate_commands import evaluations
@@ -28,17 +34,19 @@ from redactory.flows.key_commands import keys
 from redactory.flows.ldp_commands import ldp
 from redactory.flows.options import (
     ConfigArgument,
+    DaskOption,
     JsonOption,
     ModelOption,
     OutOption,
     PrefectOption,
     ResumeOption,
-    RunArgument,
     WorkersOption,
     carry_out,
     show,
 )
 from redactory.flows.plan_commands import plans
+from redactory.flows.quarantine_commands import quarantines
+from redactory.flows.release_commands import releases
 from redactory.flows.reproduce_commands import reproductions
 from redactory.flows.simulate_commands import simulations
 from redactory.foundation.core_dumps import forbid_core_dumps
@@ -57,6 +65,8 @@ app.add_typer(indexes, name="index")
 app.add_typer(keys, name="keys")
 app.add_typer(ldp, name="ldp")
 app.add_typer(plans, name="plan")
+app.add_typer(quarantines, name="quarantine")
+app.add_typer(releases, name="release")
 app.add_typer(reproductions, name="reproduce")
 app.add_typer(simulations, name="simulate")
 
@@ -74,6 +84,7 @@ def main() -> None:
         if end.code is not None and not isinstance(end.code, int):
             # the interpreter would print it
             _fail("unexpected SystemExit; please report it", 1)
+        json_log.ended(end.code if isinstance(end.code, int) else 0)
         raise
     except Exception as error:
         # the message of an unexpected error may quote the corpus: only its kind and place are told
@@ -87,16 +98,30 @@ def main() -> None:
 def _fail(message: str, code: int) -> None:
     if "--json" in sys.argv:
         output.print_json({"ok": False, "error": message, "exit_code": code})
-    output.err.print(f"redactory: {message}", soft_wrap=True, markup=False)
+    if not json_log.on_terminal():
+        output.err.print(f"redactory: {message}", soft_wrap=True, markup=False)
+    json_log.ended(code, message)
     sys.stdout.flush()
     raise SystemExit(code)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    log_json: Annotated[
+        str | None,
+        typer.Option(
+            "--log-json",
+            metavar="FILE",
+            help="Log what happens as one JSON object a line, added to FILE; - is standard error.",
+        ),
+    ] = None,
+) -> None:
     if version:
         output.out.print(redactory.__version__)
         raise typer.Exit
+    json_log.begin(log_json, context.invoked_subcommand)
 
 
 @app.command()
@@ -144,11 +169,13 @@ def curate(
     resume: ResumeOption = False,
     workers: WorkersOption = None,
     prefect: PrefectOption = False,
+    dask: DaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Turn a raw corpus into audited shards."""
     plain = None if prefect else redactory.curate
-    show(carry_out(plain, "curate", config, out, resume=resume, workers=workers), as_json, pages.curated)
+    result = carry_out(plain, "curate", config, out, dask, resume=resume, workers=workers)
+    show(result, as_json, pages.curated)
 
 
 @app.command()
@@ -158,11 +185,15 @@ def train(
     trainer: Annotated[
         str | None, typer.Option(help="crt, sgd or dpsgd, instead of the configured one.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes that share a step; the same model.")
+    ] = None,
     prefect: PrefectOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model on a finished run."""
-    changes = {"trainer": trainer} if trainer else {}
+    asked: dict[str, Any] = {"trainer": trainer, "workers": workers}
+    changes = {key: value for key, value in asked.items() if value}
     plain = None if prefect else redactory.train
     show(carry_out(plain, "train", config, out, **changes), as_json, pages.trained)
 
@@ -174,17 +205,18 @@ def run(
     resume: ResumeOption = False,
     workers: WorkersOption = None,
     prefect: PrefectOption = False,
+    dask: DaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Curate, train and evaluate."""
     plain = None if prefect else redactory.run
-    result = carry_out(plain, "curate_and_train", config, out, resume=resume, workers=workers)
+    result = carry_out(plain, "curate_and_train", config, out, dask, resume=resume, workers=workers)
     show(result, as_json, pages.ran)
 
 
 @app.command()
 def verify(
-    run: RunArgument,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, an export, or the URL of one.")],
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="PEM file: the run must be signed by this key.")
     ] = None,
@@ -231,7 +263,14 @@ def demo(
 
 app.command()(apply_commands.apply)
 app.command()(detection_commands.explain)
+app.command()(export_commands.export)
+app.command()(schema_commands.schema)
+app.command()(store_commands.fetch)
+app.command()(store_commands.publish)
 app.command()(detection_commands.fit)
 app.command("fit-policy")(detection_commands.fit_policy)
+app.command()(nightly_commands.nightly)
 app.command()(schedule_commands.deploy)
 app.command()(schedule_commands.serve)
+app.command()(takedown_commands.takedown)
+app.command()(takedown_commands.purge)

@@ -8,19 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from redactory.flows import output
+from redactory.flows import json_log, output
 
 ConfigArgument = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="The run folder; the configuration's by default.")
+    str | None, typer.Option("--out", help="The run folder, or a URL; the configuration's by default.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes for curation.")]
 PrefectOption = Annotated[bool, typer.Option("--prefect", help="Run as a Prefect flow.")]
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        help="Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.",
+    ),
+]
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="A trained model; the configured one by default.")
 ]
@@ -29,7 +36,8 @@ Page = Callable[[dict[str, Any]], None]
 
 
 def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
-    """Print one JSON object, or the page for people."""
+    """Print one JSON object, or the page for people; and log what of it is counts."""
+    json_log.result(result)
     if as_json:
         output.print_json(result)
     else:
@@ -37,12 +45,22 @@ def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
 
 
 def carry_out(
-    plain: Callable[..., dict[str, Any]] | None, flow: str, config: str, out: Path | None, **settings: Any
+    plain: Callable[..., dict[str, Any]] | None,
+    flow: str,
+    config: str,
+    out: str | None,
+    dask: str | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Call the plain function, or where there is none, run the flow around it."""
+    """Call the plain function, or where there is none, run the flow around it; with ``dask``, over Dask."""
     with output.shown_progress() as progress:
+        if plain is not None and dask is not None:
+            from redactory.flows.dask_map import over_dask
+
+            plain = over_dask(plain, dask)
         if plain is not None:
             return plain(config, output=out, progress=progress, **settings)
         from redactory.flows.with_prefect import start_flow
 
-        return start_flow(flow, config, out, progress, **settings)
+        where = {} if dask is None else {"dask": dask}
+        return start_flow(flow, config, out, progress, **settings, **where)

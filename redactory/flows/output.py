@@ -13,6 +13,9 @@ from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from redactory.flows import json_log
+from redactory.foundation.progress import silent
+
 out, err = Console(highlight=False), Console(stderr=True, highlight=False)
 _EVERY_SECONDS = 5.0
 
@@ -20,6 +23,11 @@ _EVERY_SECONDS = 5.0
 def print_json(value: dict[str, Any]) -> None:
     """The one JSON object of ``--json`` on standard output."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+
+
+def print_indented(value: dict[str, Any]) -> None:
+    """A JSON object for people to read, and for programs, on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def table(
@@ -39,7 +47,10 @@ def table(
 
 @contextmanager
 def shown_progress() -> Iterator[Any]:
-    """A listener for long work: bars on a terminal, else a line every few seconds."""
+    """A listener for long work: bars on a terminal, else a line every few seconds; JSON where asked for."""
+    if json_log.is_on():
+        yield json_log.Told(silent if json_log.on_terminal() else _Lines())
+        return
     if not err.is_terminal:
         yield _Lines()
         return

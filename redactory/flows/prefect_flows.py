@@ -6,7 +6,8 @@ Prefect pickles or logs carries no text; only the curation's summary is persiste
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,11 @@ from redactory.flows.prefect_tasks import quiet_task, step_as_task, tasks_over
 from redactory.flows.reuse import content_key, content_of, still_there
 from redactory.flows.run_line import say_how_it_ended
 from redactory.flows.run_place import place_of
+from redactory.flows.with_dask import with_dask
 from redactory.flows.worker_pool import WorkerPool
 from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import CheckFailed, InputError, RedactoryError, SealedError
+from redactory.foundation.files import make_private_folder
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines import curate as curation
 from redactory.pipelines import run as whole
@@ -32,6 +35,7 @@ from redactory.pipelines import train as training
 from redactory.pipelines import verify as verification
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
+from redactory.pipelines.maps import StageMap
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder
 
@@ -47,6 +51,7 @@ class Asked:
     template: str
     settings: Config
     resume: bool
+    dask: str | None = None
 
     @property
     def run(self) -> RunFolder:
@@ -59,7 +64,8 @@ class Asked:
         return Path(self.config).stem
 
 
-def _quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
+def quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
+    """Prefect's decorator with what every flow of ours has."""
     ended: list[Any] = [say_how_it_ended]
     return flow(
         name=name,
@@ -73,7 +79,7 @@ def _quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
     )
 
 
-@_quiet_flow("curate")
+@quiet_flow("curate")
 def curate(
     config: str,
     output: str | None = None,
@@ -81,26 +87,31 @@ def curate(
     workers: int | None = None,
     timezone: str = "UTC",
     verify: bool = False,
+    dask: str | None = None,
 ) -> dict[str, Any]:
     """``redactory.curate`` with a Prefect task for each partition of each stage.
 
     ``output`` may hold ``{start}`` and ``{date}``, which stand for when the run was due (``timezone``).
     Where a run of the same content is kept already in such a folder, its summary is the result.
+    ``dask`` (``local`` or a scheduler's address) has the tasks of partitions run by workers of Dask.
     """
     forbid_core_dumps()
-    asked = _asked(config, output, resume, workers, timezone)
+    asked = _asked(config, output, resume, workers, timezone, dask)
     return sealed(asked.run.state, _curate, asked, verify)
 
 
-@_quiet_flow("train")
-def train(config: str, output: str | None = None, trainer: str | None = None) -> dict[str, Any]:
+@quiet_flow("train")
+def train(
+    config: str, output: str | None = None, trainer: str | None = None, workers: int | None = None
+) -> dict[str, Any]:
     """``redactory.train`` as one task."""
     forbid_core_dumps()
     asked = _asked(config, output, True, None, "UTC")
-    return sealed(asked.run.state, _train, asked, trainer)
+    changes = {"trainer": trainer, "workers": workers}
+    return sealed(asked.run.state, _train, asked, {key: value for key, value in changes.items() if value})
 
 
-@_quiet_flow("curate-and-train")
+@quiet_flow("curate-and-train")
 def curate_and_train(
     config: str,
     output: str | None = None,
@@ -108,20 +119,28 @@ def curate_and_train(
     workers: int | None = None,
     timezone: str = "UTC",
     verify: bool = False,
+    dask: str | None = None,
 ) -> dict[str, Any]:
     """``redactory.run``, with the parameters of ``curate``: its partitions and each later step are tasks."""
     forbid_core_dumps()
-    asked = _asked(config, output, resume, workers, timezone)
+    asked = _asked(config, output, resume, workers, timezone, dask)
     return sealed(asked.run.state, _curate_and_train, asked, verify)
 
 
-def _asked(config: str, output: str | None, resume: bool, workers: int | None, timezone: str) -> Asked:
+def _asked(
+    config: str,
+    output: str | None,
+    resume: bool,
+    workers: int | None,
+    timezone: str,
+    dask: str | None = None,
+) -> Asked:
     unexpected = None
     try:
         settings = load_config(config, workers=workers)
         template = output or str(settings.output)
         place = place_of(template, flow_run.scheduled_start_time, timezone)
-        return Asked(config, template, load_config(settings, output=Path(place)), resume)
+        return Asked(config, template, load_config(settings, output=Path(place)), resume, dask)
     except RedactoryError:
         raise
     except Exception as error:
@@ -135,13 +154,11 @@ def _asked(config: str, output: str | None, resume: bool, workers: int | None, t
 def _curate(asked: Asked, verify: bool) -> dict[str, Any]:
     curated = _curated(asked)
     if verify:
-        _verified(RunFolder(Path(curated["run"])))
+        check_verified(RunFolder(Path(curated["run"])))
     return curated
 
 
-def _train(asked: Asked, trainer: str | None) -> dict[str, Any]:
-    changes = {"trainer": trainer} if trainer else {}
-
+def _train(asked: Asked, changes: dict[str, Any]) -> dict[str, Any]:
     def work() -> dict[str, Any]:
         return training.train(asked.settings, progress=listener.get(), **changes)
 
@@ -158,7 +175,7 @@ def _curate_and_train(asked: Asked, verify: bool) -> dict[str, Any]:
     )
     publish_promise(asked.name, result["model"])
     if verify:
-        _verified(run)
+        check_verified(run)
     return result
 
 
@@ -181,15 +198,7 @@ def _curated(asked: Asked) -> dict[str, Any]:
     def body() -> dict[str, Any]:
         nonlocal attempts
         attempts += 1
-        with WorkerPool(asked.settings.workers) as pool:
-            return sealed(
-                asked.run.state,
-                curation.curate,
-                asked.settings,
-                resume=asked.resume or attempts > 1,
-                stage_map=tasks_over(pool, asked.run.state),
-                progress=listener.get(),
-            )
+        return sealed(asked.run.state, _curation, asked, asked.resume or attempts > 1)
 
     summary: dict[str, Any] = body()
     reused = not attempts
@@ -199,12 +208,33 @@ def _curated(asked: Asked) -> dict[str, Any]:
     return summary
 
 
+def _curation(asked: Asked, resume: bool) -> dict[str, Any]:
+    with task_map(asked) as stage_map:
+        return curation.curate(asked.settings, resume=resume, stage_map=stage_map, progress=listener.get())
+
+
+@contextmanager
+def task_map(asked: Asked) -> Iterator[StageMap]:
+    """The map whose parts are tasks: in processes of this machine, or on workers of Dask."""
+    if asked.dask is None:
+        with WorkerPool(asked.settings.workers) as pool:
+            yield tasks_over(pool, asked.run.state)
+        return
+    on_dask, tasks_on = with_dask(asked.dask)
+    make_private_folder(asked.run.root)
+    make_private_folder(asked.run.state)
+    with on_dask(asked.dask, asked.settings, asked.run.cluster) as workers:
+        yield tasks_on(workers)
+
+
 def _unreadable(task: Any, task_run: Any, state: State[Any]) -> bool:
     """Reading the input may fail for a while; a part that fails was tried again on its own."""
     return isinstance(state.data, InputError)
 
 
-def _verified(run: RunFolder) -> None:
+def check_verified(run: RunFolder) -> None:
+    """Verify a finished run in a task of its own; ``CheckFailed`` where it does not hold."""
+
     @quiet_task("verify")
     def body() -> list[str]:
         found = sealed(run.state, verification.verify, run.root)

@@ -6,7 +6,6 @@ Tasks carry the tag ``redactory``, so that a server can limit how many run at on
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from redactory.flows.worker_pool import WorkerPool
 from redactory.foundation.errors import SealedError
 from redactory.foundation.reports import StageReport
-from redactory.pipelines.maps import StageMap, Task
+from redactory.pipelines.maps import StageMap, Task, name_of
 from redactory.pipelines.run import Step, Work
 from redactory.pipelines.sealed import sealed
 
@@ -57,30 +56,38 @@ def quiet_task(
 
 
 def tasks_over(pool: WorkerPool, state: Path) -> StageMap:
-    """A map whose every part is a task that waits for one of the pool's processes.
+    """A map whose every part is a task that waits for one of the pool's processes."""
+
+    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        def call(number: int) -> StageReport:
+            return sealed(state, pool.call, task, number)
+
+        yield from as_tasks(ThreadPoolTaskRunner(pool.count), pool.count, name_of(task), call, numbers)
+
+    return spread
+
+
+def as_tasks(
+    runner: Any, workers: int, name: str, call: Callable[[int], StageReport], numbers: Sequence[int]
+) -> Iterator[tuple[int, StageReport]]:
+    """``call`` on each number, in tasks that ``runner`` hands to so many workers; yields as they end.
 
     Hash ranges are many and small, where a task costs a server some calls: they go by the batch.
     A failure that stays ends the stage: parts that run are awaited, those that wait are dropped.
     """
+    count = len(numbers) if name.endswith(_OVER_PARTITIONS) else workers
+    batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
 
-    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        name = task.func.__name__ if isinstance(task, functools.partial) else "part"
-        count = len(numbers) if name.endswith(_OVER_PARTITIONS) else pool.count
-        batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
+    @quiet_task(name, f"{name}-{{first}}")
+    def part(first: int, batch: list[int]) -> list[tuple[int, dict[str, Any]]]:
+        return [(number, call(number).to_json()) for number in batch]
 
-        @quiet_task(name, f"{name}-{{first}}")
-        def part(first: int, batch: list[int]) -> list[tuple[int, dict[str, Any]]]:
-            return [(number, sealed(state, pool.call, task, number).to_json()) for number in batch]
-
-        runner: Any = ThreadPoolTaskRunner(max_workers=pool.count)
-        with runner:
-            mapped = {"first": [batch[0] for batch in batches], "batch": batches}
-            futures: list[Any] = list(runner.map(part, mapped))
-            for future in as_completed(futures):
-                for number, report in future.result():
-                    yield number, StageReport.from_json(report)
-
-    return spread
+    with runner:
+        mapped = {"first": [batch[0] for batch in batches], "batch": batches}
+        futures: list[Any] = list(runner.map(part, mapped))
+        for future in as_completed(futures):
+            for number, report in future.result():
+                yield number, StageReport.from_json(report)
 
 
 def step_as_task(state: Path) -> Step:

@@ -20,7 +20,8 @@ def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
     due, asked = run.expected_start_time, run.parameters
     result = state.result(raise_on_failure=False)
     if state.is_completed():
-        told = _result(result, place_of(asked["output"], due, asked["timezone"]))
+        place = place_of(asked["output"], due, asked["timezone"])
+        told = _nights(result) if "nights" in result else _result(result, place)
     else:
         # only messages of our own are known to hold no text
         told = f"{state.name.lower()}: {result}" if isinstance(result, RedactoryError) else state.name.lower()
@@ -38,3 +39,12 @@ def _result(result: dict[str, Any], place: str) -> str:
         f"{result[fate]:,} {fate}" for fate in ("public", "private", "duplicate", "quarantined")
     )
     return f"{result['rows']:,} rows, {result['points']:,} points ({fates}): {place}"
+
+
+def _nights(result: dict[str, Any]) -> str:
+    """What became of each night; a run that was held has ended the flow by then."""
+    told = [
+        night["state"] if night["run"] is None else f"{Path(night['run']).name} {night['state']}"
+        for night in result["nights"]
+    ]
+    return f"{', '.join(told)}: {result['job']}"

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from redactory.flows.dask_cluster import check_dask
 from redactory.flows.environment import QUIET
-from redactory.flows.run_place import folder_of_all, one_folder_a_run, zone_of
+from redactory.flows.run_place import DATE, START, folder_of_all, one_folder_a_run, zone_of
 from redactory.foundation.errors import ConfigurationError
 
-Work = Literal["curate", "run"]
+Work = Literal["curate", "run", "nightly"]
 FLOWS: dict[Work, tuple[str, str]] = {
-    "curate": ("curate", "curate"),
-    "run": ("curate-and-train", "curate_and_train"),
+    "curate": ("curate", "redactory.flows.prefect_flows.curate"),
+    "run": ("curate-and-train", "redactory.flows.prefect_flows.curate_and_train"),
+    "nightly": ("nightly", "redactory.flows.nightly_flow.nightly"),
 }
-"""For each kind of work the flow's name in Prefect, and the function in ``prefect_flows``."""
-MODULE = "redactory.flows.prefect_flows"
+"""For each kind of work the flow's name in Prefect, and where the flow is."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -34,7 +35,7 @@ class Schedule:
     @property
     def entrypoint(self) -> str:
         """The flow, as ``prefect.yaml`` names it: importable wherever Redactory is installed."""
-        return f"{MODULE}.{FLOWS[self.work][1]}"
+        return FLOWS[self.work][1]
 
     @property
     def full_name(self) -> str:
@@ -44,7 +45,8 @@ class Schedule:
     @property
     def folder(self) -> Path:
         """The folder of all its runs."""
-        return Path(folder_of_all(self.parameters["output"]))
+        output: str = self.parameters["output"]
+        return Path(output if self.work == "nightly" else folder_of_all(output))
 
 
 def plan_schedule(
@@ -57,6 +59,7 @@ def plan_schedule(
     name: str | None,
     workers: int | None,
     verify: bool,
+    dask: str | None = None,
 ) -> Schedule:
     """The job as asked for; ``ConfigurationError`` for what would only fail at two in the morning.
 
@@ -67,20 +70,33 @@ def plan_schedule(
 
     settings = load_config(config, workers=workers)
     check_before_reading(settings)
+    if settings.store is not None and out is None:
+        raise ConfigurationError(
+            f"output: the runs of a schedule lie in a folder on this machine, not at {settings.store}: give "
+            "--out FOLDER, and publish them from there (nightly.publish, or redactory publish)"
+        )
     zone_of(timezone)
+    if dask is not None:
+        check_dask(dask)
+    if work == "nightly" and any(sign in str(out or settings.output) for sign in (START, DATE)):
+        raise ConfigurationError(
+            f"--out: nights name their runs themselves: give a folder without {START}, {DATE}"
+        )
     path = Path(config)
     name = name or path.stem
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"--name: '{name}' cannot name a deployment; use letters, digits, '.', '_' and '-' (at most 64)"
         )
+    place = str(Path(out or settings.output).absolute())
     parameters = {
         "config": str(path.absolute()) if path.exists() else config,
-        "output": one_folder_a_run(str(Path(out or settings.output).absolute())),
-        "resume": True,
+        # nights name their runs themselves, and always go on with what was begun
+        **({"output": place} if work == "nightly" else {"output": one_folder_a_run(place), "resume": True}),
         "workers": settings.workers,
         "timezone": timezone,
         "verify": verify,
+        **({"dask": dask} if dask is not None else {}),
     }
     return Schedule(name, work, cron, timezone, parameters)
 

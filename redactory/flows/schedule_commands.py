@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from redactory.flows import output
-from redactory.flows.options import ConfigArgument, JsonOption, WorkersOption, show
+from redactory.flows.options import ConfigArgument, DaskOption, JsonOption, WorkersOption, show
 from redactory.flows.schedule import Work, plan_schedule
 
 TimezoneOption = Annotated[str, typer.Option("--timezone", help="Time zone of the schedule and of {date}.")]
@@ -21,7 +21,10 @@ OutOption = Annotated[
         "folder {start} below it. The configuration's output by default.",
     ),
 ]
-WorkOption = Annotated[Work, typer.Option("--work", help="curate alone, or run: curate, train and evaluate.")]
+WorkOption = Annotated[
+    Work,
+    typer.Option("--work", help="curate; run: curate, train and evaluate; nightly: what is new, gated."),
+]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the deployment; the configuration's by default.")
 ]
@@ -45,6 +48,7 @@ def deploy(
     ] = "redactory",
     file: Annotated[Path, typer.Option("--file", help="The file to write.")] = Path("prefect.yaml"),
     workers: WorkersOption = None,
+    dask: DaskOption = None,
     verify: VerifyOption = True,
     limit: LimitOption = None,
     as_json: JsonOption = False,
@@ -53,7 +57,7 @@ def deploy(
     from redactory.flows.deploy import deploy as put
 
     planned = plan_schedule(
-        config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify
+        config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify, dask=dask
     )
     show(put(planned, file, pool, limit), as_json, _deployed)
 
@@ -69,6 +73,7 @@ def serve(
     name: NameOption = None,
     port: Annotated[int, typer.Option("--port", help="Port of the server that is started here.")] = 4200,
     workers: WorkersOption = None,
+    dask: DaskOption = None,
     verify: VerifyOption = True,
     limit: LimitOption = None,
     as_json: JsonOption = False,
@@ -77,7 +82,7 @@ def serve(
     from redactory.flows.serve import serve as keep
 
     planned = plan_schedule(
-        config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify
+        config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify, dask=dask
     )
 
     def told(what: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from redactory.flows.environment import ADDRESS, settle_prefect
 from redactory.flows.prefect_client import drop_schedules, limit_tasks
-from redactory.flows.schedule import FLOWS, Schedule, check_cron
+from redactory.flows.schedule import Schedule, check_cron
 from redactory.flows.server import own_server, settle_own_server
-from redactory.flows.with_prefect import our_flows
+from redactory.flows.with_prefect import flow_at
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 
@@ -31,9 +31,9 @@ def serve(schedule: Schedule, port: int, limit: int | None, told: Callable[[dict
     if os.environ.get(ADDRESS) is None:
         password = settle_own_server(home, port)
     settle_prefect(home)
-    flows = our_flows()
+    flow = flow_at(schedule.entrypoint)
     check_cron(schedule)
-    deployment = _deployment(getattr(flows, FLOWS[schedule.work][1]), schedule)
+    deployment = _deployment(flow, schedule)
     with own_server(port) if password else contextlib.nullcontext():
         if limit is not None:
             limit_tasks(limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from redactory.redaction import RunFolder
 
 
 def start_flow(
-    name: str, config: str, output: Path | None, progress: Progress, **settings: Any
+    name: str, config: str, output: str | Path | None, progress: Progress, **settings: Any
 ) -> dict[str, Any]:
     """Run the flow ``name`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
     loaded = load_config(config, output=output)
@@ -30,6 +31,13 @@ def start_flow(
         return result
     finally:
         prefect_flows.listener.reset(token)
+
+
+def flow_at(entrypoint: str) -> Any:
+    """The flow of that dotted name; as :func:`our_flows`."""
+    our_flows()
+    module, _, function = entrypoint.rpartition(".")
+    return getattr(importlib.import_module(module), function)
 
 
 def our_flows() -> ModuleType:

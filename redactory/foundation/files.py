@@ -5,13 +5,17 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
+_staged: ContextVar[tuple[Path, Path] | None] = ContextVar("staged", default=None)
 
 
 def make_folder(path: Path) -> None:
@@ -37,17 +41,50 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
 
     A reader sees the old file, the new file or none, never a part of one, through any crash.
     """
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
-    make_folder(path.parent)
+    staging = _staging_of(path)
+    # drawn, and not the process's number: two machines that share the folder may have the same
+    temporary = (staging or path.parent) / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}"
+    if staging is None:
+        make_folder(path.parent)
     try:
         temporary.touch(mode=PRIVATE_FILE)
         yield temporary
         temporary.chmod(mode)
         sync(temporary)
+        if staging is not None:
+            make_folder(path.parent)
         temporary.replace(path)
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged(root: Path, staging: Path) -> Iterator[None]:
+    """Within, what is committed below ``root`` is written in the folder ``staging``, and renamed from there.
+
+    Both are absolute.  Once ``staging`` is taken away no such commit succeeds (``FileNotFoundError``): work
+    that was given up for lost, and goes on nevertheless, changes nothing.
+    """
+    token = _staged.set((root, staging))
+    try:
+        yield
+    finally:
+        _staged.reset(token)
+
+
+def take_away(folder: Path) -> None:
+    """Remove a folder in one moment for whoever still writes in it, then what is in it."""
+    gone = folder.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{folder.name}")
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+    # a writer that finds its file gone may tidy up after itself at the same time
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _staging_of(path: Path) -> Path | None:
+    root, staging = _staged.get() or (None, None)
+    return staging if root is not None and path.is_relative_to(root) else None
 
 
 def remove_leftovers(folder: Path, of: str = "*") -> None:
@@ -56,8 +93,12 @@ def remove_leftovers(folder: Path, of: str = "*") -> None:
     Nobody else may be writing there.
     """
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        process, _, name = path.name.removeprefix(TEMPORARY_PREFIX).partition("-")
-        if process.isdigit() and name and fnmatch.fnmatchcase(name, of):
+        number, _, name = path.name.removeprefix(TEMPORARY_PREFIX).partition("-")
+        if not (number.isdigit() and name and fnmatch.fnmatchcase(name, of)):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
             path.unlink(missing_ok=True)
 
 

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -57,6 +57,11 @@ class DigestKey:
         """32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
         return hmac.digest(self.purpose(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
 
+    def pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
+        """:meth:`pseudonym` of many values under one purpose."""
+        subkey = self.purpose(purpose)
+        return [hmac.digest(subkey, str(v).encode(), "sha256")[:DIGEST_BYTES].hex() for v in values]
+
     @property
     def fingerprint(self) -> str:
         """Tells two keys apart without giving either away (8 hex digits)."""
@@ -81,6 +86,14 @@ def load_encryption_key() -> bytes | None:
     """
     given = _given(ENCRYPTION_VARIABLE, os.environ)
     return None if given is None else _long_enough(*given, MINIMUM_ENCRYPTION_KEY_BYTES)
+
+
+def read_encryption_key(path: Path) -> bytes:
+    """The secret of a key file, at least 32 bytes; ``ConfigurationError`` for less or an unreadable file."""
+    try:
+        return _long_enough(path.read_bytes().strip(), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def load_signing_key() -> Ed25519PrivateKey | None:

@@ -6,9 +6,13 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from redactory.foundation.core_dumps import forbid_core_dumps
 
@@ -20,6 +24,44 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_worker) as pool:
         yield pool
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A process that was started, and our end of a pipe between it and us."""
+
+    process: BaseProcess
+    pipe: Connection
+
+
+@contextmanager
+def companions(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[Companion]]:
+    """A process for each of ``tasks`` that carries out ``work(its end of a pipe, *task)``.
+
+    They are killed when the context ends: nothing that lasts may be theirs alone.  ``work`` and tasks can be
+    pickled.
+    """
+    context = multiprocessing.get_context("spawn")
+    found: list[Companion] = []
+    try:
+        for task in tasks:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_settled, args=(work, theirs, *task), daemon=True)
+            process.start()
+            theirs.close()
+            found.append(Companion(process, ours))
+        yield found
+    finally:
+        for one in found:
+            one.process.kill()
+        for one in found:
+            one.process.join()
+            one.pipe.close()
+
+
+def _settled(work: Callable[..., None], pipe: Connection, *task: Any) -> None:
+    _settle_worker()
+    work(pipe, *task)
 
 
 def _settle_worker() -> None:

@@ -60,6 +60,7 @@ class RecordLog:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.records, self._prev, whole = _parse(path, path.read_bytes())
+            self._count = len(self.records)
             os.ftruncate(self._file, whole)
             os.lseek(self._file, 0, os.SEEK_END)
             # the file's name must outlast a crash as its records do
@@ -73,7 +74,7 @@ class RecordLog:
 
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)
         """Write one record, synced to the disk, and return it; one that fails leaves the file as it was."""
-        record = Record(len(self.records), type, body)
+        record = Record(self._count, type, body)
         line = canonical_json({"seq": record.seq, "prev": self._prev, "type": type, "body": body})
         end = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
@@ -84,8 +85,16 @@ class RecordLog:
             os.lseek(self._file, end, os.SEEK_SET)
             raise
         self._prev = hashlib.sha256(line).hexdigest()
+        self._count += 1
         self.records.append(record)
         return record
+
+    def forget(self) -> None:
+        """Hold the records so far no longer: ``records`` has what is appended from now on.
+
+        For a log of many bodies that nobody asks for again; the file and its chain stay as they are.
+        """
+        self.records.clear()
 
     def _write(self, data: bytes) -> None:
         # a disk that fills up takes a part of it, and says so by a number alone

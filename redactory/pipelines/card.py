@@ -22,6 +22,8 @@ def dataset_card(name: str, manifest: dict[str, Any]) -> str:
     counts, policies = manifest["counts"], manifest["policies"]
     told = side_channel(policies)
     tuned = f"- {told}\n" if told else ""
+    release = manifest.get("release", 1)
+    anew = f"\nRelease {release}: {_anew(manifest['changes'])}.\n" if release > 1 else ""
     return f"""---
 {yaml.safe_dump(front, sort_keys=False).strip()}
 ---
@@ -30,7 +32,7 @@ def dataset_card(name: str, manifest: dict[str, Any]) -> str:
 
 Training shards written by Redactory {manifest["versions"]["redactory"]}. **Only `public/` may leave this
 folder**; everything else in it is private.
-
+{anew}
 | | points |
 |---|---:|
 | public | {counts["public"]:,} |
@@ -56,6 +58,11 @@ public = pandas.read_parquet("public")
 `public` and `private` are two data sets: read one folder or the other, never their parent. `manifest.json`
 holds the sha256 of every file; `redactory verify` checks them all.
 """
+
+
+def _anew(changes: list[dict[str, Any]]) -> str:
+    """Why a run was written anew, each reason with its day."""
+    return ", ".join(f"{change['why']} on {change['time'][:10]}" for change in changes)
 
 
 def _modes(sides: dict[str, dict[str, str]]) -> str:

@@ -11,6 +11,9 @@ from redactory.dedup import DedupSettings
 from redactory.detectors import DetectSettings
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.settings import Settings
+from redactory.pipelines.nightly.disk_settings import DiskSettings
+from redactory.pipelines.nightly.settings import NightlySettings
+from redactory.pipelines.stores import is_url
 from redactory.training.settings import TrainSettings
 
 Segmenter = Literal["sentence", "turn", "line", "document"]
@@ -79,6 +82,20 @@ class PartitionSettings(Settings):
 
     documents: int = Field(2_000, ge=1, description="Most documents in a partition.")
     bytes: int = Field(8 << 20, ge=1, description="A partition is closed once its text passes this.")
+    ranges: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Hash ranges that repeated texts are looked for in, one after the other; a power of two, "
+        "16 if absent. More ranges take less memory; the shards are the same bytes.",
+    )
+
+    @field_validator("ranges")
+    @classmethod
+    def _a_range_is_some_highest_bits(cls, value: int | None) -> int | None:
+        if value is not None and value & (value - 1):
+            raise ValueError("the number of ranges must be a power of two")
+        return value
 
 
 class ReleaseSettings(Settings):
@@ -130,7 +147,19 @@ class Config(Settings):
     """A whole run."""
 
     input: InputSettings
-    output: Path = Field(Path("run"), description="The run folder; it must not exist, or be resumed.")
+    output: Path = Field(
+        Path("run"),
+        description="The run folder; it must not exist, or be resumed. Or a URL (s3://…): the run is then "
+        "worked on in a folder of its name below `work`, and published there when it is finished.",
+    )
+    work: Path | None = Field(
+        None,
+        description="The folder for runs whose output is a URL; $REDACTORY_WORK, or else the configuration's "
+        "own folder, if absent.",
+    )
+    store: str | None = Field(
+        None, description="The URL that the finished run is published to, set by an output that is one."
+    )
     segment: SegmentSettings = SegmentSettings()
     detect: DetectSettings = DetectSettings()
     dedup: DedupSettings = DedupSettings()
@@ -138,7 +167,23 @@ class Config(Settings):
     release: ReleaseSettings = ReleaseSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    disk: DiskSettings = DiskSettings()
+    nightly: NightlySettings = NightlySettings()
     workers: int = Field(1, ge=1, description="Processes for curation; changes speed only.")
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _an_output_is_a_folder_by_now(cls, value: Any) -> Any:
+        if is_url(value):
+            raise ValueError("a URL stands for a folder and a store: load_config tells them apart")
+        return value
+
+    @field_validator("store")
+    @classmethod
+    def _a_store_is_a_url(cls, value: str | None) -> str | None:
+        if value is not None and not is_url(value):
+            raise ValueError("a URL is needed, like s3://bucket/runs/x; a folder is an output")
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -168,6 +213,7 @@ class Config(Settings):
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
         kept["detect"].pop("batch_size")
         kept["dedup"].pop("filter")
+        kept["partition"].pop("ranges")
         # which runs of which index were seen stands in the journal
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup import RANGES
 from redactory.detectors import TextDetector, policies_of, policy_record
 from redactory.detectors.chosen import check_patterns
 from redactory.foundation.errors import RunStateError
@@ -29,7 +28,9 @@ from redactory.pipelines.index_binding import check_index
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
+from redactory.pipelines.nightly.preflight import check_sources
 from redactory.pipelines.output_folder import check_apart, check_output, close, forget_holder, occupied
+from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources, fingerprint
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed
@@ -46,6 +47,7 @@ def curate(
     workers: int | None = None,
     stage_map: StageMap | None = None,
     detector: TextDetector | None = None,
+    sources: list[Source] | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Run one curation and return its summary (counts, seconds, where the run lies).
@@ -53,19 +55,35 @@ def curate(
     ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at
     once where the run is finished.  Without it an existing run folder is refused, and with it a run that
     was begun, or made, of something else (``RunStateError``).
-    ``stage_map`` replaces the processes, ``detector`` the configured engines.
+    ``stage_map`` replaces the processes, ``detector`` the configured engines, ``sources`` what is found at
+    ``input.path``.  Where the output is a URL, the finished run is published there: ``published`` says what
+    was done.
     """
     settings = load_config(config, output=output, workers=workers)
+    check_store(settings.store, RunFolder(Path(settings.output)))
+    done = _curate(settings, resume, stage_map, detector, sources, progress)
+    return publish_configured(settings.store, done, progress)
+
+
+def _curate(
+    settings: Config,
+    resume: bool,
+    stage_map: StageMap | None,
+    detector: TextDetector | None,
+    sources: list[Source] | None,
+    progress: Progress,
+) -> dict[str, Any]:
     run = RunFolder(Path(settings.output))
     if is_finished(run) and resume:
         forget_holder(run)
-        return sealed(run.state, _asked_again, run, settings)
+        return sealed(run.state, _asked_again, run, settings, sources)
     check_output(run, resume)
     check_apart(settings)
     check_before_reading(settings)
     check_index(settings, load_digest_key())
-    sources = find_sources(settings.input.path, settings.input.format)
-    return sealed(run.state, _run_alone, run, settings, resume, sources, stage_map, detector, progress)
+    found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
+    check_sources(settings, found)
+    return sealed(run.state, _run_alone, run, settings, resume, found, stage_map, detector, progress)
 
 
 def check_before_reading(config: Config) -> None:
@@ -77,17 +95,19 @@ def check_before_reading(config: Config) -> None:
         policy_record(config.detect, policy)
 
 
-def _asked_again(run: RunFolder, config: Config) -> dict[str, Any]:
-    check_made_of(run, config)
+def _asked_again(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
+    check_made_of(run, config, sources)
     indexing.count_late(run, config)
     return summary(run)
 
 
-def _run_alone(run: RunFolder, config: Config, resume: bool, *work: Any) -> dict[str, Any]:
+def _run_alone(
+    run: RunFolder, config: Config, resume: bool, sources: list[Source], *work: Any
+) -> dict[str, Any]:
     with occupied(run, resume):
         if is_finished(run):
-            return _asked_again(run, config)
-        _run(run, config, *work)
+            return _asked_again(run, config, sources)
+        _run(run, config, sources, *work)
         return summary(run)
 
 
@@ -111,7 +131,7 @@ def _run(
         journal.begin(_identity(job, inputs, run_key))
         job = indexing.begin(job, journal)
         reports = list(_stages(job, sources, inputs, journal, spread, progress))
-        close(run, len(journal.reports("ingest") or ()))
+        close(run, journal.parts("ingest") or 0)
         finish(job, inputs, reports, journal, time.perf_counter() - start)
 
 
@@ -124,28 +144,29 @@ def _stages(
     progress: Progress,
 ) -> Iterator[StageReport]:
     """Every stage in turn; each one's merged report."""
-    ingested = _ingest(job, sources, inputs, journal, progress)
-    yield merge_reports("ingest", ingested)
-    partitions = len(ingested)
+    yield _ingest(job, sources, inputs, journal, progress)
+    partitions = journal.parts("ingest") or 0
 
     def over(name: str, task: Task, numbers: int, unit: str) -> StageReport:
-        done = []
-        for report in journal.stage(name, task, range(numbers), spread):
-            done.append(report)
-            progress(name, len(done), numbers, unit)
-        return merge_reports(name, done)
+        total = StageReport(name)
+        for done, report in enumerate(journal.stage(name, task, range(numbers), spread), 1):
+            total = merge_reports(name, (total, report))
+            progress(name, done, numbers, unit)
+        return total
 
     def each(task: Any, *fixed: Any) -> Task:
         return functools.partial(task, job, *fixed)
 
-    yield over("index documents", each(stages.plan_documents, partitions), RANGES, "ranges")
+    ranges = job.hash_ranges
+    yield over("index documents", each(stages.plan_documents, partitions), ranges, "ranges")
     yield over("segment", each(stages.segment_part), partitions, "partitions")
     if job.config.dedup.filter == "bloom":
         yield over("screen texts", each(stages.screen_texts, partitions), 1, "filters")
-    yield over("index texts", each(stages.plan_texts, partitions), RANGES, "ranges")
+    yield over("index texts", each(stages.plan_texts, partitions), ranges, "ranges")
     yield over("detect", each(stages.detect_part), partitions, "partitions")
+    yield over("spread", each(stages.spread_range, partitions), ranges, "ranges")
     yield over("redact", each(stages.redact_part), partitions, "partitions")
-    for step in stages.dedup_steps(job.config.dedup, partitions):
+    for step in stages.dedup_steps(job, partitions):
         yield over(step.name, each(step.task, partitions), step.numbers, step.unit)
     yield over("shard", each(stages.shard_part), partitions, "partitions")
     for step in stages.memory_steps(job.config.dedup, partitions):
@@ -154,25 +175,24 @@ def _stages(
 
 def _ingest(
     job: Job, sources: list[Source], inputs: list[dict[str, Any]], journal: Journal, progress: Progress
-) -> list[StageReport]:
+) -> StageReport:
     """The one stage that is not known by parts beforehand: it is whole in the journal, or done again."""
-    done = journal.reports("ingest")
-    if done is not None:
-        return done
-    reports, start = [], time.perf_counter()
-    for number, report in enumerate(stages.ingest(job, sources, progress)):
+    if journal.parts("ingest") is not None:
+        return merge_reports("ingest", journal.reports("ingest"))
+    total, parts, start = StageReport("ingest"), 0, time.perf_counter()
+    for parts, report in enumerate(stages.ingest(job, sources, progress), 1):
         now = time.perf_counter()
         report = StageReport(report.stage, report.counts, now - start, peak_memory_mb())
-        journal.record("ingest", number, report)
-        reports.append(report)
+        journal.record("ingest", parts - 1, report)
+        total = merge_reports("ingest", (total, report))
         start = now
     changed = difference({"input": inputs}, {"input": [fingerprint(source) for source in sources]})
     if changed is not None:
         raise RunStateError(
             f"while it was read, the {changed}: start a new run elsewhere, on files that nobody writes"
         )
-    journal.complete("ingest", len(reports))
-    return reports
+    journal.complete("ingest", parts)
+    return total
 
 
 @contextmanager
@@ -189,9 +209,12 @@ def _identity(job: Job, inputs: list[dict[str, Any]], run_key: RunKey | None) ->
     detect = job.config.detect
     return {
         "configuration": job.config.curation(),
+        # no byte of the shards, but the work files that a resumed run goes on with
+        "hash ranges": job.hash_ranges,
         "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
         "versions": versions(),
         "input": inputs,
         "key": job.key.fingerprint,
-        "encryption": None if run_key is None else run_key.service,
+        # not who wraps it: that may change while the run waits to be resumed
+        "encryption": None if run_key is None else run_key.fingerprint,
     }

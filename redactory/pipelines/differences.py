@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from redactory.foundation.errors import RunStateError
+
 NAMED = 8
 """Differences that a message lists; a changed model would fill a page with what follows from it."""
+
+
+class AnotherRun(RunStateError):
+    """What lies in the run folder was begun, or made, of something else than what is asked for now."""
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
 
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import Config, InputSettings
-from redactory.pipelines.differences import difference
-from redactory.pipelines.readers import find_sources, size_of
+from redactory.pipelines.differences import AnotherRun, difference
+from redactory.pipelines.readers import Source, find_sources, size_of
 from redactory.redaction import RunFolder, read_manifest
 
 
-def check_made_of(run: RunFolder, config: Config) -> None:
+def check_made_of(run: RunFolder, config: Config, sources: list[Source] | None = None) -> None:
     """``RunStateError`` where the finished ``run`` was made by another configuration, or of other files.
 
-    Files are compared by name and size; a file that is gone by now does not matter.
+    Files (``sources``, or what is found at ``input.path``) are compared by name and size; one that is gone
+    by now does not matter.
     """
-    manifest, now = read_manifest(run), _sizes(config.input)
+    manifest = read_manifest(run)
+    now = _sizes(_found(config.input) if sources is None else sources)
     names = {entry["path"] for entry in now}
     before = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
     differs = difference(
@@ -26,7 +29,7 @@ def check_made_of(run: RunFolder, config: Config) -> None:
         {"configuration": config.curation(), "input": now},
     )
     if differs is not None:
-        raise RunStateError(
+        raise AnotherRun(
             f"{run.root} holds a finished run of another {differs}: give another output folder, "
             "or ask for it as it was made"
         )
@@ -40,10 +43,17 @@ def _curation(manifest: dict[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def _sizes(settings: InputSettings) -> list[dict[str, Any]]:
+def _found(settings: InputSettings) -> list[Source]:
     try:
-        sources = find_sources(settings.path, settings.format)
+        return find_sources(settings.path, settings.format)
     except ConfigurationError:
         # a finished run needs its input no more
         return []
-    return [{"path": source.name, "bytes": size_of(source)} for source in sources]
+
+
+def _sizes(sources: list[Source]) -> list[dict[str, Any]]:
+    sizes = []
+    for source in sources:
+        with suppress(FileNotFoundError):
+            sizes.append({"path": source.name, "bytes": size_of(source)})
+    return sizes

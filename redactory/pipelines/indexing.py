@@ -27,7 +27,8 @@ from redactory.pipelines.stages.earlier import BY_DIGEST, gone, opened, sides_in
 from redactory.pipelines.stages.near import NUMBERS
 from redactory.pipelines.stages.remember import capacity_of
 from redactory.pipelines.work import Job, OpenIndex
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction import RunFolder, is_finished
+from redactory.redaction.releases import releases
 
 
 def begin(job: Job, journal: Journal) -> Job:
@@ -135,7 +136,8 @@ def promote_finished(index: IndexFolder) -> None:
 def is_of(run: RunFolder, entry: Entry) -> bool:
     """Whether ``run`` is finished, and the one that wrote ``entry``."""
     try:
-        return is_finished(run) and read_manifest(run)["journal"] == entry.body["journal"]
+        # the first release is the one that the entry was sealed with
+        return is_finished(run) and releases(run)[0].manifest["journal"] == entry.body["journal"]
     except (RedactoryError, OSError, ValueError, KeyError):
         return False
 

@@ -15,6 +15,7 @@ from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.sources import FORMATS
+from redactory.pipelines.work_place import worked_on_here
 
 Given = Config | Mapping[str, Any] | str | Path
 """What the public functions take as a configuration."""
@@ -29,14 +30,15 @@ def load_config(given: Given, **changes: Any) -> Config:
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     if isinstance(given, Config):
-        return check({**given.model_dump(exclude_unset=True), **changes})
+        return check(worked_on_here(given.model_dump(exclude_unset=True), changes, Path()))
     if isinstance(given, Mapping):
-        return check({**given, **changes})
+        return check(worked_on_here(given, changes, Path()))
     path = Path(given)
     if path.suffix in (".yaml", ".yml"):
-        return check({**_anchored(_read_yaml(path), path.parent.resolve()), **changes})
+        folder = path.parent.resolve()
+        return check(worked_on_here(_anchored(_read_yaml(path), folder), changes, folder))
     if path.exists() or "://" in str(given) or any(sign in str(given) for sign in "*?["):
-        return check({"input": {"path": str(given)}, **changes})
+        return check(worked_on_here({"input": {"path": str(given)}}, changes, Path()))
     raise ConfigurationError(
         f"'{given}' is neither a configuration (.yaml), an input file ({', '.join(FORMATS)}) nor a folder"
     )
@@ -83,8 +85,7 @@ def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
         anchored["input"] = {**given, "path": place(given.get("path"))} if "path" in given else given
     elif given is not None:
         anchored["input"] = {"path": place(given)}
-    if "output" in anchored:
-        anchored["output"] = place(anchored["output"])
+    anchored.update({key: place(anchored[key]) for key in ("output", "work") if key in anchored})
     if isinstance(anchored.get("evaluate"), dict):
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -14,12 +16,19 @@ from redactory.foundation.processes import process_pool
 from redactory.foundation.reports import StageReport
 
 Task = Callable[[int], StageReport]
+AHEAD = 4
+"""Parts a worker that wait for it: one that is handed out takes memory in the process that hands it out."""
 
 
 class StageMap(Protocol):
     """Calls ``task`` on each of ``numbers``; yields (number, report) as they finish, in any order."""
 
     def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]: ...
+
+
+def name_of(task: Task) -> str:
+    """What a task is called: its function, where it was given its job."""
+    return task.func.__name__ if isinstance(task, functools.partial) else "part"
 
 
 def timed(task: Task, number: int) -> StageReport:
@@ -49,10 +58,16 @@ def processes(workers: int) -> Iterator[StageMap]:
     with process_pool(workers) as pool:
 
         def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-            waiting = {pool.submit(timed, task, number): number for number in numbers}
+            waiting: dict[Future[StageReport], int] = {}
+            coming = iter(numbers)
             try:
-                for future in as_completed(waiting):
-                    yield waiting.pop(future), future.result()
+                while True:
+                    for number in itertools.islice(coming, AHEAD * workers - len(waiting)):
+                        waiting[pool.submit(timed, task, number)] = number
+                    if not waiting:
+                        return
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        yield waiting.pop(future), future.result()
             finally:
                 for future in waiting:
                     future.cancel()

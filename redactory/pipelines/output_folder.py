@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.files import make_private_folder, remove_leftovers
+from redactory.foundation.files import make_private_folder, remove_leftovers, take_away
 from redactory.foundation.locks import only_one
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.sources import is_hidden
@@ -17,6 +17,11 @@ from redactory.redaction import RunFolder, is_finished, part_name
 
 def check_output(run: RunFolder, resume: bool) -> None:
     """Refuse a folder that a new run would disturb, or that would get into the run (``RunStateError``)."""
+    if run.reissue.plan.is_file():
+        raise RunStateError(
+            f"{run.root} was being written anew (a takedown or a purge) and was interrupted: ask for "
+            "that again (redactory takedown, redactory purge)"
+        )
     if run.root.exists() and not run.root.is_dir():
         raise RunStateError(f"{run.root} is a file; give another output folder")
     if resume:
@@ -59,6 +64,8 @@ def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
     with only_one(run.lock, str(run.root)):
         # another run may have come and gone since the first check
         check_output(run, resume)
+        # workers elsewhere may not have heard that their run was killed
+        take_away(run.staging)
         _remove_leftovers(run)
         yield
 
@@ -75,6 +82,7 @@ def close(run: RunFolder, partitions: int) -> None:
 
     Raises ``CheckFailed`` for a part that is missing, and for any file that is not of this run.
     """
+    take_away(run.staging)
     if run.work.exists():
         shutil.rmtree(run.work)
     _remove_leftovers(run)

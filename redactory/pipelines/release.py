@@ -55,7 +55,7 @@ def finish(
     write_text(job.run.card, dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
     write_report(job.run)
-    indexing.seal(job, len(journal.reports("ingest") or ()), counts)
+    indexing.seal(job, journal.parts("ingest") or 0, counts)
     succeed(job.run)
     indexing.count(job)
 
@@ -116,7 +116,9 @@ def _body(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "versions": versions(),
-        "configuration": config.model_dump(mode="json", exclude={"output", "workers"}),
+        "configuration": config.model_dump(
+            mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly"}
+        ),
         "configuration_hash": config.curation_hash(),
         "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
         "engines": identities_of(detect),

@@ -13,6 +13,7 @@ from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, e
 from redactory.pipelines.evaluate_accuracy import CLASSIFY, evaluate_accuracy
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
+from redactory.pipelines.publish import publish_configured
 from redactory.pipelines.release import summary
 from redactory.pipelines.train import require_training_packages, train, train_summary
 from redactory.redaction import RunFolder, is_finished
@@ -73,4 +74,5 @@ def run(
         measured["canary"] = step(
             "evaluate canary", lambda: evaluate_canary(folder.root, model.root.name, progress=progress)
         )
-    return {**curated, **summary(folder), "model": trained, "evaluation": measured}
+    done = {**curated, **summary(folder), "model": trained, "evaluation": measured}
+    return publish_configured(settings.store, done, progress)

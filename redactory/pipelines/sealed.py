@@ -54,6 +54,28 @@ def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     raise own or failed or AssertionError("unreachable")
 
 
+def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """As :func:`sealed`, where no run folder is there whose key the traceback could be encrypted with.
+
+    Nothing of it is written; ``what`` was being done, and the kind of error and its place are told.
+    """
+    failed: SealedError | None = None
+    try:
+        return work(*args, **kwargs)
+    except RedactoryError as error:
+        own = error.with_traceback(None)
+        own.__cause__ = own.__context__ = None
+    except (Exception, SystemExit) as error:
+        own, frame = None, error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        place = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
+        cause = _cause(error)
+        told = f"{type(error).__name__}{f' ({cause})' if cause else ''}{place}"
+        failed = SealedError(f"unexpected {told} while {what}")
+    raise own or failed or AssertionError("unreachable")
+
+
 def _cause(error: BaseException, root: Path | None = None) -> str | None:
     """What can be said of an error without its message: the system's words, and which file below ``root``."""
     if isinstance(error, BrokenExecutor):

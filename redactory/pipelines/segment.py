@@ -97,7 +97,7 @@ def _whole(segments: Iterable[Segment]) -> list[Segment]:
         if kept and pending:
             kept[-1] = kept[-1]._replace(suffix=kept[-1].suffix + pending)
             pending = ""
-        kept.append(segment._replace(prefix=pending + segment.prefix))
+        kept.append(segment._replace(prefix=pending + segment.prefix) if pending else segment)
         empty = []
     pending = "".join(empty)
     if kept:

@@ -14,7 +14,10 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.audited import audited
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, check, load_config
+from redactory.pipelines.publish import check_store, publish_configured
+from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.shredding import refuse_shredded
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.training.settings import RecallMeasurement
 
@@ -44,7 +47,11 @@ def train(
         settings = check({**given, "train": {**given.get("train", {}), **changes}})
     run = RunFolder(Path(settings.output))
     read_manifest(run)
-    return sealed(run.state, _train, run, settings, progress)
+    check_released(run)
+    if not is_finished(run.model(settings.train.model_name)):
+        refuse_shredded(run)
+    check_store(settings.store, run)
+    return publish_configured(settings.store, sealed(run.state, _train, run, settings, progress), progress)
 
 
 def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:

@@ -17,10 +17,14 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.fetch import fetched
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation
-from redactory.pipelines.sealed import sealed
+from redactory.pipelines.sealed import sealed, wordless
+from redactory.pipelines.stores import is_url, without_secrets
 from redactory.pipelines.train import guarantee
+from redactory.pipelines.verify_export import verify_export
+from redactory.pipelines.verify_releases import purged, superseded
 from redactory.pipelines.verify_seals import Check, encryption, files, journal, no_strays, not_made, signature
 from redactory.redaction import (
     MASK,
@@ -32,6 +36,8 @@ from redactory.redaction import (
     read_manifest,
     route,
 )
+from redactory.redaction.export_folder import is_export_folder
+from redactory.redaction.releases import release_with
 from redactory.redaction.signing import check_signature
 
 if TYPE_CHECKING:
@@ -46,10 +52,17 @@ def verify(
     ``public_key`` is a PEM file: the run, its models and their evaluations must then be signed by that
     key.  The keys of the run (``REDACTORY_KEY``, and ``REDACTORY_ENCRYPTION_KEY`` where it is encrypted)
     are needed for some checks alone; one that could not be made has ``made`` False and says why.
+    ``run`` may be an export too, and the URL of either, which is then fetched into a private folder.
     ``RunStateError`` where there is no finished run, ``ConfigurationError`` for a file that is no key.
     """
+    if is_url(run):
+        with fetched(str(run), progress) as place:
+            return {**verify(place, progress, public_key=public_key), "run": without_secrets(str(run))}
     folder = RunFolder(Path(run))
     known = None if public_key is None else read_public_key(Path(public_key))
+    if is_export_folder(folder.root):
+        # whoever made it may have written anything
+        return wordless("an export was verified", verify_export, folder.root, known)
     return sealed(folder.state, _verify, folder, known, progress)
 
 
@@ -73,6 +86,7 @@ def _contents(
 ) -> tuple[list[dict[str, Any]], list[Check]]:
     opened: list[dict[str, Any]] = []
     checks = [no_strays(run, manifest), journal(run, manifest), encrypted := encryption(run, manifest)]
+    checks += [*superseded(run, manifest), *purged(manifest)]
     readable = encrypted.ok and encrypted.made
 
     def private(name: str, check: Callable[[], Check]) -> Check:
@@ -111,6 +125,7 @@ def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
         run.points: counts["points"],
         run.across: manifest["dedup"]["across"] or 0,
     }
+    expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
     wrong = [f"{f.name}: {rows[f]} rows, not {n}" for f, n in expected.items() if rows[f] != n]
     fine = f"{counts['rows']} rows and {counts['points']} points are accounted for"
     return Check("conservation", not wrong, "; ".join(wrong) or fine)
@@ -195,9 +210,12 @@ def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> Check:
     problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
     fine = "its guarantee follows from its ledger"
     if not problems:
-        if read_manifest(model).get("parent") != file_sha256(run.manifest):
-            problems.append("its manifest names another run as its parent")
         try:
+            parent = release_with(run, str(read_manifest(model).get("parent")))
+            if parent is None:
+                problems.append("its manifest names another run as its parent")
+            elif parent.digest != file_sha256(run.manifest):
+                fine += f"; it was trained on release {parent.number}, and knows what was taken out since"
             card = guarantee(run.root, name)
             audit = card.pop("audit", None)
             if card != read_json(model.guarantee):

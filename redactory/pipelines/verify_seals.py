@@ -9,6 +9,7 @@ from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.journal import FILES
+from redactory.pipelines.shredding import shredded, told_of
 from redactory.redaction import RunFolder, broken_files, content_of, is_encrypted, key_of, parts, read_part
 from redactory.redaction.content import keyed_digest, table_digest
 from redactory.redaction.keyservice import configured_service
@@ -82,9 +83,8 @@ def encryption(run: RunFolder, manifest: dict[str, Any]) -> Check:
     if wrong:
         said = "not encrypted" if encrypted else "encrypted, unlike the manifest says"
         return Check(name, False, f"{', '.join(wrong)}: {said}")
-    if run.data_key.exists() != encrypted:
-        told = "is gone: nobody can read the private part" if encrypted else "does not go with the manifest"
-        return Check(name, False, f"state/{run.data_key.name} {told}", made=not encrypted)
+    if (told := _data_key(run, encrypted)) is not None:
+        return told
     if not encrypted:
         return Check(name, True, "not encrypted: file permissions alone guard the private part")
     if configured_service() is None:
@@ -93,6 +93,23 @@ def encryption(run: RunFolder, manifest: dict[str, Any]) -> Check:
         return _decrypted(run, manifest, private)
     except RedactoryError as error:
         return Check(name, False, str(error))
+
+
+def _data_key(run: RunFolder, encrypted: bool) -> Check | None:
+    """What is to be told of a data key that is not where manifest and log have it, or that was shredded."""
+    name, there, file = "encryption", run.data_key.exists(), f"state/{run.data_key.name}"
+    if not encrypted:
+        return Check(name, False, f"{file} does not go with the manifest") if there else None
+    try:
+        record = shredded(run)
+    except RedactoryError as error:
+        return Check(name, False, str(error))
+    if record is None:
+        gone = Check(name, False, f"{file} is gone: nobody can read the private part", made=False)
+        return None if there else gone
+    if there:
+        return Check(name, False, f"{file} is there, though it {told_of(record)}: redactory keys shred")
+    return not_made(name, f"the private part {told_of(record)}: nobody can read it any more")
 
 
 def _decrypted(run: RunFolder, manifest: dict[str, Any], private: list[Path]) -> Check:

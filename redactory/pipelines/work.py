@@ -15,7 +15,7 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.redaction import RunFolder, part_name
-from redactory.redaction.shards import LABELLED_VAULT, VAULT
+from redactory.redaction.shards import FOUND, LABELLED_VAULT, VAULT
 
 PARTITION_BITS = 32
 
@@ -32,7 +32,8 @@ DOCUMENTS = pa.schema(
 REJECTED = pa.schema(
     [("reason", pa.string()), ("source", pa.string()), ("row", pa.int64()), ("content", pa.binary())]
 )
-FAILURES = pa.schema([("point_id", pa.int64()), ("failure", pa.string())])
+DETECTED = pa.schema([("range", pa.int16()), *FOUND, ("failure", pa.string())])
+"""A span a row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(
     [
         ("point_id", pa.int64()),
@@ -98,7 +99,16 @@ class Job:
 
     def ranges(self, table: str) -> list[Path]:
         """All hash ranges of a plan."""
-        return [self.range(table, number) for number in range(RANGES)]
+        return [self.range(table, number) for number in range(self.hash_ranges)]
+
+    @property
+    def hash_ranges(self) -> int:
+        """Hash ranges of every plan over digests: memory follows from it, and no byte of the shards."""
+        return self.config.partition.ranges or RANGES
+
+    def spread(self, number: int) -> Path:
+        """What was found in repeated texts of one hash range, a row a span and point that has it."""
+        return self.run.work / "spread" / f"range-{number:02d}.parquet"
 
     def filter(self, table: str) -> Path:
         """The Bloom filter in front of the plan over a table of digests."""

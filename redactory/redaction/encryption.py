@@ -15,16 +15,17 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.files import write_bytes, write_json
+from redactory.foundation.files import sync, write_bytes, write_json
 from redactory.foundation.keys import ENCRYPTION_VARIABLE
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.keyservice import (
@@ -41,6 +42,7 @@ from redactory.redaction.keyservice import (
 FORMAT = "redactory-data-key/1"
 ALGORITHM = "AES_GCM_V1, 256 bits, footer and all columns under the run's data key"
 _RUN_ID_BYTES = 16
+_BEFORE = "before"
 _MAGIC = b"redactory/encrypted/1\n"
 _NO_KEY = f"set {ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE}, or {SERVICE_VARIABLE}) to the run's"
 
@@ -99,13 +101,59 @@ def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
         )
     _parquet()
     run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
-    try:
-        wrapped = service.wrap(secret, _context(run_id))
-    except Exception as error:
-        raise refusal(service, error) from None
-    record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
-    write_json(run.data_key, {**record, "wrapped": base64.b64encode(wrapped).decode()})
+    write_json(run.data_key, _wrapped(service, run_id, secret))
     return key_of(run.vault / "part")
+
+
+class Wrapping(NamedTuple):
+    """What wraps a run's data key: the service's name, that of the one before, and whether it is new."""
+
+    service: str
+    before: str | None
+    changed: bool
+
+
+def rewrap(run: RunFolder, new: KeyService) -> Wrapping:
+    """Have ``new`` wrap the data key of ``run``, in place of the configured service; nothing else changes.
+
+    A key that ``new`` wraps already is left as it is.  The key file is replaced in one piece, and not
+    before ``new`` has opened what is to stand in it: it is the one copy of the key.  Raises
+    ``ConfigurationError`` where no service is configured, ``CheckFailed`` where one of the two does not
+    open the key, ``RunStateError`` where it refuses.
+    """
+    content = run.data_key.read_bytes()
+    run_id, by, _ = _key_file(content)
+    if by == new.name:
+        _unwrapped(content, new)
+        return Wrapping(by, json.loads(content).get(_BEFORE), changed=False)
+    service = configured_service()
+    if service is None:
+        raise ConfigurationError(f"{run.root.name} is encrypted: {_NO_KEY} present one")
+    secret = _unwrapped(content, service)
+    record = {**_wrapped(new, run_id, secret), _BEFORE: by}
+    if _unwrapped(json.dumps(record).encode(), new) != secret:
+        raise CheckFailed(f"{new.name} does not unwrap what it has wrapped: nothing was changed")
+    write_json(run.data_key, record)
+    return Wrapping(new.name, by, changed=True)
+
+
+def key_identity(run: RunFolder) -> str | None:
+    """The id under which ``run``'s data key was wrapped; None where there is no key file."""
+    return _key_file(run.data_key.read_bytes())[0] if run.data_key.is_file() else None
+
+
+def destroy(path: Path) -> None:
+    """Write random bytes over a small file as well as the file system lets us, and remove it for good.
+
+    What snapshots, copies and worn blocks of a drive keep, it cannot reach.
+    """
+    with path.open("r+b", buffering=0) as file:
+        file.write(secrets.token_bytes(max(1, path.stat().st_size)))
+        os.fsync(file.fileno())
+    path.unlink()
+    sync(path.parent)
+    # nor does this process remember what it has unwrapped
+    _unwrapped.cache_clear()
 
 
 def key_of(path: Path) -> RunKey | None:
@@ -121,8 +169,8 @@ def key_of(path: Path) -> RunKey | None:
     service = configured_service()
     if service is None:
         raise ConfigurationError(f"the private part of {run.root.name} is encrypted: {_NO_KEY}")
-    run_id, secret = _unwrapped(run.data_key.read_bytes(), service)
-    return RunKey(run.root, run_id, service.name, secret)
+    content = run.data_key.read_bytes()
+    return RunKey(run.root, _key_file(content)[0], service.name, _unwrapped(content, service))
 
 
 def run_of(path: Path) -> RunFolder | None:
@@ -154,17 +202,32 @@ def read_secret(path: Path) -> bytes:
         raise CheckFailed(f"{path.name} was changed, or is not this file of this run") from None
 
 
-@functools.lru_cache(maxsize=8)
-def _unwrapped(record: bytes, service: KeyService) -> tuple[str, bytes]:
-    """The run id and the data key of a key file's content; a service is asked once a process and run."""
+def _key_file(content: bytes) -> tuple[str, str, bytes]:
+    """Run id, name of the service and wrapped key of a key file's content."""
     try:
-        value = json.loads(record)
-        run_id, wrapped = value["run_id"], base64.b64decode(value["wrapped"], validate=True)
-        known = value["format"] == FORMAT and isinstance(run_id, str)
+        value = json.loads(content)
+        run_id, by, wrapped = value["run_id"], value["wrapped_by"], value["wrapped"]
+        if value["format"] == FORMAT and isinstance(run_id, str) and isinstance(by, str):
+            return run_id, by, base64.b64decode(wrapped, validate=True)
     except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise CheckFailed("state/data-key.json is no key file of a run")
+        pass
+    raise CheckFailed("state/data-key.json is no key file of a run")
+
+
+def _wrapped(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:
+    """The content of a key file."""
+    try:
+        wrapped = service.wrap(secret, _context(run_id))
+    except Exception as error:
+        raise refusal(service, error) from None
+    record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
+    return {**record, "wrapped": base64.b64encode(wrapped).decode()}
+
+
+@functools.lru_cache(maxsize=8)
+def _unwrapped(content: bytes, service: KeyService) -> bytes:
+    """The data key of a key file's content; a service is asked once a process and run."""
+    run_id, _, wrapped = _key_file(content)
     try:
         secret = service.unwrap(wrapped, _context(run_id))
     except InvalidTag:
@@ -175,7 +238,7 @@ def _unwrapped(record: bytes, service: KeyService) -> tuple[str, bytes]:
         raise refusal(service, error) from None
     if len(secret) != KEY_BYTES:
         raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, not a data key of {KEY_BYTES}")
-    return run_id, secret
+    return secret
 
 
 def _parquet() -> Any:

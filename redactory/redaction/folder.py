@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.redaction.sample_folder import SampleFolder as SampleFolder
+from redactory.redaction.sealed_folder import SealedFolder as SealedFolder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -14,28 +16,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def part_name(partition: int) -> str:
     """The file name of a partition's part in any data folder."""
     return f"part-{partition:05d}.parquet"
-
-
-@dataclass(frozen=True)
-class SealedFolder:
-    """A folder that is finished when ``_SUCCESS`` holds the sha256 of its ``manifest.json``."""
-
-    root: Path
-
-    @property
-    def manifest(self) -> Path:
-        """Counts, versions and the sha256 of every file."""
-        return self.root / "manifest.json"
-
-    @property
-    def success(self) -> Path:
-        """Written last; its text is the sha256 of the manifest."""
-        return self.root / "_SUCCESS"
-
-    @property
-    def signature(self) -> Path:
-        """Ed25519 signature of ``manifest.json``, 64 bytes, where a signing key is configured."""
-        return self.root / "manifest.json.sig"
 
 
 @dataclass(frozen=True)
@@ -88,38 +68,20 @@ class ModelFolder(SealedFolder):
 
 
 @dataclass(frozen=True)
-class SampleFolder(SealedFolder):
-    """``state/samples/NAME``: points drawn for people to label, with their original text."""
+class ReissueFolder:
+    """``state/reissue``: what a finished run is about to become."""
+
+    root: Path
 
     @property
-    def rows(self) -> Path:
-        """The sample in the span schema (JSON lines), π's spans filled in."""
-        return self.root / "sample.jsonl"
+    def files(self) -> Path:
+        """The new parts, below the names that they will have in the run."""
+        return self.root / "files"
 
     @property
-    def table(self) -> Path:
-        """The same as CSV, to read."""
-        return self.root / "sample.csv"
-
-    @property
-    def tasks(self) -> Path:
-        """The same as tasks with predictions, to import into Label Studio."""
-        return self.root / "label-studio.json"
-
-    @property
-    def interface(self) -> Path:
-        """Label Studio's labelling interface for the tasks (XML)."""
-        return self.root / "label-studio.xml"
-
-    @property
-    def draw(self) -> Path:
-        """The record of the draw, without text: strata, seed, keyed digests."""
-        return self.root / "draw.json"
-
-    @property
-    def score(self) -> SealedFolder:
-        """The sealed folder of what the labels gave; it holds ``result.json``."""
-        return SealedFolder(self.root / "score")
+    def plan(self) -> Path:
+        """Written last: from then on the reissue is carried out, whatever happens."""
+        return self.root / "plan.json"
 
 
 @dataclass(frozen=True)
@@ -177,6 +139,16 @@ class RunFolder(SealedFolder):
         return self.state / "work"
 
     @property
+    def cluster(self) -> Path:
+        """Files of a cluster at work on this run: Dask's own, and what shows that it sees this folder."""
+        return self.state / "dask"
+
+    @property
+    def staging(self) -> Path:
+        """Where workers of a cluster write what they commit; whoever takes it away ends late commits."""
+        return self.state / "staging"
+
+    @property
     def journal(self) -> Path:
         """The run's journal (``foundation/records.py``)."""
         return self.state / "journal.jsonl"
@@ -186,19 +158,60 @@ class RunFolder(SealedFolder):
         """The wrapped key under which the private part is encrypted; without it nobody can read that."""
         return self.state / "data-key.json"
 
+    def root_key(self, model: str) -> Path:
+        """The root key of the training of ``model``, while it lasts."""
+        return self.state / f"train-{model}.key"
+
+    def root_keys(self) -> list[Path]:
+        """The root keys of all trainings that are not finished."""
+        return sorted(self.state.glob("train-*.key"))
+
     @property
     def recall(self) -> Path:
         """What the policies were measured to miss; a private figure, which the guarantee uses."""
         return self.state / "recall.json"
 
     @property
+    def reissue(self) -> ReissueFolder:
+        """Where a takedown or a purge waits until it is carried out; gone between them."""
+        return ReissueFolder(self.state / "reissue")
+
+    @property
+    def samples(self) -> Path:
+        """One folder a sample of points for people to label, with their original text."""
+        return self.state / "samples"
+
+    @property
+    def orchestrator(self) -> Path:
+        """Prefect's home of this run, where it is given no other."""
+        return self.state / "prefect"
+
+    def tracebacks(self) -> list[Path]:
+        """The sealed tracebacks: what an unexpected error quoted."""
+        return sorted(self.state.glob("traceback-*.txt"))
+
+    @property
+    def releases(self) -> Path:
+        """What this run was sealed with before it was reissued; absent where it never was."""
+        return self.root / "releases"
+
+    def release(self, number: int) -> SealedFolder:
+        """The kept manifest and signature of release ``number``, from 1."""
+        return SealedFolder(self.releases / str(number))
+
+    @property
     def redaction(self) -> SealedFolder:
         """What the shards gave away under attack, sealed: ``result.json``; private figures."""
         return SealedFolder(self.state / "redaction")
 
+    @property
+    def gate(self) -> SealedFolder:
+        """How the run compares with earlier ones of its job, sealed: ``result.json``; private figures."""
+        return SealedFolder(self.state / "gate")
+
     def sample(self, name: str) -> SampleFolder:
         """The folder of sample ``name``; ``ConfigurationError`` where the name is no plain name."""
-        return SampleFolder(self.state / "samples" / _plain(name, "sample"))
+        return SampleFolder(self.samples / _plain(name, "sample"))
 
     @property
     def card(self) -> Path:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 
 SERVICE_VARIABLE = "REDACTORY_KEY_SERVICE"
@@ -73,25 +73,34 @@ def configured_service() -> KeyService | None:
         raise ConfigurationError(
             f"both {ENCRYPTION_VARIABLE} and {SERVICE_VARIABLE} are set: keep one of them"
         )
-    return _service_of(function)
+    return service_of(function, SERVICE_VARIABLE)
 
 
 @functools.cache
-def _service_of(function: str) -> KeyService:
+def service_of(function: str, given_in: str) -> KeyService:
+    """What ``package.module:function`` returns, asked once a process; ``given_in`` names the setting.
+
+    Raises ``ConfigurationError`` where that is no service, or what the function itself refuses with.
+    """
     module, _, name = function.partition(":")
     try:
         service = getattr(importlib.import_module(module), name)()
+    except RedactoryError:
+        raise
     except Exception as error:
-        raise ConfigurationError(f"{SERVICE_VARIABLE}: {function} failed ({type(error).__name__})") from None
+        raise ConfigurationError(f"{given_in}: {function} failed ({type(error).__name__})") from None
     if not isinstance(service, KeyService):
-        raise ConfigurationError(
-            f"{SERVICE_VARIABLE}: {function} returned no key service (name, wrap, unwrap)"
-        )
+        raise ConfigurationError(f"{given_in}: {function} returned no key service (name, wrap, unwrap)")
     return service
 
 
-def refusal(service: KeyService, error: Exception) -> RunStateError:
-    """What is told of a service that failed: its name and the kind of its error, which may quote anything."""
+def refusal(service: KeyService, error: Exception) -> RedactoryError:
+    """What is told of a service that failed: its name and the kind of its error, which may quote anything.
+
+    An error of ours says by itself what is wrong, and quotes nothing.
+    """
+    if isinstance(error, RedactoryError):
+        return error
     return RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,7 @@ from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import PRIVATE_FILE, commit
 from redactory.redaction.content import table_digest
 from redactory.redaction.encryption import RunKey, key_of
+from redactory.redaction.purged import require_there
 
 ROW_GROUP_ROWS = 16_384
 
@@ -89,21 +91,30 @@ QUARANTINE = pa.schema(
     ]
 )
 
-_SAFE_STATISTICS = ["point_id", "start", "end", "score", "row"]
+_SAFE_STATISTICS = ["point_id", "start", "end", "score", "row", "range"]
 
 
 _IDENTITY, _CONTENT = b"redactory.part", b"redactory.content"
 _ENCRYPTED_MAGIC = b"PARE"
 
 
-def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE) -> None:
+def write_part(
+    path: Path,
+    table: pa.Table,
+    mode: int = PRIVATE_FILE,
+    *,
+    place: Path | None = None,
+    group_rows: int = ROW_GROUP_ROWS,
+) -> None:
     """Commit ``table`` as one Parquet file: zstd, fixed row groups, no page index.
 
-    A private part of a run that has a data key is encrypted, and bound to its place in that run.
+    A private part of a run that has a data key is encrypted, and bound to its place in that run: to
+    ``place`` where it is to be moved there, else to ``path``.
     Column statistics would quote the smallest and the largest text; they are written for numeric
     columns only.  The bytes do not depend on how ``table`` is cut into chunks.
     """
-    key = key_of(path)
+    place = path if place is None else place
+    key = key_of(place)
     table = table.combine_chunks()
     safe = [
         n
@@ -112,7 +123,7 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE) -> None:
     ]
     encryption: dict[str, Any] = {}
     if key is not None:
-        own = {_IDENTITY: key.identity(path), _CONTENT: table_digest(table)}
+        own = {_IDENTITY: key.identity(place), _CONTENT: table_digest(table)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **own})
         encryption = {"encryption_properties": key.parquet_encryption()}
     with commit(path, mode) as temporary:
@@ -120,7 +131,7 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE) -> None:
             table,
             temporary,
             compression="zstd",
-            row_group_size=ROW_GROUP_ROWS,
+            row_group_size=group_rows,
             write_statistics=safe or False,
             store_schema=True,
             **encryption,
@@ -137,9 +148,31 @@ def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
         return _own_metadata_removed(file.read(columns=columns))
 
 
+def read_between(path: Path, column: str, first: int, last: int) -> pa.Table:
+    """The rows of a part whose integer ``column``, by which they are sorted, lies in [first, last].
+
+    Only the row groups that can hold such rows are read.  Refused as by :func:`read_part`.
+    """
+    with _opened(path) as (file, key), _decrypting(path, key):
+        place = file.schema_arrow.get_field_index(column)
+        groups = [
+            number
+            for number in range(file.num_row_groups)
+            if _reaches(file.metadata.row_group(number).column(place).statistics, first, last)
+        ]
+        table = _own_metadata_removed(file.read_row_groups(groups))
+    low, high = np.searchsorted(table[column].to_numpy(), [first, last + 1])
+    return table.slice(low, high - low)
+
+
 def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a data folder in order, a row group at a time; refused as by :func:`read_part`."""
-    for path in parts(folder):
+    """The rows of a data folder in order, a row group at a time; refused as by :func:`read_part`.
+
+    ``RunStateError`` for a folder that was purged.
+    """
+    if not (found := parts(folder)):
+        require_there(folder)
+    for path in found:
         with _opened(path) as (file, key):
             batches = file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=columns)
             while True:
@@ -178,13 +211,23 @@ def content_of(path: Path) -> bytes | None:
         return None if key is None else bytes(file.metadata.metadata[_CONTENT])
 
 
+def _reaches(statistics: Any, first: int, last: int) -> bool:
+    """Whether a row group can hold a value of [first, last]."""
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min <= last and statistics.max >= first)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
     """The file of a part that is whole as far as its footer says, and the key that it was opened with."""
     key = key_of(path)
     if is_encrypted(path) != (key is not None):
         if key is None:
-            raise RunStateError(f"{_name(path)} is encrypted, and there is no data key for it")
+            raise RunStateError(
+                f"{_name(path)} is encrypted, and there is no data key for it: it was shredded, or lost "
+                "(redactory verify says which)"
+            )
         raise CheckFailed(f"{_name(path)} lies open in an encrypted run: it is not what the run wrote")
     with _decrypting(path, key):
         file = pq.ParquetFile(path, decryption_properties=key.parquet_decryption() if key else None)

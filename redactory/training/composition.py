@@ -12,13 +12,12 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import read_manifest
 from redactory.training import guarantee_text as words
 from redactory.training.accounting import event_tree
 from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee import claim_of, miss_rates, refusal_of, unit_of
 from redactory.training.guarantee_figures import Claim, figures_of, refused, require_reasons
-from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
 from redactory.training.uedp.card import is_of_units
 from redactory.training.uedp.composed import composed_units
 
@@ -98,7 +97,8 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
 
 
 def _member(run: RunFolder, name: str) -> _Member:
-    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
+    facts = ledger_facts(run, run.model(name))
+    manifest = parent_manifest(run, facts)
     rates = miss_rates(facts.settings.recall, manifest)
     return _Member(run, name, facts, manifest, rates, claim_of(facts, manifest, rates))
 

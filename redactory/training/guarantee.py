@@ -7,13 +7,12 @@ from typing import Any
 from redactory.dedup import RULES
 from redactory.detectors.fitted import side_channel
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import read_manifest
 from redactory.training import guarantee_text as words
 from redactory.training.accounting import Spending, event_tree
 from redactory.training.accounting.published import crt_published
 from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee_figures import Claim, Figures, figures_of, refused, require_reasons
-from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import RecallMeasurement, TrainSettings
 from redactory.training.uedp.card import is_of_units, unit_in_words, units_card
@@ -33,7 +32,8 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     ``GuaranteeError`` where the ledger does not match the weights, the run or itself, or where the
     accountants disagree.
     """
-    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
+    facts = ledger_facts(run, run.model(name))
+    manifest = parent_manifest(run, facts)
     if is_of_units(facts.settings):
         return units_card(name, facts)
     measured = recall or facts.settings.recall

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ from torch.optim import Optimizer
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training.classes import class_numbers, classes_in
+from redactory.training.clipping import clipped_sum
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import Mechanism
 from redactory.training.mechanism_record import AnyMechanism
 from redactory.training.models.network import Network
 from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
+from redactory.training.pieces import PieceMap, alone
 from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, Placed, Points
 from redactory.training.publictext import PublicText
 from redactory.training.runinput import texts
@@ -42,7 +45,7 @@ class Ingredients:
     """What every phase of one training shares.
 
     ``originals`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
-    is the map that users' local updates are computed by.
+    is the map that users' local updates are computed by, ``pieces`` that of the pieces of all other steps.
     """
 
     settings: TrainSettings
@@ -52,6 +55,7 @@ class Ingredients:
     originals: Originals | None = None
     public_text: PublicText | None = None
     every: UpdateMap = map
+    pieces: PieceMap = alone
 
     def encode(self, *folders: Path) -> EncodedPoints:
         """The points of data folders, one after the other."""
@@ -65,9 +69,22 @@ class Ingredients:
             return None
         found = pretraining_of(self.public_text, own, self.tokenizer)
         descent = Descent(make_optimizer(self.network, own.optimizer), own.learning_rate)
-        points = self.placed(found.points)
-        size = own.public_batch_size
-        return PlainPhase(self.network, descent, points, found.rows, size, self.stream, purpose="pretraining")
+        return self._plain_phase(descent, found.points, found.rows, purpose="pretraining")
+
+    def _plain_phase(
+        self, descent: Descent, points: Points, rows: NDArray[np.int64], purpose: str = "plain"
+    ) -> PlainPhase:
+        return PlainPhase(
+            self.network,
+            descent,
+            self.placed(points),
+            rows,
+            self.settings.public_batch_size,
+            self.stream,
+            purpose=purpose,
+            micro_batch=self.settings.public_micro_batch_size,
+            every=self.pieces,
+        )
 
     def placed(self, points: Points) -> Placed:
         """``points``, whose batches lie where the network does."""
@@ -120,25 +137,15 @@ class Ingredients:
         return Schedule(own.epochs, without, with_noise, mixed, self.stream)
 
     def _plain(self, trainer: Trainer, descent: Descent) -> PlainPhase:
-        own = self.settings
         if trainer.units:
             found = self._learnt()
-            return PlainPhase(
-                self.network,
-                descent,
-                self.placed(found.points),
-                found.rows,
-                own.public_batch_size,
-                self.stream,
-            )
+            return self._plain_phase(descent, found.points, found.rows)
         points = self.encode(*trainer.plain)
         once = np.arange(len(points), dtype=np.int64)
         rows = once if trainer.occurrences is None else np.repeat(once, trainer.occurrences)
         if trainer.marked:
             return self._selective(trainer, descent, points, rows)
-        return PlainPhase(
-            self.network, descent, self.placed(points), rows, own.public_batch_size, self.stream
-        )
+        return self._plain_phase(descent, points, rows)
 
     def _selective(
         self, trainer: Trainer, descent: Descent, points: EncodedPoints, rows: NDArray[np.int64]
@@ -177,6 +184,7 @@ class Ingredients:
             stream=self.stream,
             ledger=ledger,
             dropped=found.silent,
+            clipped_sum=partial(clipped_sum, every=self.pieces),
         )
 
     def _federated(

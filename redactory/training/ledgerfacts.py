@@ -9,6 +9,8 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.redaction.releases import release_with
+from redactory.redaction.sealing import is_finished
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism, any_mechanism_from_json
@@ -69,7 +71,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require(head["relation"] == relation_of(settings).value, "was accounted for another relation")
     sampler = None if mechanism is None else mechanism.sampler
     _require(head["sampler"] == sampler, "names a sampler that is not known")
-    _require(head["parent"] == file_sha256(run.manifest), "belongs to another curated run")
+    _require(_is_of(run, head["parent"]), "belongs to another curated run")
     _require(end["steps"] == head["steps"] == len(steps), "lacks steps that were promised, or holds more")
     _require_steps(steps, mechanism)
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
@@ -86,6 +88,19 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
     )
+
+
+def _is_of(run: RunFolder, parent: str) -> bool:
+    """Whether ``parent`` is the run's manifest, or one that was superseded after the training."""
+    return file_sha256(run.manifest) == parent or (is_finished(run) and release_with(run, parent) is not None)
+
+
+def parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:
+    """The manifest that a model was trained under: the run's, or one that was superseded since."""
+    found = release_with(run, facts.parent)
+    if found is None:
+        raise GuaranteeError("no guarantee: the ledger belongs to another curated run")
+    return found.manifest
 
 
 def relation_of(settings: TrainSettings) -> Relation:

@@ -13,6 +13,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
+from redactory.redaction.purged import require_there
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import parts, read_batches
 from redactory.redaction.sides import PUBLIC
@@ -25,7 +26,11 @@ def parent_digest(run: RunFolder) -> str:
 
 
 def require_unchanged(run: RunFolder, folder: Path) -> None:
-    """``CheckFailed`` unless the parts of ``folder`` are exactly those that the manifest sealed."""
+    """``CheckFailed`` unless the parts of ``folder`` are exactly those that the manifest sealed.
+
+    ``RunStateError`` where it was purged.
+    """
+    require_there(folder)
     prefix = folder.relative_to(run.root).as_posix() + "/part-"
     sealed = {n: entry["sha256"] for n, entry in read_manifest(run)["files"].items() if n.startswith(prefix)}
     found = {path.relative_to(run.root).as_posix(): file_sha256(path) for path in parts(folder)}

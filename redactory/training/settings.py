@@ -155,6 +155,11 @@ class TrainSettings(Settings):
     )
 
     public_batch_size: PositiveInt = Field(32, description="Points in a step without noise.")
+    public_micro_batch_size: PositiveInt | None = Field(
+        None,
+        description="Points of a step without noise whose gradient is computed at once: the pieces that "
+        "workers share out; the whole batch if absent. Another number rounds otherwise.",
+    )
     minimum_plain_steps: PositiveInt = Field(
         100, description="Steps without noise an epoch has at least: a small side is passed over again."
     )
@@ -207,6 +212,11 @@ class TrainSettings(Settings):
     threads: PositiveInt = Field(
         2, description="Threads of the numerics; results are bit-equal for equal numbers."
     )
+    workers: PositiveInt = Field(
+        1,
+        description="Processes of this machine that share out the pieces of a step (physical_tokens, "
+        "public_micro_batch_size), each with threads threads; the result has the same bits.",
+    )
     checkpoint_steps: PositiveInt = Field(
         500, description="Steps after which an interrupted training can go on; also after every epoch."
     )
@@ -214,7 +224,9 @@ class TrainSettings(Settings):
         "cpu", description="Where the arithmetic is done; a replayed step is bit-equal on cpu only."
     )
     physical_tokens: PositiveInt = Field(
-        4096, description="Tokens (with padding) held in memory at once in a noisy step; changes no result."
+        4096,
+        description="Tokens (with padding) held in memory at once in a noisy step: the pieces that workers "
+        "share out; changes no result beyond rounding.",
     )
 
     @model_validator(mode="after")
@@ -227,6 +239,12 @@ class TrainSettings(Settings):
     def _truncation_has_its_bound(self) -> Self:
         if self.truncated_batch_size is not None and self.dataset_size is None:
             raise ValueError("truncated_batch_size needs dataset_size, a public bound on the noised points")
+        return self
+
+    @model_validator(mode="after")
+    def _processes_share_out_what_a_processor_does(self) -> Self:
+        if self.workers > 1 and self.device != "cpu":
+            raise ValueError("workers: several processes train on device cpu alone; remove one of the two")
         return self
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from redactory.foundation.files import make_private_folder, remove_leftovers, wr
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished, read_manifest, seal
 from redactory.training.accounting import Spending
 from redactory.training.budget import Budget, cost_of, spending_of
@@ -35,13 +36,14 @@ from redactory.training.model import save_model
 from redactory.training.models.build import identity_of
 from redactory.training.moved import update_norms
 from redactory.training.numerics import fixed_numerics
+from redactory.training.parallel import piece_map
 from redactory.training.phases import Phase
 from redactory.training.publictext import PublicText, public_text_of
 from redactory.training.rootkey import begin_or_resume, require_same_head
 from redactory.training.runinput import parent_digest, require_unchanged
 from redactory.training.settings import TrainSettings
-from redactory.training.settingsjson import settings_json
-from redactory.training.trainers import mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.settingsjson import by_name, settings_json
+from redactory.training.trainers import mechanism_of, processes_of, steps_per_epoch, trainer_of
 from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS, FederatedSettings
 from redactory.training.uedp.learnt import originals_of
 from redactory.training.uedp.local_map import update_map
@@ -103,10 +105,13 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         budget.reserve(hash_of(log.records[0].body), named, spending)
     drawn(model, settings, stream)
     told = nothing_told if progress is silent else _told(settings, mechanism, spending, steps)
-    federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings()
-    with update_map(federated.workers, federated.dask) as every:
+    federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings(workers=1)
+    with (
+        update_map(federated.workers or settings.workers, federated.dask) as every,
+        piece_map(processes_of(settings), model.network, settings.threads, _meeting(run, settings)) as pieces,
+    ):
         ingredients = Ingredients(
-            settings, model.network, model.tokenizer, stream, originals, public_text, every
+            settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
         )
         ledger = StepLedger(log, mechanism, stream) if mechanism else None
         pretraining = ingredients.pretraining()
@@ -215,21 +220,35 @@ def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float
 
 def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> dict[str, Any]:
     manifest = read_manifest(folder)
-    if manifest["settings"] != settings_json(settings) or manifest["parent"] != parent:
+    run = RunFolder(folder.root.parent.parent)
+    if manifest["parent"] != parent and release_with(run, manifest["parent"]) is not None:
+        raise RunStateError(
+            f"models/{folder.root.name} was trained on an earlier release of this run, before it was written "
+            "anew (redactory takedown, redactory purge): give this training another name (train.name)"
+        )
+    if by_name(manifest["settings"]) != settings_json(settings) or manifest["parent"] != parent:
         raise RunStateError(
             f"models/{folder.root.name} is finished, with other settings or of another run: "
             "give this training another name, or remove that folder"
         )
-    run, path = RunFolder(folder.root.parent.parent), settings.public_text
-    begun = read_records(folder.ledger)[0].body.get("public_text")
-    # a finished model needs its public text no more
-    if path is not None and path.is_file() and file_sha256(path) != begun:
+    changed = _changed_since(settings, read_records(folder.ledger)[0].body)
+    if changed is not None:
         raise RunStateError(
-            f"models/{folder.root.name} is finished, with another {path.name} (train.public_text): give this "
-            "training another name, or remove that folder"
+            f"models/{folder.root.name} is finished, with another {changed}: give this training another "
+            "name, or remove that folder"
         )
     summary: dict[str, Any] = manifest["summary"]
     return {**summary, "guarantee": guarantee_card(run, folder.root.name)}
+
+
+def _changed_since(settings: TrainSettings, head: dict[str, Any]) -> str | None:
+    """Which public source of a finished model is another one now; one that is gone is needed no more."""
+    path, weights = settings.public_text, getattr(settings.model, "folder", None)
+    if path is not None and path.is_file() and file_sha256(path) != head.get("public_text"):
+        return f"{path.name} (train.public_text)"
+    if weights is not None and weights.is_dir() and identity_of(settings.model) != head["base"]:
+        return f"{weights.name} (train.model.folder)"
+    return None
 
 
 def _parameters(folder: ModelFolder) -> int:
@@ -246,7 +265,12 @@ def _versions() -> dict[str, str]:
 
 
 def _key_file(run: RunFolder, settings: TrainSettings) -> Path:
-    return run.state / f"train-{settings.model_name}.key"
+    return run.root_key(settings.model_name)
+
+
+def _meeting(run: RunFolder, settings: TrainSettings) -> Path:
+    """Where the processes of a training find each other: it holds addresses on this machine."""
+    return run.state / f"train-{settings.model_name}.processes"
 
 
 def _checkpoint_file(run: RunFolder, settings: TrainSettings) -> Path:

@@ -21,6 +21,9 @@ from redactory.training.uedp.bounded import calibrated, points_affected
 from redactory.training.uedp.federated_noise import federated_mechanism, federated_steps_per_epoch
 from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS
 
+_POINTS_NOISED = ("crt", "crt-drop", "dpsgd", "uedp-bounded")
+"""The trainers whose noisy steps sum clipped gradients of single points."""
+
 
 @dataclass(frozen=True)
 class Trainer:
@@ -91,6 +94,14 @@ def steps_per_epoch(settings: TrainSettings) -> int:
     if settings.trainer in FEDERATED_TRAINERS:
         return federated_steps_per_epoch(settings.federated)
     return math.ceil(1.0 / settings.sampling_rate)
+
+
+def processes_of(settings: TrainSettings) -> int:
+    """How many processes have pieces of a step to share out: one where nothing is cut into pieces."""
+    cut = settings.trainer in _POINTS_NOISED or (
+        settings.public_micro_batch_size is not None and settings.trainer != "sdp"
+    )
+    return settings.workers if cut else 1
 
 
 def mechanism_of(settings: TrainSettings, trainer: Trainer) -> AnyMechanism | None:

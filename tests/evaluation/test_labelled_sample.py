@@ -98,7 +98,8 @@ def exported(text: str, spans: list[tuple[int, int, str | None]], **task: Any) -
 
 
 @given(
-    before=st.text("ab 😀𝔘é", max_size=8),
+    # no sign of the secret: a place that two ways of counting give is refused
+    before=st.text("ab 𝔘", max_size=8),
     secret=st.text("xyz😀é", min_size=1, max_size=5),
     units=st.booleans(),
 )

@@ -40,7 +40,18 @@ ORIGINAL = ("vault", "quarantine")
 SEALED = ("traceback-", "work", "samples")
 """What may hold original text in a run folder, and in its ``state``."""
 LONGEST_SECONDS = 300.0
-GROUPS = ("evaluate", "audit", "keys", "simulate", "index", "plan", "reproduce", "ldp")
+GROUPS = (
+    "evaluate",
+    "audit",
+    "keys",
+    "simulate",
+    "index",
+    "plan",
+    "reproduce",
+    "ldp",
+    "quarantine",
+    "release",
+)
 LISTED = {
     "tagger": None,
     "patterns": None,

@@ -59,11 +59,16 @@ def failing_dedup(bench: Bench) -> list[Step]:
 
 
 def of_keys(bench: Bench, run: str) -> list[Step]:
-    """The commands on an encrypted run, one of whose tracebacks is opened."""
+    """The commands on an encrypted run, one of whose tracebacks is opened; the run is shredded."""
     sealed = next(bench.folder("work").glob("*/state/traceback-*.txt"))
     return [
         Step("data-key", ("keys", "data-key", run, "data.key")),
         Step("open", ("keys", "open", str(sealed)), shows_text=True),
+        Step("new-key", ("keys", "new", "encryption", "rotated.key")),
+        Step("rotate", ("keys", "rotate", run, "--to-key-file", "rotated.key")),
+        Step("rotated", ("keys", "rotate", run, "--to-service", "no.such:service"), codes=(2,)),
+        Step("shred", ("keys", "shred", run, "--by", "Ann Example", "--yes")),
+        Step("shredded", ("verify", run), codes=(0, 1)),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -22,6 +23,7 @@ CURATION = (
     "redactory.pipelines.stages.plans:plan_texts",
     "redactory.pipelines.stages.detect:detect_part",
     "redactory.detectors.detector:Detector.detect",
+    "redactory.pipelines.stages.spread:spread_range",
     "redactory.pipelines.stages.redact:redact_part",
     "redactory.redaction.sides:route",
     "redactory.pipelines.stages.plans:plan_duplicates",
@@ -60,10 +62,21 @@ LATER = {
     "detect": ("redactory.pipelines.labelled:labelled_rows",),
     "guarantee": ("redactory.training.guarantee:guarantee_card",),
     "verify": ("redactory.redaction.sides:route", "redactory.redaction.shards:read_batches"),
+    "export": ("redactory.redaction.shards:read_batches",),
     "sample": ("redactory.evaluation.labelled_sample:draw_sample",),
     "score": ("redactory.evaluation.sample_misses:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:first_bad_rows",),
+    "quarantine": ("redactory.redaction.shards:read_part",),
+    "retry": ("redactory.pipelines.quarantine.corpus:corpus_of", "redactory.redaction.sides:route"),
     "explain": ("redactory.redaction.sides:route",),
+    "takedown": (
+        "redactory.pipelines.takedown.person:hers",
+        "redactory.pipelines.takedown.heirs:heirs_of",
+        "redactory.pipelines.takedown.parts:stage_parts",
+        "redactory.redaction.shards:write_part",
+        "redactory.pipelines.reissue.steps:carry_out",
+    ),
+    "purge": ("redactory.pipelines.reissue.steps:carry_out",),
 }
 """For each command what is made to fail in it."""
 
@@ -103,12 +116,46 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         # labels that nobody looked at leave secrets in public points unseen: they are the rows' own
         Step("verify", ("verify", run), codes=(0, 1)),
         Step("verify-json", ("verify", run, "--json"), codes=(0, 1)),
+        Step("export", ("export", run, "--to", f"{run}-export", "--model", "crt"), codes=(0, 1)),
+        Step("export-verified", ("verify", f"{run}-export"), codes=(0, 2)),
+        # where the job has no encryption key, the run is refused
+        Step("publish", ("publish", run, "--to", _store(config, run)), codes=(0, 2)),
+        Step("schema", ("schema", "guarantee")),
         Step("sample", ("audit", "sample", run, "-n", "40", "--seed", "1")),
         Step("score", ("audit", "score", run, sample, "--unchanged")),
+        Step("quarantine", ("quarantine", "list", run)),
+        Step("quarantine-json", ("quarantine", "list", run, "--json")),
+        # to a terminal alone
+        Step("show", ("quarantine", "show", run, "0-0"), codes=(2,)),
+        Step("retry", ("quarantine", "retry", run)),
         Step("explain", ("explain", "-", "--config", str(config)), shows_text=True),
         Step("again", ("curate", str(config), "--out", run), codes=(2,)),
         Step("resumed", ("curate", str(config), "--out", run, "--resume")),
+        *_without_somebody(config, run),
     ]
+
+
+def _without_somebody(config: Path, run: str) -> list[Step]:
+    """A document and a user out of the run, and then its originals."""
+    lines = config.with_name("corpus.jsonl").read_bytes().splitlines()
+    corpus = [json.loads(line) for line in lines if line.startswith(b'{"id": "case-')][-2:]
+    files = {name: config.with_name(f"{name}.txt") for name in ("id", "user_id")}
+    for (name, file), row in zip(files.items(), corpus, strict=True):
+        file.write_text(f"{row[name]}\n")
+    document = ("takedown", run, "--doc-ids-from", str(files["id"]))
+    return [
+        Step("takedown-dry", (*document, "--dry-run", "--json")),
+        Step("takedown", document),
+        Step("takedown-user", ("takedown", run, "--user-ids-from", str(files["user_id"]), "--json")),
+        Step("takedown-again", document),
+        Step("purge", ("purge", run, "--vault", "--quarantine", "--state", "--by", "nobody")),
+        Step("purged", ("verify", run, "--json"), codes=(0, 1)),
+    ]
+
+
+def _store(config: Path, run: str) -> str:
+    """A folder of its own for the mirror of ``run``, as a URL."""
+    return config.with_name(f"{run}-store").absolute().as_uri()
 
 
 def _local_privacy(config: Path) -> list[Step]:
@@ -126,6 +173,44 @@ def _local_privacy(config: Path) -> list[Step]:
         Step("ldp-evaluate", ("ldp", "evaluate", "service", *encoded, "--test", spoken)),
         Step("ldp-send", ("ldp", "send", spoken, *encoded, *nobody), codes=(1, 2)),
         Step("ldp-ask", ("ldp", "ask", spoken, *encoded, *nobody), codes=(1, 2)),
+    ]
+
+
+def nights_with_a_hook(config: str) -> list[Step]:
+    """Nights whose hook writes down all that it is given, and fails: one fails, one is released."""
+    detect = "redactory.pipelines.stages.detect:detect_part"
+    planning = "redactory.pipelines.readers.row_ends:rows_in"
+    decided = ("job/latest", "--by", "Ann Example", "--reason", "seen")
+    return [
+        Step("night-unplanned", ("nightly", config, "--out", "job"), f"{planning}=chained", (1,)),
+        Step("night-failed", ("nightly", config, "--out", "job"), f"{detect}=chained", (1,)),
+        Step("night", ("nightly", config, "--out", "job"), codes=(0, 1)),
+        Step("nothing-new", ("nightly", config, "--out", "job")),
+        Step("night-quarantine", ("quarantine", "list", "job")),
+        Step("releases", ("release", "list", "job")),
+        Step("release-log", ("release", "log", "job")),
+        # it is not held
+        Step("approve", ("release", "approve", *decided), codes=(2,)),
+        Step("reject", ("release", "reject", *decided)),
+    ]
+
+
+KEEPS_ALL = ("sh", "-c", "env >> hook.environment; cat >> hook.input; exit 3")
+"""A hook for :func:`nights_with_a_hook`: what it leaves is searched, for text and for keys."""
+
+
+def over_dask(config: str) -> list[Step]:
+    """Curations whose parts are done by other processes: one that succeeds, and each way to fail there."""
+    redact = "redactory.pipelines.stages.redact:redact_part"
+    kinds = ("chained", "unpicklable", "abort")
+    asked = ("curate", config, "--dask")
+    return [
+        Step("dask", (*asked, "local", "--out", "dask", "--workers", "2")),
+        *(
+            Step(f"dask-{kind}", (*asked, "local", "--out", f"dask-{kind}"), f"{redact}={kind}", (1,))
+            for kind in kinds
+        ),
+        Step("dask-open", (*asked, "tcp://192.0.2.1:8786", "--out", "dask-open"), codes=(2,)),
     ]
 
 

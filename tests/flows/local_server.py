@@ -69,8 +69,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def local_server(home: Path) -> Iterator[Server]:
-    """A server until the context ends; its database lies in ``home``."""
+def local_server(home: Path, **more: str) -> Iterator[Server]:
+    """A server until the context ends; its database lies in ``home``, unless ``more`` settings name another.
+
+    These are the server's alone: its clients are not told of them.
+    """
     url = f"http://127.0.0.1:{free_port()}/api"
     settings = {
         "PREFECT_HOME": str(home / "prefect"),
@@ -82,7 +85,7 @@ def local_server(home: Path) -> Iterator[Server]:
     environment = {**clean_environment(home), **settings}
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", url.split(":")[2].split("/")[0]]
     with (home / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(command, env={**environment, **more}, stdout=log, stderr=log)
     try:
         while not _ready(url):
             assert server.poll() is None, (home / "server.log").read_text()

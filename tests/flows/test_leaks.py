@@ -22,7 +22,13 @@ from redactory.redaction import RunFolder, parts
 from tests.flows.leak_bench import LISTED, Bench, Step
 from tests.flows.leak_corpus import Secret, planted, write_corpus
 from tests.flows.leak_search import Search, aligned, forms
-from tests.flows.leak_steps import failing_curations, failing_first, whole_job
+from tests.flows.leak_steps import (
+    KEEPS_ALL,
+    failing_curations,
+    failing_first,
+    nights_with_a_hook,
+    whole_job,
+)
 from tests.flows.leaky import LEAKS, PREFIX
 from tests.flows.local_server import Server
 from tests.flows.small_job import small_job
@@ -53,6 +59,17 @@ def test_every_command_and_every_failure_keeps_the_secrets(bench: Bench) -> None
     assert bench.written_elsewhere() == []
 
 
+def test_a_hook_and_a_log_get_neither_text_nor_keys(bench: Bench) -> None:
+    hooks = dict.fromkeys(("on_failure", "on_release", "on_held"), KEEPS_ALL)
+    config = str(bench.configure("night", detect=LISTED, nightly={"hooks": hooks}))
+    bench.carry_out("night", nights_with_a_hook(config), REDACTORY_LOG="json")
+    told = (bench.folder("work") / "hook.input").read_text()
+    assert ('"event": "failed"' in told, '"event": "released"' in told) == (True, True)
+    assert "REDACTORY_EVENT=released" in (bench.folder("work") / "hook.environment").read_text()
+    assert '"event": "night"' in (bench.folder("logs") / "night" / "night.err").read_text()
+    assert bench.leaks() == []
+
+
 def test_a_crash_leaves_no_memory_behind(bench: Bench) -> None:
     config = str(bench.configure("crash", detect=LISTED))
     step = Step("crash", ("curate", config, "--out", "crashed"), f"{BROKEN}=abort")
@@ -63,13 +80,22 @@ def test_a_crash_leaves_no_memory_behind(bench: Bench) -> None:
 
 
 def test_nothing_reaches_an_orchestrator(bench: Bench) -> None:
-    """With debug logging, also into its database, and no server but the one that it brings."""
+    """With debug logging, also into its database, and no server but the one that it brings; a cluster too.
+
+    Every failure on a cluster is in the long tests.
+    """
     config = str(bench.configure("prefect", detect=LISTED))
     bench.carry_out(
         "prefect",
         [
             Step("bad", ("curate", config, "--out", "bad", "--prefect"), f"{BROKEN}=chained", (1,)),
             Step("flow", ("curate", config, "--out", "flow", "--prefect")),
+            Step(
+                "both",
+                ("curate", config, "--out", "both", "--prefect", "--dask", "local"),
+                f"{BROKEN}=grouped",
+                (1,),
+            ),
             Step("plain", ("curate", config, "--out", "plain")),
         ],
         # it writes a line for each row that the server reads: in the long tests

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from prefect.states import Failed
 
 import redactory
-from redactory.flows import prefect_flows
+from redactory.flows import prefect_flows, run_line
 from redactory.flows.deploy import deploy, write_deployment
 from redactory.flows.reuse import content_key, content_of, still_there
 from redactory.flows.run_line import say_how_it_ended
 from redactory.flows.run_place import folder_of_all, one_folder_a_run, place_of
 from redactory.flows.schedule import Schedule, check_cron, plan_schedule
+from redactory.flows.with_prefect import flow_at
 from redactory.flows.worker_pool import WorkerPool
 from redactory.foundation.errors import ConfigurationError, SealedError
 from redactory.foundation.reports import StageReport
@@ -250,3 +251,26 @@ def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ConfigurationError, match="--limit"):
         deploy(_plan(small_job(tmp_path, "nightly")), file, "pool", 4)
     assert not file.exists()
+
+
+def test_nights_name_their_runs_themselves(tmp_path: Path) -> None:
+    planned = _plan(small_job(tmp_path, "job"), work="nightly")
+    assert planned.full_name == "nightly/job"
+    assert planned.entrypoint == "redactory.flows.nightly_flow.nightly"
+    assert planned.parameters["output"] == str(tmp_path / "runs")
+    assert "resume" not in planned.parameters
+    assert planned.folder == tmp_path / "runs"
+    with pytest.raises(ConfigurationError, match="nights name their runs"):
+        _plan(small_job(tmp_path, "job"), work="nightly", out=tmp_path / "{date}")
+
+
+def test_a_plan_names_a_flow_that_takes_its_parameters(tmp_path: Path) -> None:
+    for work in ("curate", "run", "nightly"):
+        planned = _plan(small_job(tmp_path, "job"), work=work)
+        assert set(planned.parameters) <= set(flow_at(planned.entrypoint).parameters.properties), work
+
+
+def test_the_line_of_a_night_says_what_became_of_it() -> None:
+    nights = [{"run": None, "state": "nothing new"}, {"run": "/job/2026-11-03", "state": "released"}]
+    told = run_line._nights({"job": "/job", "nights": nights})
+    assert told == "nothing new, 2026-11-03 released: /job"

@@ -176,6 +176,21 @@ def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_pa
     assert not server.ask("/deployments/name/curate/nightly")["schedules"]
 
 
+def test_partitions_are_tasks_on_workers_of_dask(server: Server, tmp_path: Path) -> None:
+    config = small_job(tmp_path, "spread")
+    asked = ("curate", config, "--prefect", "--dask", "local", "--workers", 2, "--out", tmp_path / "run")
+    told = server.redactory(*asked, cwd=tmp_path)
+    redactory.curate(config, output=tmp_path / "plain")
+    assert _data(tmp_path / "run") == _data(tmp_path / "plain")
+    assert not RunFolder(tmp_path / "run").cluster.exists()
+    runs = server.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})
+    [flow] = [run for run in runs if run["parameters"].get("config") == str(config)]
+    assert flow["parameters"]["dask"] == "local"
+    tasks = _tasks(server, flow, "shard_part-2")
+    assert all(tasks[f"{name}_part-{n}"]["run_count"] == 1 for name in ("detect", "shard") for n in range(3))
+    assert told["rows"] == 9
+
+
 def _two_at_night(server: Server, deployment: str) -> None:
     """The server puts the next runs at two o'clock in the job's own time zone."""
     server.ask(f"/deployments/{deployment}/schedule", {"min_runs": 3})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from redactory.foundation.files import (
     make_private_folder,
     read_json,
     remove_leftovers,
+    staged,
+    take_away,
     write_json,
     write_text,
 )
@@ -93,6 +96,38 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) 
     remove_leftovers(tmp_path / "absent")
 
 
+def test_two_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
+    # nor do two machines: a process has the same number on both
+    with commit(tmp_path / "file") as first, commit(tmp_path / "file") as second:
+        first.write_text("one", encoding="utf-8")
+        second.write_text("two", encoding="utf-8")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_once_its_staging_is_taken_away_a_commit_changes_nothing(tmp_path: Path) -> None:
+    root, staging, elsewhere = tmp_path / "run", tmp_path / "run" / "staging", tmp_path / "index"
+    staging.mkdir(parents=True)
+    with staged(root, staging):
+        write_text(root / "parts" / "first", "in time")
+        write_text(elsewhere / "entry", "no part of it")
+        with pytest.raises(FileNotFoundError):
+            _taken_away_amid(root / "parts" / "second", staging)
+        with pytest.raises(FileNotFoundError):
+            write_text(root / "new" / "third", "late")
+        write_text(elsewhere / "entry", "still no part of it")
+    write_text(root / "after", "as ever")
+    found = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
+    assert found == {"run/parts/first", "run/after", "index/entry"}
+    assert not (root / "new").exists()
+
+
+def _taken_away_amid(path: Path, staging: Path) -> None:
+    with commit(path) as temporary:
+        assert temporary.parent == staging
+        temporary.write_text("begun in time", encoding="utf-8")
+        take_away(staging)
+
+
 def test_what_no_utf_8_can_hold_is_written_as_its_escape(tmp_path: Path) -> None:
     write_json(tmp_path / "value.json", {"path": "a\udcff.jsonl"})
     assert read_json(tmp_path / "value.json") == {"path": "a\udcff.jsonl"}
@@ -115,7 +150,7 @@ def test_the_data_is_synced_before_the_name_and_the_name_after(
     monkeypatch.setattr(os, "fsync", watched_sync)
     monkeypatch.setattr(Path, "replace", watched_replace)
     write_text(tmp_path / "file", "text")
-    assert order == [f"sync .tmp-{os.getpid()}-file", "rename", f"sync {tmp_path.name}"]
+    assert [_unnumbered(step) for step in order] == ["sync .tmp-N-file", "rename", f"sync {tmp_path.name}"]
 
 
 def test_a_new_folder_is_synced_into_the_one_above_it(
@@ -134,7 +169,11 @@ def test_a_new_folder_is_synced_into_the_one_above_it(
     make_private_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path.name, "a"]
     write_text(tmp_path / "a" / "b" / "c" / "file", "text")
-    assert synced == [tmp_path.name, "a", "b", f".tmp-{os.getpid()}-file", "c"]
+    assert [_unnumbered(name) for name in synced] == [tmp_path.name, "a", "b", ".tmp-N-file", "c"]
+
+
+def _unnumbered(step: str) -> str:
+    return re.sub(r"\.tmp-\d+-", ".tmp-N-", step)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from redactory.foundation.keys import (
     load_encryption_key,
     load_signing_key,
     new_key,
+    read_encryption_key,
     read_public_key,
 )
 
@@ -214,3 +215,16 @@ def test_a_pseudonym_is_the_hmac_that_is_promised(value: str | int) -> None:
     assert key.pseudonym("user", value) == expected
     assert re.fullmatch("[0-9a-f]{32}", expected)
     assert re.fullmatch("[0-9a-f]{8}", key.fingerprint)
+
+
+def test_the_key_file_of_a_rotation_is_read_as_the_configured_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (file,) = new_key("encryption", tmp_path / "new.key")
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(file))
+    assert read_encryption_key(file) == load_encryption_key()
+    file.write_text("  too short  ")
+    with pytest.raises(ConfigurationError, match="holds 9 bytes"):
+        read_encryption_key(file)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_encryption_key(tmp_path / "absent")

@@ -6,21 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from redactory.detectors import Detection, Detector, DetectSettings
+from redactory.detectors import Detector, DetectSettings
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
 from redactory.pipelines.explain import explain
-from redactory.pipelines.stages.detect import _rows
-from redactory.pipelines.stages.redact import _detections
-from redactory.pipelines.work import FAILURES, Job
+from redactory.pipelines.stages.detect import rows_of, table_of
+from redactory.pipelines.stages.redact import NOTHING, detections_of
+from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, route, write_part
-from redactory.redaction.shards import FOUND
 from tests.pipelines.support import write_rows
 
 LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}], "allow": [{"words": ["Oslo"]}]}
@@ -112,11 +110,12 @@ def test_the_empty_mark_of_an_empty_text_goes_through_the_tables(tmp_path: Path)
     (flagged,) = Detector(settings).detect([""])
     config = Config.model_validate({"input": "-"})
     job = Job(RunFolder(tmp_path), config, load_digest_key())
-    write_part(job.part("found", 0), pa.Table.from_pylist(list(_rows(7, flagged)), FOUND))
-    write_part(job.part("failures", 0), FAILURES.empty_table())
-    kept = _detections(job, np.array([7, 8]))
-    assert kept == {7: flagged, 8: Detection()}
-    assert [route("", kept[point]).side for point in (7, 8)] == ["private", "public"]
+    write_part(job.part("found", 0), table_of(list(rows_of(0, 7, flagged))))
+    for number in range(job.hash_ranges):
+        write_part(job.spread(number), table_of([]))
+    kept = detections_of(job, 0, np.array([7, 8]))
+    assert kept == {7: flagged}
+    assert [route("", kept.get(point, NOTHING)).side for point in (7, 8)] == ["private", "public"]
 
 
 def test_a_configuration_file_is_taken_and_a_wrong_one_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.flows.leak_others import (
     served,
 )
 from tests.flows.leak_search import forms
-from tests.flows.leak_steps import CURATION, failing, failing_curations, failing_first, whole_job
+from tests.flows.leak_steps import CURATION, failing, failing_curations, failing_first, over_dask, whole_job
 from tests.flows.local_server import local_server
 
 SECRETS, SEED = 1_000, 20260401
@@ -52,7 +52,8 @@ def test_a_thousand_secrets_through_everything(bench: Bench) -> None:
         bench.carry_out("on-server", _flows(whole, "on-server"), PREFECT_API_URL=server.url)
     served(bench, bench.configure("served", detect=LISTED))
 
-    only_encrypted = set() if bench.encrypted else {"keys data-key", "keys open"}
+    of_keys_alone = {f"keys {name}" for name in ("data-key", "open", "rotate", "shred")}
+    only_encrypted = set() if bench.encrypted else of_keys_alone
     # the demonstration reads no text of anybody, a plan from numbers and a server of noisy messages none
     textless = {"demo", "ldp serve", *(name for name in every_command() if name.startswith("plan "))}
     assert every_command() - bench.commands - textless == only_encrypted
@@ -65,6 +66,15 @@ def test_a_thousand_secrets_through_everything(bench: Bench) -> None:
     )
     print(f"hits elsewhere: {len(leaks)}")
     assert leaks == []
+    assert bench.open_to_others() == []
+    assert bench.written_elsewhere() == []
+
+
+def test_nothing_reaches_a_cluster(bench: Bench) -> None:
+    config = str(bench.configure("dask", detect=LISTED))
+    # a worker that is lost is not missed more often than needs be
+    bench.carry_out("dask", over_dask(config), DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1")
+    assert bench.leaks() == []
     assert bench.open_to_others() == []
     assert bench.written_elsewhere() == []
 

@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from redactory.evaluation import canary_exposure, perplexity
-from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
+from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, train_model
 from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
 from redactory.training.models.build import identity_of, network_of
@@ -26,6 +27,7 @@ from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.moved import update_norms
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.settings import TrainSettings
+from redactory.training.settingsjson import by_name
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS, small
 from tests.training.tiny_folders import bert_classifier, causal_folder
@@ -150,6 +152,30 @@ def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path
     after = load_file(run.model("crt").weights)
     moved = {name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])}
     assert moved == {f"transformer.h.{layer}.attn.c_attn.weight" for layer in range(2)}
+
+
+def test_the_folder_is_named_and_not_where_it_lies(
+    curated: Path, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A model leaves with its ledger and its manifest."""
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    own = shutil.copytree(folders["gpt2"], tmp_path / "a place of mine" / "gpt2")
+    settings = small(model={"kind": "gpt2", "folder": own}, max_tokens=40, epochs=1)
+    told = train_model(run, settings)
+    model = run.model("crt")
+    assert read_manifest(model)["settings"]["model"]["folder"] == "gpt2"
+    assert not [p.name for p in model.root.iterdir() if b"a place of mine" in p.read_bytes()]
+    # an earlier version wrote the whole path
+    assert by_name({"model": {"folder": str(own)}}) == {"model": {"folder": "gpt2"}}
+    elsewhere = shutil.copytree(own, tmp_path / "elsewhere" / "gpt2")
+    moved = small(model={"kind": "gpt2", "folder": elsewhere}, max_tokens=40, epochs=1)
+    assert train_model(run, moved) == told
+    (elsewhere / "generation_config.json").write_text("{}")
+    with pytest.raises(RunStateError, match=r"another gpt2 \(train.model.folder\)"):
+        train_model(run, moved)
+    shutil.rmtree(elsewhere)
+    assert train_model(run, moved) == told
 
 
 def test_what_did_not_move_is_a_failure() -> None:

@@ -5,6 +5,27 @@ a file and a row number; that reading goes on after a bad row; and that no messa
 """
 
 from redactory.pipelines.readers.documents import Document, Rejection, read_documents
-from redactory.pipelines.readers.sources import Source, find_sources, fingerprint, size_of
+from redactory.pipelines.readers.slices import Slice
+from redactory.pipelines.readers.sources import (
+    Source,
+    find_by_path,
+    find_sources,
+    fingerprint,
+    modified,
+    size_of,
+    stamp_of,
+)
 
-__all__ = ["Document", "Rejection", "Source", "find_sources", "fingerprint", "read_documents", "size_of"]
+__all__ = [
+    "Document",
+    "Rejection",
+    "Slice",
+    "Source",
+    "find_by_path",
+    "find_sources",
+    "fingerprint",
+    "modified",
+    "read_documents",
+    "size_of",
+    "stamp_of",
+]

@@ -31,6 +31,11 @@ def broken() -> tuple[type[Exception], ...]:
     return (OSError, EOFError, zlib.error, lzma.LZMAError, ZstdError)
 
 
+def is_compressed(name: str) -> bool:
+    """Whether the ending of ``name`` says that the file is compressed."""
+    return PurePosixPath(name).suffix.lower() in _OPENERS
+
+
 def decompressed(file: io.BufferedReader, name: str) -> BinaryIO:
     """``file`` itself, or what is compressed in it if the ending of ``name`` says so."""
     open_ = _OPENERS.get(PurePosixPath(name).suffix.lower())

@@ -11,6 +11,7 @@ from typing import Any
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers.formats import READERS
 from redactory.pipelines.readers.records import KEPT_BYTES, Columns
+from redactory.pipelines.readers.slices import Slice
 from redactory.pipelines.readers.sources import Source
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -51,15 +52,21 @@ class Rejection:
 
 
 def read_documents(source: Source, settings: InputSettings) -> Iterator[Document | Rejection]:
-    """Every row of one file, in order, as a document or as a rejection.
+    """Every row of one file, or of the slices of it, in order, as a document or as a rejection.
 
     A file whose compression or container breaks in the middle raises ``InputError`` naming it.
     """
+    for part in source.slices or (None,):
+        yield from _read(source, settings, part)
+
+
+def _read(source: Source, settings: InputSettings, part: Slice | None) -> Iterator[Document | Rejection]:
     limit = settings.max_row_bytes
-    with source.open() as file:
+    with source.open(part=part) as file:
         label = () if settings.label is None else (settings.label,)
         columns = Columns(tuple(settings.required_columns()), (*_columns(source, settings), *label))
-        for number, record, reason, raw in READERS[source.format](file, limit, columns, source.name):
+        for counted, record, reason, raw in READERS[source.format](file, limit, columns, source.name):
+            number = counted if part is None else part.row(counted)
             if record is None:
                 yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
                 continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import hashlib
 import io
 import os
@@ -14,6 +16,8 @@ from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.readers.compression import ENDINGS, broken, decompressed
+from redactory.pipelines.readers.slices import Slice, sliced
+from redactory.pipelines.stores import filesystem_of, is_url, kind_of, names_below, without_secrets
 
 FORMATS: dict[str, str] = {
     ".jsonl": "jsonl",
@@ -33,31 +37,40 @@ _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the input: what fsspec opens, the name that users see, its format."""
+    """One file of the input: what fsspec opens, the name that users see, its format.
+
+    ``slices`` are the parts of it that are read, in order; without any it is read whole.
+    """
 
     url: str
     name: str
     format: str
+    slices: tuple[Slice, ...] = ()
 
     @contextmanager
-    def open(self, *, decompress: bool = True) -> Iterator[BinaryIO]:
-        """The file's bytes, decompressed by its ending; ``InputError`` where it is broken or cut off."""
+    def open(self, *, decompress: bool = True, part: Slice | None = None) -> Iterator[BinaryIO]:
+        """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
+
+        ``InputError`` where it is broken or cut off.
+        """
         try:
             with self._raw() as file:
                 peeks = hasattr(file, "peek")
                 buffered = cast(io.BufferedReader, file if peeks else io.BufferedReader(file, _CHUNK))
-                yield decompressed(buffered, self.url) if decompress else buffered
+                if part is not None:
+                    yield sliced(buffered, part)
+                else:
+                    yield decompressed(buffered, self.url) if decompress else buffered
         except broken() as error:
-            what = "it is cut off" if isinstance(error, EOFError) else type(error).__name__
+            what = "it is cut off" if isinstance(error, EOFError) else _what(self.url, error)
             raise InputError(f"{self.name} cannot be read: {what}") from None
 
     def _raw(self) -> Any:
         if self.url.startswith(_LOCAL):
             # opened here: to fsspec, some signs in a file's name are chains of file systems
             return open(self.url.removeprefix(_LOCAL), "rb")
-        import fsspec
-
-        return fsspec.open(self.url, "rb")
+        filesystem, inner = filesystem_of(self.url)
+        return filesystem.open(inner, "rb")
 
 
 def find_sources(paths: tuple[str, ...], format_: str) -> list[Source]:
@@ -66,32 +79,48 @@ def find_sources(paths: tuple[str, ...], format_: str) -> list[Source]:
     A folder stands for every file below it with a known ending.  ``ConfigurationError`` where a path
     names nothing, or a file's format can neither be told from its ending nor is given.
     """
+    sources = find_by_path(paths, format_)
+    # a file's name goes into ids and messages: short where that is clear, else the whole path
+    last = [PurePosixPath(source.name).name for source in sources]
+    times = Counter(last)
+    return [
+        dataclasses.replace(source, name=name) if times[name] == 1 else source
+        for source, name in zip(sources, last, strict=True)
+    ]
+
+
+def find_by_path(paths: tuple[str, ...], format_: str) -> list[Source]:
+    """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
     urls: dict[str, str] = {}
     for path in paths:
         matches = list(_expand(path))
         if not matches:
             raise ConfigurationError(f"input.path: nothing is there to read at '{path}'")
         urls.update((url, _printable(name)) for url, name in matches)
-    # a file's name goes into ids and messages: short where that is clear, else the whole path
-    short = Counter(PurePosixPath(name).name for name in urls.values())
-    return [
-        _source(url, last if short[last := PurePosixPath(name).name] == 1 else name, format_)
-        for url, name in urls.items()
-    ]
+    return [_source(url, name, format_) for url, name in urls.items()]
 
 
 def fingerprint(source: Source) -> dict[str, Any]:
-    """The name, size in bytes and sha256 of a file as it lies on the disk."""
+    """The name, size in bytes and sha256 of a file as it lies on the disk, or of the slices of it."""
     digest, size = hashlib.sha256(), 0
-    with source.open(decompress=False) as file:
-        while block := file.read(_CHUNK):
-            digest.update(block)
-            size += len(block)
-    return {"path": source.name, "bytes": size, "sha256": digest.hexdigest()}
+    for part in source.slices or (None,):
+        with source.open(decompress=False, part=part and part.without_header()) as file:
+            while block := file.read(_CHUNK):
+                digest.update(block)
+                size += len(block)
+    found = {"path": source.name, "bytes": size, "sha256": digest.hexdigest()}
+    if source.slices:
+        found["slices"] = [[part.from_byte, part.to_byte, part.from_row] for part in source.slices]
+    return found
 
 
 def size_of(source: Source) -> int | None:
-    """The bytes of a file as it lies on the disk, without reading it; None where that cannot be told."""
+    """The bytes of a file as it lies on the disk, without reading it; None where that cannot be told.
+
+    Of a source in slices, the bytes of these.
+    """
+    if source.slices:
+        return sum(part.bytes for part in source.slices)
     if source.url.startswith(_LOCAL):
         return os.path.getsize(source.url.removeprefix(_LOCAL))
     filesystem, inner = _place(source.url)
@@ -99,11 +128,38 @@ def size_of(source: Source) -> int | None:
     return size
 
 
+def modified(source: Source) -> datetime.datetime | None:
+    """When a file was last written (UTC); None where its file system does not say."""
+    if source.url.startswith(_LOCAL):
+        when = os.path.getmtime(source.url.removeprefix(_LOCAL))
+        return datetime.datetime.fromtimestamp(when, datetime.UTC)
+    filesystem, inner = _place(source.url)
+    try:
+        found: datetime.datetime = filesystem.modified(inner)
+    except (NotImplementedError, AttributeError, KeyError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+
+
+def stamp_of(source: Source) -> str | None:
+    """A sign that stays as long as a file is not written, without reading it; None where there is none."""
+    if source.url.startswith(_LOCAL):
+        found = os.stat(source.url.removeprefix(_LOCAL))
+        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+    filesystem, inner = _place(source.url)
+    try:
+        key: str = filesystem.ukey(inner)
+    except (NotImplementedError, OSError):
+        return None
+    return key
+
+
 def _expand(path: str) -> Iterator[tuple[str, str]]:
     try:
         filesystem, inner = _place(path)
         if filesystem.isdir(inner):
-            names = [n for n in filesystem.find(inner) if _format_of(n) and not is_hidden(n[len(inner) :])]
+            found = names_below(filesystem, inner) if is_url(path) else filesystem.find(inner)
+            names = [n for n in found if format_of(n) and not is_hidden(n[len(inner) :])]
         elif filesystem.exists(inner):
             # before it is taken for a glob: a file's name may hold the signs of one
             names = [inner]
@@ -114,7 +170,8 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
             names = []
         irregular = [n for n in names if "://" not in path and not filesystem.isfile(n)]
     except (ValueError, ImportError, OSError) as error:
-        raise ConfigurationError(f"input.path: '{path}' cannot be opened: {type(error).__name__}") from None
+        shown = without_secrets(path)
+        raise ConfigurationError(f"input.path: '{shown}' cannot be opened: {_what(path, error)}") from None
     if irregular:
         # a pipe would be waited for, and an input is read twice
         raise ConfigurationError(
@@ -124,13 +181,18 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
         yield filesystem.unstrip_protocol(name), name
 
 
+def _what(url: str, error: Exception) -> str:
+    """What is wrong with a file, by the kind of its error; of one on this machine the kind is enough."""
+    name = type(error).__name__
+    return f"{kind_of(error).value} ({name})" if is_url(url) and not url.startswith(_LOCAL) else name
+
+
 def _place(path: str) -> tuple[Any, str]:
     """The file system of a path or URL, and the path in it."""
     import fsspec
 
     if "://" in path:
-        filesystem, inner = fsspec.core.url_to_fs(path)
-        return filesystem, inner
+        return filesystem_of(path)
     local = fsspec.filesystem("file")
     return local, local._strip_protocol(path)
 
@@ -147,7 +209,8 @@ def is_hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) for part in PurePosixPath(relative).parts)
 
 
-def _format_of(name: str) -> str | None:
+def format_of(name: str) -> str | None:
+    """The format that a file's ending tells; None where it tells none."""
     path = PurePosixPath(name)
     if path.suffix.lower() in ENDINGS:
         path = path.with_suffix("")
@@ -157,7 +220,7 @@ def _format_of(name: str) -> str | None:
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in _ARCHIVES:
         raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
-    kind = _format_of(url) if format_ == "auto" else format_
+    kind = format_of(url) if format_ == "auto" else format_
     if kind is None:
         raise ConfigurationError(
             f"input.format: the format of '{name}' cannot be told from its ending; "

@@ -23,6 +23,7 @@ from redactory.pipelines.readers.records import (
 )
 
 _PIECE = 1 << 16
+_BYTE_ORDER_MARK = "\ufeff"
 Row = tuple[list[str] | None, str | None, str]
 """(the cells or None, a reason code or None, the row as it stands in the file)"""
 
@@ -31,7 +32,7 @@ def delimited(separator: str) -> Callable[[BinaryIO, int, Columns, str], Iterato
     """CSV or TSV with a header line; quoted fields may hold line ends."""
 
     def read(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        rows = _rows(file, separator, limit)
+        rows = _rows(_Lines(file, limit), separator, limit)
         header, reason, _ = next(rows, ([], None, ""))
         if header is None:
             raise InputError(f"{name}: its first line is no header ({reason})")
@@ -55,6 +56,16 @@ def delimited(separator: str) -> Callable[[BinaryIO, int, Columns, str], Iterato
     return read
 
 
+def row_ends(file: BinaryIO, separator: str, limit: int) -> Iterator[tuple[int, bool, bool]]:
+    """For each row, the header first: the bytes up to its end, whether it is whole, whether it is blank.
+
+    A row is not whole that ends without a line end, or that stands in a quotation which does not end.
+    """
+    lines = _Lines(file, limit)
+    for _, _, line in _rows(lines, separator, limit):
+        yield lines.bytes_read, lines.last.endswith("\n") and not lines.at_end(), not line.strip()
+
+
 class _TooLong(Exception):
     """A row has passed the longest that is allowed."""
 
@@ -62,10 +73,13 @@ class _TooLong(Exception):
 class _Lines:
     """The lines of the row that a ``csv.reader`` is at, handed to it one by one."""
 
-    def __init__(self, text: io.TextIOBase, limit: int) -> None:
-        self._text = text
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
+        self._text = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="")
         self._limit = limit
         self.of_row: list[str] = []
+        self.last = ""
+        self.bytes_read = 0
         self._bytes = 0
         self._ended = False
 
@@ -81,27 +95,36 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._text.readline(self._limit + 1)
-        if not line:
+        at_start = not self.bytes_read
+        line, size = self._next(self._limit + 1)
+        if at_start:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if not size:
             self._ended = True
             raise StopIteration
         self.of_row.append(line)
-        self._bytes += len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
+        self._bytes += size
         if self._bytes > self._limit:
             raise _TooLong
         return line
+
+    def _next(self, most: int) -> tuple[str, int]:
+        """At most so many signs of the next line, and how many bytes they are."""
+        line = self._text.readline(most)
+        size = len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
+        self.bytes_read += size
+        self.last = line or self.last
+        return line, size
 
     def finish_line(self) -> None:
         """Pass over what is left of the last line, without holding it."""
         line = self.of_row[-1]
         while line and not line.endswith(("\n", "\r")):
-            line = self._text.readline(_PIECE)
+            line, _ = self._next(_PIECE)
 
 
-def _rows(file: BinaryIO, separator: str, limit: int) -> Iterator[Row]:
+def _rows(lines: _Lines, separator: str, limit: int) -> Iterator[Row]:
     csv.field_size_limit(limit)
-    # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
-    lines = _Lines(io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline=""), limit)
     rows = csv.reader(lines, delimiter=separator, strict=False)
     while not lines.at_end():
         lines.begin_row()

@@ -12,6 +12,7 @@ from redactory.pipelines.stages.redact import redact_part
 from redactory.pipelines.stages.remember import memory_steps
 from redactory.pipelines.stages.segment import segment_part
 from redactory.pipelines.stages.shard import shard_part
+from redactory.pipelines.stages.spread import spread_range
 
 __all__ = [
     "dedup_steps",
@@ -24,4 +25,5 @@ __all__ = [
     "screen_texts",
     "segment_part",
     "shard_part",
+    "spread_range",
 ]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from redactory.dedup import DuplicatePlan
+from redactory.dedup import DuplicatePlan, ranges_of
 from redactory.detectors import Detection, Detector, DetectSettings, TextDetector
 from redactory.foundation.reports import StageReport
-from redactory.pipelines.work import FAILURES, Job
+from redactory.pipelines.stages.spread import GROUP_ROWS
+from redactory.pipelines.work import DETECTED, Job
 from redactory.redaction import read_part, write_part
-from redactory.redaction.shards import FOUND
 
 HEARD_EVERY = 64
 """Texts between two words of progress; their spans are then packed."""
+Row = tuple[object, ...]
 
 
 def detector_of(job: Job) -> TextDetector:
@@ -25,47 +28,49 @@ def detector_of(job: Job) -> TextDetector:
 
 
 def detect_part(job: Job, partition: int) -> StageReport:
-    """Detect the texts that no earlier point has."""
+    """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
     points = read_part(job.part("points", partition), columns=["point_id", "text"])
     ids = points["point_id"].to_numpy()
     own = DuplicatePlan(job.ranges("repeated-texts")).first_of(ids) == ids
     texts = points["text"].filter(pa.array(own)).to_pylist()
-    detections = detector_of(job).detect(texts)
-    found: list[dict[str, object]] = []
-    failures: list[dict[str, object]] = []
-    tables = [FOUND.empty_table()]
-    for done, (point, detection) in enumerate(zip(ids[own].tolist(), detections, strict=True), 1):
-        if detection.failure is not None:
-            failures.append({"point_id": point, "failure": detection.failure})
-        found += _rows(point, detection)
+    ranges = _ranges(job, partition)[own].tolist()
+    found: list[Row] = []
+    tables = [DETECTED.empty_table()]
+    detections = zip(ranges, ids[own].tolist(), detector_of(job).detect(texts), strict=True)
+    for done, (number, point, detection) in enumerate(detections, 1):
+        found += rows_of(number, point, detection)
         if done % HEARD_EVERY == 0 or done == len(texts):
             # as Python objects, a partition's spans would scatter over the heap and keep it large
-            tables.append(pa.Table.from_pylist(found, FOUND))
+            tables.append(table_of(found))
             found = []
             job.listener(f"detect, partition {partition}", done, len(texts), "texts")
-    write_part(job.part("failures", partition), pa.Table.from_pylist(failures, FAILURES))
-    write_part(job.part("found", partition), pa.concat_tables(tables))
+    rows = pa.concat_tables(tables)
+    rows = rows.take(pa.array(np.argsort(rows["range"].to_numpy(), kind="stable")))
+    write_part(job.part("found", partition), rows, group_rows=GROUP_ROWS)
     characters = sum(map(len, texts))
     return StageReport("detect", Counter({"texts": len(texts), "characters": characters}))
 
 
-def _rows(point: int, detection: Detection) -> Iterator[dict[str, object]]:
-    policies: Iterable[tuple[str, Iterable[tuple[object, ...]]]] = (
-        ("strict", detection.strict),
-        ("conservative", detection.conservative),
-    )
-    for policy, spans in policies:
+def rows_of(number: int, point: int, detection: Detection) -> Iterator[Row]:
+    """The rows of ``DETECTED`` that a detection is written as."""
+    if detection.failure is not None:
+        yield (number, point, *[None] * 6, detection.failure)
+    for policy, spans in (("strict", detection.strict), ("conservative", detection.conservative)):
         for span in spans:
-            start, end, label, score, detector = span
-            yield {
-                "point_id": point,
-                "start": start,
-                "end": end,
-                "label": label,
-                "score": score,
-                "detector": detector,
-                "policy": policy,
-            }
+            yield (number, point, *span, policy, None)
+
+
+def table_of(rows: list[Row]) -> pa.Table:
+    """Rows of :func:`rows_of` as a table."""
+    columns = zip(*rows, strict=True) if rows else [[] for _ in DETECTED]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, DETECTED, strict=True)]
+    return pa.table(arrays, schema=DETECTED)
+
+
+def _ranges(job: Job, partition: int) -> NDArray[np.int64]:
+    """The hash range of the text of each point of a partition."""
+    entries = np.load(job.digests("text-digests", partition))
+    return ranges_of(entries, job.hash_ranges)[np.argsort(entries["id"])]
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from redactory.dedup import RANGES, DedupSettings, DuplicatePlan
+from redactory.dedup import DuplicatePlan
 from redactory.dedup.earlier import NOBODY, earlier_of
 from redactory.dedup.near import NEAR_RANGES
 from redactory.foundation.reports import StageReport
@@ -29,14 +29,15 @@ class DedupStep(NamedTuple):
     unit: str
 
 
-def dedup_steps(settings: DedupSettings, partitions: int) -> Iterator[DedupStep]:
-    """The stages between redact and shard that these settings need, in order."""
+def dedup_steps(job: Job, partitions: int) -> Iterator[DedupStep]:
+    """The stages between redact and shard that the settings of ``job`` need, in order."""
+    settings = job.config.dedup
     modes = settings.modes()
     # with nothing dropped, a text that occurs a million times is still looked for across the split once
     if modes & plans.PLANNED or (settings.across and "none" in modes):
         if plans.screened(settings):
             yield DedupStep("screen redacted texts", plans.screen_redacted, 1, "filters")
-        yield DedupStep("dedup", plans.plan_duplicates, RANGES, "ranges")
+        yield DedupStep("dedup", plans.plan_duplicates, job.hash_ranges, "ranges")
     if "bloom" in modes:
         yield DedupStep("dedup in one pass", plans.pass_side, len(plans.SIDES), "sides")
     if "minhash" in modes or settings.across:
@@ -54,7 +55,7 @@ def dedup_steps(settings: DedupSettings, partitions: int) -> Iterator[DedupStep]
 def first_points(job: Job, partition: int, redacted: pa.Table) -> Ids:
     """For each point of a partition the point that stands for it; itself, or ``plans.UNKNOWN``.
 
-    A point that repeats an earlier run is given below ``UNKNOWN`` (:func:`earlier_place`).
+    A point that repeats an earlier run is given below ``UNKNOWN`` (:func:`earlier_places`).
     """
     first = near.distinct_points(job, partition, redacted)
     settings = job.config.dedup
@@ -71,9 +72,12 @@ def first_points(job: Job, partition: int, redacted: pa.Table) -> Ids:
     return first
 
 
-def earlier_place(first: int) -> int | None:
-    """The place of the earlier run, among those that the index was opened with, that a point repeats."""
-    return plans.UNKNOWN - 1 - first if first < plans.UNKNOWN else None
+def earlier_places(first: Ids) -> Ids:
+    """The places of the earlier runs, among those that the index was opened with, that points repeat.
+
+    ``NOBODY`` where a point repeats none.
+    """
+    return np.where(first < plans.UNKNOWN, plans.UNKNOWN - 1 - first, NOBODY)
 
 
 def _or_earlier(places: Ids, first: Ids) -> Ids:

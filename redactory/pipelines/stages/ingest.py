@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -72,13 +72,21 @@ def _commit(job: Job, number: int, partition: _Partition) -> StageReport:
         [job.key.text_digest(purpose, d.doc_id.encode()) for d in documents],
         np.arange(len(documents), dtype=np.int64) + point_id(number, 0),
     )
-    write_part(job.part("rejected", number), pa.Table.from_pylist([asdict(r) for r in rejections], REJECTED))
-    write_part(job.part("documents", number), pa.Table.from_pylist([asdict(d) for d in documents], DOCUMENTS))
+    write_part(job.part("rejected", number), _table(rejections, REJECTED))
+    write_part(job.part("documents", number), _table(documents, DOCUMENTS))
     counts = Counter({"rows": len(documents) + len(rejections)})
-    counts.update(f"rejected/{r.reason}" for r in rejections)
-    counts.update(f"source/{document.source}" for document in documents)
-    counts.update(f"source/{rejection.source}" for rejection in rejections)
+    counts.update({f"rejected/{reason}": n for reason, n in Counter(r.reason for r in rejections).items()})
+    read = Counter(d.source for d in documents)
+    read.update(r.source for r in rejections)
+    counts.update({f"source/{source}": n for source, n in read.items()})
     return StageReport("ingest", counts)
+
+
+def _table(entries: Sequence[Document | Rejection], schema: pa.Schema) -> pa.Table:
+    """``entries`` as a table: they have a field for each column of ``schema``."""
+    columns = [[getattr(entry, field.name) for entry in entries] for field in schema]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
 def _check_share(job: Job, rows: int, rejected: int) -> None:

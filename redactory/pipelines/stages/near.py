@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from redactory.dedup import DuplicatePlan
@@ -110,10 +111,13 @@ def near_ranges(job: Job, table: str) -> list[Path]:
     return [job.range(table, number) for number in range(NEAR_RANGES)]
 
 
-def across_rows(job: Job, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def across_rows(job: Job, records: pa.Table) -> list[dict[str, Any]]:
     """The released public points of a partition that nearly duplicate a private one, with one such."""
-    released = {r["point_id"]: r["released_id"] for r in records if r["fate"] == PUBLIC}
-    if not job.config.dedup.across or not released:
+    if not job.config.dedup.across:
+        return []
+    public = records.select(["point_id", "released_id"]).filter(pc.equal(records["fate"], PUBLIC))
+    released = dict(zip(*(column.to_pylist() for column in public.columns), strict=True))
+    if not released:
         return []
     first, last = min(released), max(released)
     found = []

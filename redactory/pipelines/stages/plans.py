@@ -87,7 +87,7 @@ def _plan(
 ) -> StageReport:
     files = [job.digests(table, partition) for partition in range(partitions)]
     repeated = _filter(job, table, partitions) if screened else None
-    repeats = plan_range(files, number, job.range(plan, number), repeated)
+    repeats = plan_range(files, number, job.range(plan, number), repeated, job.hash_ranges)
     return StageReport(plan, Counter({"repeats": repeats}))
 
 

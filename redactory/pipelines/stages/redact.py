@@ -2,87 +2,86 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from redactory.dedup import DuplicatePlan, write_digests
+from redactory.dedup import write_digests
 from redactory.detectors import Detection, Span
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.stages.fate_digests import fate_digests, users_of
-from redactory.pipelines.work import PARTITION_BITS, REDACTED, Job
-from redactory.redaction import Fate, ValueDigests, read_part, route, write_part
+from redactory.pipelines.work import REDACTED, Job
+from redactory.redaction import Fate, ValueDigests, read_between, read_part, route, write_part
 from redactory.redaction.shards import SPANS
 
 BINS = 20
 """Bins of the score histograms in the report."""
+NOTHING = Detection()
 
 
 def redact_part(job: Job, partition: int) -> StageReport:
     """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points."""
     points = read_part(job.part("points", partition))
     ids, texts = points["point_id"].to_numpy(), points["text"].to_pylist()
-    owners = DuplicatePlan(job.ranges("repeated-texts")).first_of(ids)
-    detections = _detections(job, owners)
-    fates = [route(text, detections[owner]) for text, owner in zip(texts, owners.tolist(), strict=True)]
+    known = detections_of(job, partition, ids)
+    detections = [known.get(point, NOTHING) for point in ids.tolist()]
+    fates = [route(text, detection) for text, detection in zip(texts, detections, strict=True)]
     users = users_of(points) if job.config.dedup.scope == "user" else None
     digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users)
     write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
-    rows = zip(ids.tolist(), texts, owners.tolist(), strict=True)
-    ledger = _ledger(ValueDigests(job.key), ((i, t, detections[o]) for i, t, o in rows))
+    ledger = _ledger(ValueDigests(job.key), ids.tolist(), texts, known)
     write_part(job.run.spans / job.part("", partition).name, ledger)
     write_part(job.part("redacted", partition), _table(ids, fates))
-    return StageReport("redact", _counts(fates, (detections[o] for o in owners.tolist())))
+    return StageReport("redact", _counts(fates, known.values()))
 
 
-def _detections(job: Job, owners: NDArray[np.int64]) -> dict[int, Detection]:
-    """The detection of each owner, read from the partition that detected it."""
-    wanted = np.unique(owners)
-    spans: dict[int, dict[str, list[Span]]] = defaultdict(lambda: {"strict": [], "conservative": []})
+def detections_of(job: Job, partition: int, ids: NDArray[np.int64]) -> dict[int, Detection]:
+    """The detection of each of a partition's points in whose text there was something to find.
+
+    ``ids`` are sorted.  What was found in a text that an earlier point has was spread to this one.
+    """
+    if not len(ids):
+        return {}
+    first, last = int(ids[0]), int(ids[-1])
+    spread = (read_between(job.spread(n), "point_id", first, last) for n in range(job.hash_ranges))
+    found: dict[int, tuple[list[Span], list[Span]]] = {}
     failures: dict[int, str] = {}
-    for partition in np.unique(wanted >> PARTITION_BITS).tolist():
-        mine = pa.array(wanted[(wanted >> PARTITION_BITS) == partition])
-        for point, start, end, label, score, detector, policy in _rows_of(job, "found", partition, mine):
-            spans[point][policy].append(Span(start, end, label, score, detector))
-        failures.update(dict(_rows_of(job, "failures", partition, mine)))
-    nothing: dict[str, list[Span]] = {"strict": [], "conservative": []}
+    for table in (read_part(job.part("found", partition)), *spread):
+        columns = (column.to_pylist() for column in table.columns)
+        for _, point, start, end, label, score, detector, policy, failure in zip(*columns, strict=True):
+            strict, conservative = found.setdefault(point, ([], []))
+            if failure is not None:
+                failures[point] = failure
+                continue
+            own = strict if policy == "strict" else conservative
+            own.append(Span(start, end, label, score, detector))
     return {
-        point: Detection(
-            tuple(spans.get(point, nothing)["strict"]),
-            tuple(spans.get(point, nothing)["conservative"]),
-            failures.get(point),
-        )
-        for point in wanted.tolist()
+        point: Detection(tuple(strict), tuple(conservative), failures.get(point))
+        for point, (strict, conservative) in found.items()
     }
 
 
-def _rows_of(job: Job, table: str, partition: int, ids: pa.Array) -> Iterator[Any]:
-    rows = read_part(job.part(table, partition))
-    rows = rows.filter(pc.is_in(rows["point_id"], value_set=ids))
-    return zip(*(column.to_pylist() for column in rows.columns), strict=True) if rows.num_rows else iter(())
-
-
-def _ledger(values: ValueDigests, rows: Iterator[tuple[int, str, Detection]]) -> pa.Table:
+def _ledger(
+    values: ValueDigests, ids: Sequence[int], texts: Sequence[str], detections: Mapping[int, Detection]
+) -> pa.Table:
     """The text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
-    columns: dict[str, list[object]] = {name: [] for name in SPANS.names}
+    rows: list[tuple[object, ...]] = []
     known: dict[str, tuple[bytes, int]] = {}
-    for point, text, detection in rows:
-        for policy, spans in (("strict", detection.strict), ("conservative", detection.conservative)):
-            for span in spans:
-                digest, tokens = None, None
-                if policy == "strict":
-                    value = text[span.start : span.end]
-                    if value not in known:
-                        known[value] = values.digest(value)
-                    digest, tokens = known[value]
-                for name, item in zip(SPANS.names, (point, *span, policy, digest, tokens), strict=True):
-                    columns[name].append(item)
-    return pa.table({name: pa.array(columns[name], SPANS.field(name).type) for name in SPANS.names}, SPANS)
+    for point, text in zip(ids, texts, strict=True):
+        if (detection := detections.get(point)) is None:
+            continue
+        for span in detection.strict:
+            value = text[span.start : span.end]
+            if (digest := known.get(value)) is None:
+                digest = known[value] = values.digest(value)
+            rows.append((point, *span, "strict", *digest))
+        rows += ((point, *span, "conservative", None, None) for span in detection.conservative)
+    columns = zip(*rows, strict=True) if rows else [[] for _ in SPANS]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SPANS, strict=True)]
+    return pa.table(arrays, schema=SPANS)
 
 
 def _table(ids: NDArray[np.int64], fates: list[Fate]) -> pa.Table:
@@ -98,14 +97,13 @@ def _table(ids: NDArray[np.int64], fates: list[Fate]) -> pa.Table:
     )
 
 
-def _counts(fates: list[Fate], detections: Iterator[Detection]) -> Counter[str]:
+def _counts(fates: list[Fate], detections: Iterable[Detection]) -> Counter[str]:
     counts = Counter({"masks": sum(f.masks for f in fates)})
-    for fate in fates:
-        counts.update(f"reason/{reason}" for reason in fate.reasons)
+    counts.update(f"reason/{reason}" for fate in fates for reason in fate.reasons)
+    hits: Counter[tuple[str, str, str, int]] = Counter()
     for detection in detections:
         for policy, spans in (("strict", detection.strict), ("conservative", detection.conservative)):
-            for span in spans:
-                counts[
-                    f"hit/{policy}/{span.detector}/{span.label}/{min(int(span.score * BINS), BINS - 1)}"
-                ] += 1
+            for _, _, label, score, detector in spans:
+                hits[policy, detector, label, min(int(score * BINS), BINS - 1)] += 1
+    counts.update({f"hit/{policy}/{by}/{label}/{bin_}": n for (policy, by, label, bin_), n in hits.items()})
     return counts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from redactory.dedup import RANGES, DedupSettings
+from redactory.dedup import DedupSettings
 from redactory.dedup.digests import read_range, write_entries
 from redactory.dedup.earlier import distinct, write_seen
 from redactory.dedup.earlier_near import copy_signed
@@ -38,7 +38,9 @@ def remember_texts(job: Job, partitions: int, number: int) -> StageReport:
     for side in sides_in(job, BY_DIGEST):
         files = [job.digests(f"seen-{side}", partition) for partition in range(partitions)]
         held = sum(len(np.load(path, mmap_mode="r")) for path in files)
-        ranges = [job.range(f"seen-{side}", n) for n in range(RANGES * (PIECES if held > WHOLE else 1))]
+        ranges = [
+            job.range(f"seen-{side}", n) for n in range(job.hash_ranges * (PIECES if held > WHOLE else 1))
+        ]
         for n, path in enumerate(ranges):
             seen = distinct([read_range(one, n, len(ranges)) for one in files])
             write_entries(path, seen)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from redactory.dedup import DuplicatePlan, write_digests
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.readers.documents import DUPLICATE_ID
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import Segment, segmenter
 from redactory.pipelines.work import REJECTED, Job, point_id
 from redactory.redaction import read_part, write_part
 from redactory.redaction.shards import CLASS
@@ -19,42 +19,56 @@ from redactory.redaction.shards import CLASS
 
 def segment_part(job: Job, partition: int) -> StageReport:
     """Cut the documents of one partition; a document whose id was seen before is rejected here."""
-    documents = read_part(job.part("documents", partition)).to_pylist()
-    ids = np.arange(len(documents), dtype=np.int64) + point_id(partition, 0)
-    first = DuplicatePlan(job.ranges("repeated-documents")).first_of(ids)
-    repeated = [d for d, own, seen in zip(documents, ids, first, strict=True) if own != seen]
-    kept = [d for d, own, seen in zip(documents, ids, first, strict=True) if own == seen]
+    documents = read_part(job.part("documents", partition))
+    ids = np.arange(documents.num_rows, dtype=np.int64) + point_id(partition, 0)
+    own = DuplicatePlan(job.ranges("repeated-documents")).first_of(ids) == ids
+    kept, repeated = documents.filter(pa.array(own)), documents.filter(pa.array(~own))
     points = _points(job, partition, kept)
     purpose = job.key.purpose("text")
     write_digests(
         job.digests("text-digests", partition),
-        [job.key.text_digest(purpose, p["text"].encode()) for p in points],
-        np.array([p["point_id"] for p in points], dtype=np.int64),
+        [job.key.text_digest(purpose, text.encode()) for text in points["text"].to_pylist()],
+        points["point_id"].to_numpy(),
     )
-    rejected = [
-        {"reason": DUPLICATE_ID, "source": d["source"], "row": d["row"], "content": d["text"].encode()}
-        for d in repeated
-    ]
-    write_part(job.part("repeated", partition), pa.Table.from_pylist(rejected, REJECTED))
-    write_part(job.part("points", partition), pa.Table.from_pylist(points, job.points_schema))
-    counts = Counter({"documents": len(kept), "points": len(points)})
-    if repeated:
-        counts[f"rejected/{DUPLICATE_ID}"] = len(repeated)
+    write_part(job.part("repeated", partition), _rejected(repeated))
+    write_part(job.part("points", partition), points)
+    counts = Counter({"documents": kept.num_rows, "points": points.num_rows})
+    if repeated.num_rows:
+        counts[f"rejected/{DUPLICATE_ID}"] = repeated.num_rows
     return StageReport("segment", counts)
 
 
-def _points(job: Job, partition: int, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _points(job: Job, partition: int, documents: pa.Table) -> pa.Table:
     cut = segmenter(job.config.segment)
-    points: list[dict[str, Any]] = []
-    for document in documents:
-        for segment in cut(document["text"]):
-            points.append(
-                {
-                    "point_id": point_id(partition, len(points)),
-                    "doc_id": document["doc_id"],
-                    "user_id": document["user_id"],
-                    CLASS: document.get("label"),
-                    **segment._asdict(),
-                }
-            )
-    return points
+    segments: list[Segment] = []
+    # of each point, which document it is of
+    rows: list[int] = []
+    for row, text in enumerate(documents["text"].to_pylist()):
+        found = cut(text)
+        segments += found
+        rows += [row] * len(found)
+    owners = documents.select(["doc_id", "user_id", "label"]).take(pa.array(rows, pa.int64()))
+    prefix, text, suffix, speaker = zip(*segments, strict=True) if segments else ((), (), (), ())
+    columns = {
+        "point_id": np.arange(len(rows), dtype=np.int64) + point_id(partition, 0),
+        "doc_id": owners["doc_id"],
+        "user_id": owners["user_id"],
+        CLASS: owners["label"],
+        "prefix": prefix,
+        "text": text,
+        "suffix": suffix,
+        "speaker": speaker,
+    }
+    schema = job.points_schema
+    return pa.table({name: columns[name] for name in schema.names}, schema)
+
+
+def _rejected(repeated: pa.Table) -> pa.Table:
+    """Documents as rejected rows."""
+    columns = {
+        "reason": pa.array([DUPLICATE_ID] * repeated.num_rows, pa.string()),
+        "source": repeated["source"],
+        "row": repeated["row"],
+        "content": pc.cast(repeated["text"], pa.binary()),
+    }
+    return pa.table(columns, REJECTED)

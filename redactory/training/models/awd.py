@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.layers import Lstm
-from redactory.training.models.dropout import KeyedDropout
+from redactory.training.models.dropout import KeyedDropout, Seeds
 from redactory.training.models.network import Encoder, LanguageNetwork, State, uniform_
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.points import Batch
@@ -57,6 +57,14 @@ class AwdLstmEncoder(Encoder):
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Masks are those of this step from here on."""
         self._dropout.begin(stream, purpose, step)
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """Of one mask of words, one of each layer's weights, and those of the points."""
+        return self._dropout.seeds(rows, shared=1 + len(self.layers))
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Masks are drawn from ``seeds`` from here on."""
+        self._dropout.begin_with(seeds)
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], zero before each row; with dropout while training."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.layers import vocabulary_losses
+from redactory.training.models.dropout import Seeds
 from redactory.training.points import NO_CLASS, Batch
 
 State = tuple[Tensor, ...]
@@ -35,6 +37,13 @@ class Network(nn.Module, ABC):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """What another process draws dropout of this step from, for the points ``rows``."""
+        return {}
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
 
     @property
     def device(self) -> torch.device:
@@ -67,6 +76,13 @@ class Encoder(nn.Module, ABC):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """What another process draws dropout of this step from, for the points ``rows``."""
+        return {}
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
+from redactory.training.models.dropout import Seeds
 from redactory.training.models.network import Classifier, Encoder, uniform_
 from redactory.training.points import Batch
 
@@ -58,6 +59,14 @@ class PooledClassifier(Classifier):
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Dropout of this step is drawn from ``stream`` from here on."""
         self.encoder.begin_step(stream, purpose, step)
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """The encoder's."""
+        return self.encoder.step_seeds(rows)
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Dropout of the encoder is drawn from ``seeds`` from here on."""
+        self.encoder.begin_with(seeds)
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""

@@ -80,12 +80,14 @@ class FederatedSettings(Settings):
         description="How the noisy mean of updates moves the model: added to it, as published, or as a "
         "gradient of train.optimizer with train.private_learning_rate.",
     )
-    workers: PositiveInt = Field(
-        1, description="Processes that users' local updates are computed in; the result has the same bits."
+    workers: PositiveInt | None = Field(
+        None,
+        description="Processes that users' local updates are computed in, train.workers if absent; the "
+        "result has the same bits.",
     )
     dask: str | None = Field(
         None,
-        description="Address of a Dask scheduler (tcp://HOST:PORT) whose workers compute them instead, with "
+        description="Address of a Dask scheduler (tls://HOST:PORT) whose workers compute them instead, with "
         "the same bits: processes of one thread each, which are sent the points of the users who were drawn.",
     )
 

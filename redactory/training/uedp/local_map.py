@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.processes import process_pool
+from redactory.foundation.wire import check_wire
 from redactory.training.uedp.local_update import Cohort
 
 Update = Callable[[Cohort], NDArray[np.float64]]
@@ -50,6 +51,7 @@ def _client(address: str) -> Any:
         import distributed
     except ImportError:
         raise ConfigurationError("train.federated.dask: install redactory[dask]") from None
+    check_wire(address, "train.federated.dask")
     try:
         connect: Any = distributed.Client
         return connect(address, timeout=_PATIENCE, set_as_default=False)

@@ -126,9 +126,10 @@ def _federated(settings: Wanted) -> str | None:
         return problem
     if settings.units.copies == "merge":
         return f"train.units.copies: {trainer} is proved for points of one user each: keep the copies"
-    if own.workers > 1 and own.dask is not None:
+    several = (own.workers or 1) > 1
+    if several and own.dask is not None:
         return "train.federated.workers: Dask's own workers compute: leave it out, or dask"
-    if (own.workers > 1 or own.dask is not None) and settings.device != "cpu":
+    if (several or own.dask is not None) and settings.device != "cpu":
         return "train.federated: several processes compute on device cpu alone"
     if trainer == "uedp-alg1" and settings.budget is not None:
         return "train.budget: trainings with uedp-alg1 cannot be composed with others: leave it out"

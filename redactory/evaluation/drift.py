@@ -1,0 +1,217 @@
+"""Drift: whether a night's figures lie where those of earlier nights lay (control charts).
+
+Shares are judged by Laney's p' chart, counts a unit by his u' chart (D. B. Laney, "Improved Control Charts
+for Attributes", Quality Engineering 14(4), 2002): around the pooled mean p̄ of the earlier runs lies
+p̄ ± L·σ_i·σ_z.  σ_i is the standard deviation that the counts alone would give a run of this size, and
+σ_z ≥ 1 says how much more the runs have varied from one to the next: a night's rows come in conversations,
+not one by one, so that plain binomial limits would call every night unusual.
+
+Three things are ours.  The limits are for a new run and not for those that they were drawn from, so
+L follows from Student's t and √(1 + 1/k) of k runs.  Where counts are small, the normal limits are too
+narrow: a figure must be unlikely by the exact conditional test of two Poisson counts as well, and one that
+vanished, which no lower limit may exclude, is judged by that test alone, of counts over σ_z².  And a change
+under a floor does not count, however sure it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.settings import Settings
+
+Kind = Literal["share", "rate"]
+_MEAN_RANGE = 2 / math.sqrt(math.pi)
+"""The mean of \\|a - b\\| for two standard normal values, 1.128."""
+_SMALL = 10_000
+"""Counts up to here are judged by the exact test too; above, it never says anything else than the limits."""
+_NODES = 96
+PER = 1_000
+"""Rates are told for so many units."""
+
+
+class FloorSettings(Settings):
+    """The least change that counts."""
+
+    share: float = Field(0.01, ge=0, le=1, description="Of a share: 0.01 is one point in a hundred.")
+    rate: float = Field(0.5, ge=0, description="Of hits per 1,000 points.")
+    ratio: float = Field(0.1, ge=0, description="Of a rate, as a part of what was expected.")
+
+
+class DriftSettings(Settings):
+    """When a run is held back because it differs from earlier ones (section ``nightly.drift``)."""
+
+    runs: int = Field(14, ge=2, description="The last so many released runs are compared with.")
+    least: int = Field(5, ge=2, description="With fewer earlier runs nothing is judged: all are released.")
+    sigmas: float = Field(
+        3.5, gt=0, le=8, description="Width of the limits: so many standard deviations of a normal figure."
+    )
+    floor: FloorSettings = FloorSettings()
+    ignore: tuple[str, ...] = Field(
+        (), description="Labels, detectors or figures (public, duplicate, ...) that hold nothing back."
+    )
+
+
+class Key(NamedTuple):
+    """Which figure: ``metric`` as in :data:`redactory.evaluation.drift_figures.METRICS`, and of what."""
+
+    metric: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Count:
+    """``count`` of ``of``: a share of rows or points, or hits among points."""
+
+    kind: Kind
+    count: int
+    of: int
+
+    @property
+    def value(self) -> float:
+        """The share, or the rate per 1,000."""
+        return self.count / self.of * (1 if self.kind == "share" else PER)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure beside its limits; ``n`` is what it is of today, ``history`` the earlier runs' values.
+
+    Shares from 0 to 1, rates per 1,000 points.
+    """
+
+    metric: str
+    label: str
+    kind: Kind
+    count: int
+    n: int
+    value: float
+    expected: float
+    low: float
+    high: float
+    runs: int
+    outside: bool
+    history: tuple[float, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure as JSON, without its history; no text."""
+        return {name: value for name, value in asdict(self).items() if name not in ("history", "outside")}
+
+
+Figures = Mapping[Key, Count]
+
+
+def compare(history: Sequence[Figures], today: Figures, settings: DriftSettings) -> list[Finding]:
+    """Every figure of ``today`` beside the limits that ``history`` (oldest first) gives it.
+
+    A label that a run does not have counts as none of it; figures of fewer than ``settings.least`` runs
+    are left out, and so are those of nothing (a run without points).
+    """
+    compared = []
+    for key in sorted({key for figures in (*history, today) for key in figures}):
+        now = _of(today, key)
+        if now is None or {key.metric, key.label} & set(settings.ignore):
+            continue
+        if now.kind == "rate" and not key.label:
+            # it stands for the labels that a run does not have
+            continue
+        before = [count for figures in history if (count := _of(figures, key)) is not None]
+        if len(before) >= settings.least:
+            compared.append(_judged(key, before[-settings.runs :], now, settings))
+    return compared
+
+
+def laney(before: Sequence[Count], n: int) -> tuple[float, float, float]:
+    """p̄, and σ_i and σ_z for a run of ``n`` units, as parts of one: Laney's chart without its L."""
+    centre = sum(c.count for c in before) / sum(c.of for c in before)
+    spread = math.sqrt(centre * (1 - centre) if before[0].kind == "share" else centre)
+    if spread == 0:
+        return centre, 0.0, 1.0
+    z = [(c.count / c.of - centre) / (spread / math.sqrt(c.of)) for c in before]
+    moving = sum(abs(b - a) for a, b in pairwise(z)) / (len(z) - 1)
+    return centre, spread / math.sqrt(n), max(1.0, moving / _MEAN_RANGE)
+
+
+@functools.lru_cache(maxsize=256)
+def width(sigmas: float, runs: int) -> float:
+    """L for a new run judged by ``runs`` earlier ones: as rare as ``sigmas`` is of a normal figure."""
+    return student(_tail(sigmas), runs - 1) * math.sqrt(1 + 1 / runs)
+
+
+def student(tail: float, freedom: int) -> float:
+    """The value that Student's t with ``freedom`` degrees exceeds with probability ``tail`` under a half."""
+    nodes, weights = _quadrature()
+
+    def above(start: float) -> float:
+        # t = √freedom·tan θ: the density is a power of cos θ
+        angles = start + (math.pi / 2 - start) * (nodes + 1) / 2
+        return float((weights * np.cos(angles) ** (freedom - 1)).sum() * (math.pi / 2 - start) / 2)
+
+    low, high, half = 0.0, math.pi / 2, above(0.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if above(middle) > 2 * tail * half else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+@functools.cache
+def _quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.polynomial.legendre.leggauss(_NODES)
+
+
+def _judged(key: Key, before: Sequence[Count], now: Count, settings: DriftSettings) -> Finding:
+    scale = 1 if now.kind == "share" else PER
+    centre, sigma, varied = laney(before, now.of)
+    expected, floor = centre * scale, settings.floor
+    least = floor.share if now.kind == "share" else max(floor.rate, floor.ratio * expected)
+    room = max(width(settings.sigmas, len(before)) * sigma * varied * scale, least)
+    low, high = max(0.0, expected - room), expected + room
+    high = min(1.0, high) if now.kind == "share" else high
+    tail = _tail(settings.sigmas)
+    outside = not low <= now.value <= high and _unlikely(before, now, tail)
+    if not now.count and expected > least and _unlikely(before, now, tail, varied**2):
+        outside, low = True, max(low, scale / now.of)
+    history = tuple(count.value for count in before)
+    return Finding(
+        *key, now.kind, now.count, now.of, now.value, expected, low, high, len(before), outside, history
+    )
+
+
+def _unlikely(before: Sequence[Count], now: Count, tail: float, over: float = 1.0) -> bool:
+    """Whether chance alone gives two Poisson counts as far apart with probability under ``tail``.
+
+    Of both counts together, those of today are binomial with today's part of the units (Przyborowski and
+    Wilenski 1940); for shares, whose counts vary less, the test is on the safe side.  ``over`` divides the
+    counts: rows that come in bundles are fewer independent ones.
+    """
+    count, earlier = now.count, sum(c.count for c in before)
+    units = sum(c.of for c in before)
+    if now.kind == "share" and 2 * earlier > units:
+        count, earlier = now.of - count, units - earlier
+    count, earlier = int(count / over), int(earlier / over)
+    both, part = count + earlier, now.of / (now.of + units)
+    if both > _SMALL:
+        # zero of so many needs no test, and for others the limits are narrow enough
+        return True
+    return lower_bound(count, both, 1 - tail) > part or upper_bound(count, both, 1 - tail) < part
+
+
+def _of(figures: Figures, key: Key) -> Count | None:
+    """The figure of one run: 0 of its points where it has none, None where it counts nothing of the kind."""
+    found = figures.get(key)
+    if found is None and key.label:
+        found = figures.get(Key(key.metric))
+    return found if found is not None and found.of else None
+
+
+def _tail(sigmas: float) -> float:
+    return math.erfc(sigmas / math.sqrt(2)) / 2

@@ -1,0 +1,203 @@
+"""A run's map over Dask: parts of stages on workers that share the run folder.
+
+A worker that is lost has its parts done again by another.  It may turn out to be alive, and go on: so the
+parts of a stage are written in a folder that is taken away when the stage is over, and with it the chance to
+commit anything late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from redactory.dedup.index_folder import IndexFolder
+from redactory.detectors import policies_of, policy_record
+from redactory.flows.dask_cluster import check_dask, cluster
+from redactory.flows.dask_worker import PROBE_CONTEXT, Parcel, Terms, carry_out, look, opened, packed
+from redactory.foundation import errors
+from redactory.foundation.errors import ConfigurationError, SealedError
+from redactory.foundation.files import make_private_folder, take_away, write_bytes
+from redactory.foundation.reports import StageReport
+from redactory.pipelines.config import Config
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.maps import StageMap, Task, name_of
+from redactory.pipelines.output_folder import check_output
+from redactory.pipelines.release import versions
+from redactory.pipelines.work import Job
+from redactory.redaction import RunFolder, is_finished
+from redactory.redaction.keyservice import configured_service
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """A cluster whose every worker was looked at: its client, and what a worker that joins must have, too."""
+
+    client: Any
+    terms: Terms
+
+
+@contextmanager
+def on_dask(dask: str, config: Config, folder: Path) -> Iterator[Workers]:
+    """The workers of ``dask`` (``local``, or a scheduler's address), ready for runs of ``config``.
+
+    A folder of its own is made below ``folder`` (``RunFolder.cluster``), on the file system that workers
+    share, and taken away again: another command may be at work on the same run, and is refused only later.
+    Raises ``ConfigurationError`` where a worker does not see it, has other versions, models or keys, or
+    cannot be spoken to in private.
+    """
+    check_dask(dask)
+    make_private_folder(folder.absolute())
+    own = make_private_folder(folder.absolute() / secrets.token_hex(8))
+    try:
+        with cluster(dask, config.workers, own) as client:
+            terms = _terms(config, own)
+            _look_at_all(client, terms)
+            yield Workers(client, terms)
+    finally:
+        take_away(own)
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def over_dask(plain: Callable[..., dict[str, Any]], dask: str) -> Callable[..., dict[str, Any]]:
+    """``plain`` (``redactory.curate`` or ``redactory.run``) with its map over Dask."""
+
+    def spread(
+        config: Given,
+        *,
+        output: Path | None = None,
+        resume: bool = False,
+        workers: int | None = None,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        loaded = load_config(config, output=output, workers=workers)
+        run = RunFolder(Path(loaded.output))
+        check_dask(dask)
+        check_output(run, resume)
+        if is_finished(run):
+            return plain(loaded, resume=resume, **settings)
+        make_private_folder(run.root)
+        make_private_folder(run.state)
+        with on_dask(dask, loaded, run.cluster) as cluster_:
+            return plain(loaded, resume=resume, stage_map=dask_map(cluster_), **settings)
+
+    return spread
+
+
+def dask_map(workers: Workers) -> StageMap:
+    """A map over workers; it serves any number of runs, one after the other."""
+
+    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        if not numbers:
+            return
+        with parcel_of(task, workers.terms) as parcel:
+            name = f"{name_of(task)}-{secrets.token_hex(4)}"
+            futures = workers.client.map(
+                carry_out, list(numbers), key=[f"{name}-{n}" for n in numbers], pure=False, parcel=parcel
+            )
+            try:
+                yield from _as_they_end(workers.client, dict(zip(futures, numbers, strict=True)))
+            finally:
+                waiting = [future for future in futures if not future.done()]
+                # a scheduler that is gone has dropped them itself
+                with suppress(Exception):
+                    if waiting:
+                        workers.client.cancel(waiting, force=True)
+
+    return spread
+
+
+@contextmanager
+def parcel_of(task: Task, terms: Terms) -> Iterator[Parcel]:
+    """``task`` packed for workers; once the context ends, they can commit nothing of it any more."""
+    job, anywhere = _anywhere(task)
+    staging = job.run.staging / secrets.token_hex(8)
+    make_private_folder(job.run.staging)
+    make_private_folder(staging)
+    try:
+        yield packed(job.run.root, job.run.state, staging, terms, anywhere)
+    finally:
+        take_away(staging)
+
+
+def _anywhere(task: Task) -> tuple[Job, Task]:
+    """The job of a task, and the task as it means the same in any process: workers start elsewhere."""
+    if not isinstance(task, functools.partial) or not isinstance(task.args[0], Job):
+        raise TypeError("a task over Dask is a stage's function with its job")
+    job, *fixed = task.args
+    job = dataclasses.replace(job, run=RunFolder(job.run.root.absolute()))
+    if job.index is not None:
+        folder = IndexFolder(job.index.folder.root.absolute())
+        job = dataclasses.replace(job, index=dataclasses.replace(job.index, folder=folder))
+    return job, functools.partial(task.func, job, *fixed)
+
+
+def _as_they_end(client: Any, numbers: dict[Any, int]) -> Iterator[tuple[int, StageReport]]:
+    from distributed import as_completed
+
+    ended: Any = as_completed
+    for future, outcome in ended(numbers, loop=client.loop, with_results=True, raise_errors=False):
+        if future.status != "finished":
+            raise _failure(future)
+        yield numbers[future], opened(outcome)
+
+
+def part_lost(name: str) -> SealedError:
+    """What is told of a part, ``name``, that took every worker down that it was given to."""
+    return SealedError(
+        f"{name}: each worker that was given it was lost (killed, or out of memory); give workers more "
+        "memory, or begin a new run with smaller parts (partition.documents); --resume tries it once more"
+    )
+
+
+def _failure(future: Any) -> SealedError:
+    from distributed import KilledWorker
+
+    if future.status != "error":
+        return SealedError(f"{future.key}: Dask gave it up ({future.status}); is the scheduler there?")
+    if isinstance(future.exception(), KilledWorker):
+        return part_lost(future.key)
+    return SealedError(f"{future.key}: Dask gave it up ({type(future.exception()).__name__})")
+
+
+def _terms(config: Config, folder: Path) -> Terms:
+    """What workers must have, with the probe written."""
+    token, service = secrets.token_bytes(32), configured_service()
+    probe = folder / f"probe-{secrets.token_hex(8)}"
+    write_bytes(probe, token if service is None else service.wrap(token, PROBE_CONTEXT))
+    return Terms(
+        probe,
+        hashlib.sha256(token).hexdigest(),
+        versions(),
+        {policy.name: policy_record(config.detect, policy)["hash"] for policy in policies_of(config.detect)},
+        None if service is None else service.name,
+        config.detect.model_dump_json(),
+    )
+
+
+def _look_at_all(client: Any, terms: Terms) -> None:
+    """Have every worker look; the first that lacks something is told of (by address, so always the same)."""
+    for address, found in sorted(client.run(look, terms, on_error="return").items()):
+        if isinstance(found, BaseException):
+            raise ConfigurationError(
+                f"--dask: the worker at {address} cannot run Redactory ({type(found).__name__}): install the "
+                "same version there"
+            )
+        if "error" in found:
+            raise getattr(errors, found["error"])(found["message"])
+        mark = terms.probe.with_name(found["mark"])
+        try:
+            seen = mark.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"--dask: what the worker at {address} writes cannot be read here ({error.strerror}): run it "
+                "as the same user"
+            ) from None
+        if seen != found["mark"]:
+            raise ConfigurationError(f"--dask: the worker at {address} writes to another {mark.parent}")

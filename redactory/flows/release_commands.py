@@ -1,0 +1,76 @@
+"""``redactory release``: the runs of a job, its log, and what a person decides about a held run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from redactory.flows import nightly_page
+from redactory.flows.options import JsonOption, RunArgument, show
+
+releases = typer.Typer(
+    no_args_is_help=True, help="List a job's runs, read its log, release a held run or give it up."
+)
+
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The folder of a job's runs.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who decides.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the log.")]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config", help="Whose hooks are called; by default the file that the night was begun with."
+    ),
+]
+
+
+@releases.command("list")
+def list_command(job: JobArgument, as_json: JsonOption = False) -> None:
+    """List the runs of a job: when, how they stand, how many points, and why."""
+    from redactory.pipelines.releases import list_releases
+
+    show(list_releases(job), as_json, nightly_page.runs)
+
+
+@releases.command("log")
+def log_command(job: JobArgument, as_json: JsonOption = False) -> None:
+    """Read the release log, one line a record; its chain is checked."""
+    from redactory.pipelines.releases import release_log
+
+    show(release_log(job), as_json, nightly_page.log)
+
+
+@releases.command("approve")
+def approve_command(
+    run: RunArgument,
+    by: ByOption,
+    reason: ReasonOption,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Release a held run all the same; the name and the reason go into the log."""
+    from redactory.pipelines.releases import approve_release
+
+    _decided(approve_release(run, by, reason, config), as_json)
+
+
+@releases.command("reject")
+def reject_command(
+    run: RunArgument,
+    by: ByOption,
+    reason: ReasonOption,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a run up: the next night reads its material as new."""
+    from redactory.pipelines.releases import reject_release
+
+    _decided(reject_release(run, by, reason, config), as_json)
+
+
+def _decided(result: dict[str, Any], as_json: bool) -> None:
+    """What was decided; a hook that failed takes nothing back, and is the exit code."""
+    show(result, as_json, nightly_page.decided)
+    if result["hooks_failed"]:
+        raise SystemExit(1)

@@ -1,0 +1,51 @@
+"""A new folder that is whole or absent: made beside its place, then renamed into it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import PUBLIC_FILE, make_folder, make_private_folder, sync
+from redactory.foundation.locks import only_one
+from redactory.redaction.export_folder import PUBLIC_FOLDER
+
+
+@contextmanager
+def new_folder(place: Path) -> Iterator[Path]:
+    """Give a private folder to fill; once the block ends well it is renamed to ``place``.
+
+    What an interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or
+    another process is making it.
+    """
+    place = place.absolute()
+    make_folder(place.parent)
+    staging = place.with_name(f".{place.name}.unfinished")
+    with only_one(place.with_name(f".{place.name}.lock"), str(place)):
+        if place.exists() or place.is_symlink():
+            raise RunStateError(f"{place} exists; give a new folder")
+        if staging.is_symlink():
+            # it would be emptied, and filled, somewhere else
+            raise RunStateError(f"{staging} leads elsewhere; remove it")
+        yield make_private_folder(staging)
+        for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
+            sync(folder)
+        staging.rename(place)
+        sync(place.parent)
+
+
+def emptied(folder: Path) -> None:
+    """Take away what an interrupted process left in ``folder``."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def open_to_read(folder: Path) -> None:
+    """Let everybody read what is in ``folder``, and ``folder`` itself: nothing of it is private."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(PUBLIC_FOLDER if path.is_dir() else PUBLIC_FILE)

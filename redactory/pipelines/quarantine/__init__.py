@@ -1,0 +1,1 @@
+"""Quarantine: what could not be processed, looked at and tried again."""

@@ -1,0 +1,1 @@
+"""Reissue: the one way in which a finished run is changed."""

@@ -1,0 +1,165 @@
+"""The release log: what was begun, released, held, approved, taken out and purged, when and by whom.
+
+One chain of records (``foundation/records.py``) a job, at ``JOB/_job/log.jsonl``; of a run that belongs to
+no job, at ``RUN/state/releases.jsonl``.  Every body has ``run`` (the name of its folder) and ``time`` (UTC,
+ISO 8601); none has text of the corpus, nor an id of a document or a user in the open.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.records import Record, RecordLog, read_records
+from redactory.redaction import RunFolder
+from redactory.redaction.job_folder import JobFolder, job_of
+
+PATIENCE, _PAUSE = 10.0, 0.05
+"""Seconds that a record waits for another process to write its own, and between two attempts."""
+
+
+class Event(StrEnum):
+    """The types of record."""
+
+    BEGUN = "begun"
+    """A night has begun: ``plan``, what of which files it is to read."""
+    FAILED = "failed"
+    """It ended with an error (``error``, text-free); the next night goes on with it."""
+    RELEASED = "released"
+    """The run is finished and within the limits: ``manifest``, the sha256 of its manifest; ``counts``."""
+    HELD = "held"
+    """It is finished and outside of them: ``manifest``, ``counts``, ``findings``."""
+    APPROVED = "approved"
+    """A held run was released all the same, by ``by``, for ``reason``."""
+    REJECTED = "rejected"
+    """A held run will not be released; its material counts as not seen."""
+    REISSUED = "reissued"
+    """The run was written anew without something (``why``): ``manifest``, ``supersedes``."""
+    RETRIED = "retried"
+    """What lay in the run's quarantine was curated again, in ``into``."""
+    ROTATED = "rotated"
+    """The run's data key is wrapped by ``service`` now."""
+    SHREDDED = "shredded"
+    """The run's data key was destroyed: nobody can read its private part any more."""
+    EXPORTED = "exported"
+    """What may leave was copied: ``manifest`` of the export.  Or the run was ``published`` at a URL, with its
+    own ``manifest``."""
+
+
+def log_of(run: RunFolder) -> Path:
+    """The file of the log that ``run`` stands in."""
+    job = job_of(run)
+    return run.state / "releases.jsonl" if job is None else job.log
+
+
+def enter(run: RunFolder, event: Event, /, **body: Any) -> Record:
+    """Write one record about ``run``; ``RunStateError`` where another process does not leave the log."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        try:
+            with RecordLog(log_of(run)) as log:
+                return log.append(event.value, {"run": run.root.resolve().name, "time": now, **body})
+        except RunStateError:
+            # whoever else writes a record holds the log for that moment only
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+
+
+def history(run: RunFolder) -> list[Record]:
+    """The records about ``run``, oldest first; ``CheckFailed`` where the chain is broken."""
+    path = log_of(run)
+    name = run.root.resolve().name
+    return [r for r in read_records(path) if r.body.get("run") == name] if path.is_file() else []
+
+
+State = Literal["unfinished", "failed", "released", "held", "rejected"]
+_LEADS_TO: dict[str, State] = {
+    Event.BEGUN: "unfinished",
+    Event.FAILED: "failed",
+    Event.RELEASED: "released",
+    Event.HELD: "held",
+    Event.APPROVED: "released",
+    Event.REJECTED: "rejected",
+}
+"""The state that a run is in after a record; what is not named here changes none."""
+
+
+@dataclass
+class Standing:
+    """How a run stands: its state, the record that led to it, and what it was begun with."""
+
+    run: str
+    state: State
+    record: Record
+    begun: Record | None = None
+    ended: Record | None = None
+    """The record of its gate, RELEASED or HELD, with ``counts`` and ``findings``."""
+
+
+def read_log(job: JobFolder) -> list[Record]:
+    """Every record of a job, oldest first; ``CheckFailed`` where the chain is broken."""
+    return read_records(job.log) if job.log.is_file() else []
+
+
+def standings(records: Iterable[Record]) -> dict[str, Standing]:
+    """How each run of a log stands, in the order in which they came."""
+    found: dict[str, Standing] = {}
+    for record in records:
+        state, run = _LEADS_TO.get(record.type), record.body["run"]
+        if state is None:
+            continue
+        own = found.setdefault(run, Standing(run, state, record))
+        if record.type != Event.FAILED or own.state in ("unfinished", "failed"):
+            # what fails after the gate (a store that is not there) takes no decision back
+            own.state, own.record = state, record
+        own.begun = record if record.type == Event.BEGUN else own.begun
+        own.ended = record if record.type in (Event.RELEASED, Event.HELD) else own.ended
+    return found
+
+
+def release_state(run: RunFolder) -> Literal["released", "held", "rejected"] | None:
+    """Whether ``run`` may be handed on; None where no gate was ever asked about it."""
+    standing = standings(history(run)).get(run.root.resolve().name)
+    if standing is None or standing.state == "unfinished" or standing.state == "failed":
+        return None
+    return standing.state
+
+
+def check_released(run: RunFolder) -> None:
+    """``RunStateError`` where ``run`` is held, rejected or not judged yet: nobody uses it, it stays here.
+
+    A run that is finished and stands in its job's log as begun was cut off before its gate.
+    """
+    name = run.root.resolve().name
+    standing = standings(history(run)).get(name)
+    state = None if standing is None else standing.state
+    if state in ("unfinished", "failed"):
+        raise RunStateError(
+            f"{name} was cut off before it was released or held: ask for what made it again (redactory "
+            "nightly, redactory quarantine retry), it goes on there"
+        )
+    if state == "held":
+        raise RunStateError(
+            f"{name} is held: look at {run.report}, and release it with redactory release approve {run.root}"
+        )
+    if state == "rejected":
+        raise RunStateError(f"{name} was rejected: its material was given back, take a run that is released")
+
+
+def latest_run(records: Iterable[Record]) -> str | None:
+    """The run that was released last, or approved last, and is released still; None where there is none."""
+    kept = list(records)
+    now = standings(kept)
+    for record in reversed(kept):
+        run: str = record.body["run"]
+        if record.type in (Event.RELEASED, Event.APPROVED) and now[run].state == "released":
+            return run
+    return None

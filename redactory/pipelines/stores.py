@@ -1,0 +1,220 @@
+"""Stores: places at a URL, one reader and writer of files for all of them, and errors told by their kind.
+
+``s3://`` goes through pyarrow, which every installation has; any other protocol through fsspec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from redactory.foundation.errors import RedactoryError, RunStateError
+from redactory.foundation.files import PRIVATE_FOLDER
+
+S3 = "s3://"
+_CHUNK = 1 << 20
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_AWS = re.compile(r"AWS Error ([A-Z_]+)(?: \(HTTP status (\d+)\))?")
+
+
+class Kind(StrEnum):
+    """What is wrong with a store, and how it is told."""
+
+    NOT_KNOWN = "no file system of this kind is known"
+    NOT_INSTALLED = "the package that reads this kind of store is not installed"
+    NOT_FOUND = "there is no such bucket or folder"
+    NOT_PERMITTED = "the credentials are missing, not known, or not allowed to do this"
+    NOT_REACHED = "the store cannot be reached"
+    FAILED = "the store refused"
+
+
+_AWS_KINDS = {
+    "NO_SUCH_BUCKET": Kind.NOT_FOUND,
+    "NO_SUCH_KEY": Kind.NOT_FOUND,
+    "RESOURCE_NOT_FOUND": Kind.NOT_FOUND,
+    "ACCESS_DENIED": Kind.NOT_PERMITTED,
+    "INVALID_ACCESS_KEY_ID": Kind.NOT_PERMITTED,
+    "INVALID_CLIENT_TOKEN_ID": Kind.NOT_PERMITTED,
+    "INVALID_SIGNATURE": Kind.NOT_PERMITTED,
+    "SIGNATURE_DOES_NOT_MATCH": Kind.NOT_PERMITTED,
+    "MISSING_AUTHENTICATION_TOKEN": Kind.NOT_PERMITTED,
+    "EXPIRED_TOKEN": Kind.NOT_PERMITTED,
+    "NETWORK_CONNECTION": Kind.NOT_REACHED,
+    "REQUEST_TIMEOUT": Kind.NOT_REACHED,
+}
+_STATUS_KINDS = {"401": Kind.NOT_PERMITTED, "403": Kind.NOT_PERMITTED, "404": Kind.NOT_FOUND}
+
+
+class StoreError(RunStateError):
+    """A store did not do what was asked; ``kind`` says why, its own message is never passed on."""
+
+    def __init__(self, url: str, kind: Kind, cause: str) -> None:
+        super().__init__(f"{url}: {kind.value} ({cause})")
+        self.kind = kind
+
+
+def is_url(value: object) -> bool:
+    """Whether ``value`` names a place by a URL, and not by a path."""
+    return _URL.match(str(value)) is not None
+
+
+@contextmanager
+def told(url: str) -> Iterator[None]:
+    """Turn whatever a file system raises into a :class:`StoreError` that names ``url``."""
+    try:
+        yield
+    except RedactoryError:
+        raise
+    except Exception as error:  # each file system has errors of its own, whose messages may say anything
+        kind, cause = kind_of(error), type(error).__name__
+    else:
+        return
+    raise StoreError(without_secrets(url), kind, cause)
+
+
+def kind_of(error: Exception) -> Kind:
+    """What an error of a file system comes to."""
+    # pyarrow has one class for all errors of S3, and puts the service's code into the message; before any
+    # class: fsspec makes "the key does not exist" of a credential a missing file
+    found = _AWS.search(str(error))
+    if found is not None:
+        code, status = found.groups()
+        return _AWS_KINDS.get(code) or _STATUS_KINDS.get(status) or Kind.FAILED
+    for types, kind in (
+        (ImportError, Kind.NOT_INSTALLED),
+        (FileNotFoundError, Kind.NOT_FOUND),
+        (PermissionError, Kind.NOT_PERMITTED),
+        ((ConnectionError, TimeoutError), Kind.NOT_REACHED),
+        (ValueError, Kind.NOT_KNOWN),
+    ):
+        if isinstance(error, types):
+            return kind
+    return Kind.NOT_FOUND if str(error).startswith("Bucket '") else Kind.FAILED
+
+
+def without_secrets(url: str) -> str:
+    """``url`` without what stands before an ``@`` in its host: a user name, and perhaps a password."""
+    return re.sub(r"(?<=://)[^/]*@", "", url)
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL or path, and the path in it."""
+    import fsspec
+
+    if url.startswith(S3):
+        from fsspec.implementations.arrow import ArrowFSWrapper
+        from pyarrow.fs import S3FileSystem
+
+        endpoint = next((value for name in _ENDPOINTS if (value := os.environ.get(name))), None)
+        return ArrowFSWrapper(S3FileSystem(endpoint_override=endpoint)), url.removeprefix(S3)
+    filesystem, inner = fsspec.core.url_to_fs(url)
+    return filesystem, inner
+
+
+def names_below(filesystem: Any, folder: str) -> list[str]:
+    """The paths of all files below ``folder``; none where it is not there.
+
+    A listing that fails raises: fsspec's own ``find`` would pass over it, and say that nothing is there.
+    """
+    try:
+        listed = [
+            entry["name"]
+            for _, _, files in filesystem.walk(folder, detail=True, on_error="raise")
+            for entry in files.values()
+        ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(name for name in listed if not name.endswith("/"))
+
+
+@dataclass(frozen=True)
+class Store:
+    """The files below one URL, by their names relative to it; ``url`` is as it may be told."""
+
+    url: str
+    filesystem: Any
+    root: str
+
+    @classmethod
+    def at(cls, url: str) -> Store:
+        """The store of a URL; ``StoreError`` where no file system is known for it."""
+        with told(url):
+            filesystem, root = filesystem_of(url.rstrip("/"))
+            if not root.strip("/"):
+                raise StoreError(without_secrets(url), Kind.NOT_FOUND, "no folder is named")
+            return cls(without_secrets(url.rstrip("/")), filesystem, root.rstrip("/"))
+
+    def names(self) -> set[str]:
+        """Every file that is there."""
+        with told(self.url):
+            self.filesystem.invalidate_cache()
+            found = names_below(self.filesystem, self.root)
+            return {PurePosixPath(name).relative_to(self.root).as_posix() for name in found}
+
+    def size(self, name: str) -> int | None:
+        """The bytes of a file; None where it is not there."""
+        with told(self.url):
+            try:
+                return int(self.filesystem.info(self._path(name))["size"])
+            except FileNotFoundError:
+                return None
+
+    def read(self, name: str) -> bytes | None:
+        """A small file whole; None where it is not there."""
+        if self.size(name) is None:
+            return None
+        with told(self.url), self._opened(name) as file:
+            return file.read()
+
+    def digest(self, name: str) -> str:
+        """Hex sha256 of a file, read back in pieces."""
+        digest = hashlib.sha256()
+        with told(self.url), self._opened(name) as file:
+            while block := file.read(_CHUNK):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def put(self, path: Path, name: str) -> None:
+        """Write the file ``path`` as ``name``."""
+        target = self._path(name)
+        with told(self.url):
+            local = Path(target) if self._is_local else None
+            if local is not None:
+                local.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            with path.open("rb") as source, self.filesystem.open(target, "wb") as file:
+                if local is not None:
+                    # before there is anything in it to read
+                    local.chmod(path.stat().st_mode & 0o777)
+                shutil.copyfileobj(source, file, _CHUNK)
+
+    def get(self, name: str, path: Path) -> None:
+        """Read the file ``name`` into ``path``."""
+        with told(self.url), self._opened(name) as source, path.open("wb") as file:
+            shutil.copyfileobj(source, file, _CHUNK)
+
+    def remove(self, name: str) -> None:
+        """Take a file away."""
+        with told(self.url):
+            self.filesystem.rm_file(self._path(name))
+
+    @property
+    def _is_local(self) -> bool:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _opened(self, name: str) -> BinaryIO:
+        file: BinaryIO = self.filesystem.open(self._path(name), "rb")
+        return file

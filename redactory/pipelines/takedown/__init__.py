@@ -1,0 +1,1 @@
+"""Takedown: one person out of every run that holds her, what others said kept."""

@@ -1,0 +1,151 @@
+"""Takedown: a person out of every run that holds her, each written anew by a reissue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.locks import only_one
+from redactory.pipelines.config import Config
+from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
+from redactory.pipelines.release_log import Event, history
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.takedown.heirs import Heirs, heirs_of
+from redactory.pipelines.takedown.index import forgotten
+from redactory.pipelines.takedown.manifest import body_without
+from redactory.pipelines.takedown.models import exports_of, models_of, samples_of, trainings_of
+from redactory.pipelines.takedown.parts import stage_parts
+from redactory.pipelines.takedown.person import Hers, Person, hers, require_key
+from redactory.pipelines.takedown.rejected import rejected_rows
+from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction.job_folder import JobFolder, job_of
+
+TAKEDOWN = "takedown"
+_TOLD_AGAIN = {"already": "release", "models": "models"}
+"""What a second request is told from the log of the first: key of the result, key of the record."""
+
+
+def takedown(
+    places: Iterable[str | Path],
+    *,
+    doc_ids: Iterable[str] = (),
+    user_ids: Iterable[str] = (),
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Take documents, and all that users wrote, out of runs: ``{"ok", "dry_run", "runs", "problems"}``.
+
+    ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which
+    she cannot be taken (its key is not the configured one, it is not finished) is a problem, and the others
+    are done all the same; ``ok`` is then False.  With ``dry_run`` nothing is written.  Asked again, what was
+    interrupted is finished, and what is done is told from the release log.  Models are not trained anew:
+    each run lists those that learnt from her.  ``ConfigurationError`` without an id, or for a place that
+    holds no run.
+    """
+    person = Person(frozenset(doc_ids), frozenset(user_ids))
+    if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
+        raise ConfigurationError("say who is to be taken out: --doc-id, --user-id, or --from a file with ids")
+    runs = runs_in(places)
+    done, problems, key = [], [], load_digest_key()
+    with ExitStack() as locks:
+        for job in dict.fromkeys(job for run in runs if (job := job_of(run)) is not None):
+            locks.enter_context(only_one(job.lock, str(job.root)))
+        for run in runs:
+            try:
+                done.append(sealed(run.state, _from_run, run, person, key, dry_run))
+            except RedactoryError as error:
+                problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
+    return {"ok": not problems, "dry_run": dry_run, "runs": done, "problems": problems}
+
+
+def runs_in(places: Iterable[str | Path]) -> list[RunFolder]:
+    """The runs at ``places``, each once, in order; ``ConfigurationError`` for a place that holds none."""
+    found: dict[Path, RunFolder] = {}
+    for place in places:
+        root = Path(place).resolve()
+        runs = [RunFolder(root)] if _is_run(root) else [RunFolder(p) for p in _below(root) if _is_run(p)]
+        if not runs and not JobFolder(root).exists():
+            raise ConfigurationError(f"{place} is no run, nor the folder of a job's runs")
+        found.update((run.root, run) for run in runs)
+    return list(found.values())
+
+
+def _is_run(root: Path) -> bool:
+    return RunFolder(root).journal.is_file()
+
+
+def _below(root: Path) -> list[Path]:
+    return sorted(p for p in root.iterdir() if p.is_dir() and not p.is_symlink()) if root.is_dir() else []
+
+
+def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    if not dry_run:
+        with alone(run):
+            return _taken_out(run, person, key, dry_run)
+    if pending(run):
+        raise RunStateError(f"{run.root} was being written anew and was interrupted: ask without --dry-run")
+    return _taken_out(run, person, key, dry_run)
+
+
+def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    manifest = read_manifest(run)
+    require_key(manifest, key)
+    config = Config.model_validate(manifest["configuration"])
+    found = hers(run, person, key)
+    rejected = rejected_rows(run, person, config.input)
+    told: dict[str, Any] = {
+        "run": str(run.root),
+        "points": len(found.points),
+        "documents": found.documents,
+        "rejected": rejected.reasons.total(),
+        "unsearched": rejected.unsearched,
+        "lone_documents": found.lone,
+        "release": None,
+        "already": None,
+        "models": [],
+    }
+    if not found.points and not rejected.rows:
+        before = _before(run, person.pseudonyms(key))
+        return told if before is None else told | {k: before.body[v] for k, v in _TOLD_AGAIN.items()}
+    heirs = heirs_of(run, config.dedup, key, found.points)
+    index = forgotten(run, manifest, config.dedup, key, found.points, heirs)
+    told |= _beyond(run, found, heirs) | {"index": None if index is None else index["whole"]}
+    if dry_run:
+        return told
+    staging = begin(run, key)
+    tally = stage_parts(staging, found.points | heirs.lost, heirs, rejected)
+    counted = {"removed": dict(tally.removed), "moved_up": dict(tally.moved_up)}
+    change = Change(
+        why=TAKEDOWN,
+        body=body_without(manifest, tally),
+        told={**counted, "lost": len(heirs.lost)},
+        entered={"persons": person.pseudonyms(key), **counted, "models": told["models"]},
+        # what attacks on the shards found was found on shards that are no more
+        forget=(*(run.sample(name).root for name in told["samples"]), run.redaction.root),
+        index=index,
+    )
+    return told | {"release": reissue(staging, change)["release"]}
+
+
+def _beyond(run: RunFolder, found: Hers, heirs: Heirs) -> dict[str, Any]:
+    """What becomes of others' points, and what knows her outside of the parts."""
+    return {
+        "moved_up": len(heirs.texts),
+        "lost": len(heirs.lost),
+        "unknown_repeats": heirs.unknown,
+        "models": models_of(run),
+        "unfinished_trainings": trainings_of(run),
+        "samples": samples_of(run, set(found.points)),
+        "tracebacks": len(run.tracebacks()),
+        "exports": exports_of(run),
+    }
+
+
+def _before(run: RunFolder, persons: list[dict[str, str]]) -> Any:
+    """The last record that says that all of these were taken out of the run; None without one."""
+    records = [r for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
+    found = [r for r in records if all(person in r.body["persons"] for person in persons)]
+    return found[-1] if found else None

@@ -1,0 +1,137 @@
+"""AWS Key Management Service as a key service: the key that wraps data keys never leaves it.
+
+``REDACTORY_KEY_SERVICE=redactory.redaction.aws_kms:service``, and ``REDACTORY_KMS_KEY`` is the id or the
+ARN of a symmetric key.  Region, credentials and endpoint are boto3's to find (``AWS_DEFAULT_REGION``, a
+role, ...).  The run's context is the encryption context: it stands in the trail of every call, and a key
+policy can ask for it.  ``encrypt`` and ``decrypt`` are all that is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+
+from redactory.foundation.errors import ConfigurationError, RunStateError
+
+KEY_VARIABLE, NEW_KEY_VARIABLE = "REDACTORY_KMS_KEY", "REDACTORY_KMS_NEW_KEY"
+CONNECT_SECONDS, ANSWER_SECONDS, ATTEMPTS = 5, 10, 3
+"""With pauses of at most two seconds between attempts, a call ends within a minute, whatever happens."""
+
+_WRONG = ("InvalidCiphertextException", "IncorrectKeyException")
+_WORDS = {
+    "AccessDeniedException": "access to the key is denied: the credentials need kms:Encrypt and kms:Decrypt",
+    "DisabledException": "the key is disabled",
+    "KMSInvalidStateException": "the key is not usable now: disabled, or waiting for its deletion",
+    "NotFoundException": "there is no such key in this account and region",
+    "InvalidKeyUsageException": "the key is not one for symmetric encryption",
+    "KeyUnavailableException": "the key is not available now: try again",
+    "DependencyTimeoutException": "the service timed out inside: try again",
+    "ThrottlingException": "too many requests: try again later",
+    "ExpiredTokenException": "the credentials have expired",
+    "UnrecognizedClientException": "the credentials are not known",
+    "InvalidClientTokenId": "the credentials are not known",
+    "InvalidSignatureException": "the credentials do not fit",
+    "NoCredentialsError": "no credentials are configured (see boto3's documentation)",
+    "NoRegionError": "no region is configured: set AWS_DEFAULT_REGION",
+    "EndpointConnectionError": "its endpoint cannot be reached",
+    "ConnectTimeoutError": "its endpoint cannot be reached in time",
+    "ReadTimeoutError": "it did not answer in time",
+}
+_KIND = re.compile(r"[A-Za-z]{1,64}")
+
+
+@dataclass(frozen=True)
+class KmsKey:
+    """A :class:`~redactory.redaction.keyservice.KeyService` over one KMS key."""
+
+    key_id: str
+
+    @property
+    def name(self) -> str:
+        """``aws-kms:`` and the key's id or ARN."""
+        return f"aws-kms:{self.key_id}"
+
+    def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        """KMS' ciphertext of ``data_key``; ``RunStateError`` says how it refused."""
+        return self._asked("encrypt", "CiphertextBlob", context, Plaintext=data_key)
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        """What :meth:`wrap` was given.
+
+        ``InvalidTag`` for another key's, another run's or a changed ciphertext; ``RunStateError`` says how
+        KMS refused.
+        """
+        return self._asked("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
+
+    def _asked(self, operation: str, answer: str, context: bytes, **given: bytes) -> bytes:
+        """``answer`` of one call; whatever fails is told by its kind alone, and drags no error along.
+
+        Messages and attributes of the library's errors can hold what was sent.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        # decrypt by the key's id, too: KMS alone would take any key that the ciphertext names
+        named = {"KeyId": self.key_id, "EncryptionContext": _pairs(context)}
+        try:
+            return bytes(getattr(_client(os.getpid()), operation)(**named, **given)[answer])
+        except ClientError as error:
+            kind = str(error.response.get("Error", {}).get("Code", ""))
+        except BotoCoreError as error:
+            kind = type(error).__name__
+        if kind in _WRONG:
+            raise InvalidTag
+        code = kind if _KIND.fullmatch(kind) else "unknown"
+        words = _WORDS.get(code, "see the code")
+        raise RunStateError(f"the key service {self.name} refused: {words} ({code})")
+
+
+def service() -> KmsKey:
+    """The key of ``REDACTORY_KMS_KEY``; ``ConfigurationError`` where it is missing, or only an alias."""
+    return _key_in(KEY_VARIABLE)
+
+
+def new_service() -> KmsKey:
+    """The key of ``REDACTORY_KMS_NEW_KEY``, to rotate to; refused as by :func:`service`."""
+    return _key_in(NEW_KEY_VARIABLE)
+
+
+def _key_in(variable: str) -> KmsKey:
+    if importlib.util.find_spec("boto3") is None:
+        raise ConfigurationError("AWS KMS needs boto3: pip install 'redactory[aws]'")
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigurationError(f"{variable} is not set: name the KMS key by its id or its ARN")
+    if key.startswith("alias/") or ":alias/" in key:
+        raise ConfigurationError(
+            f"{variable} names an alias, which can be moved to another key: name the key by its id or its ARN"
+        )
+    return KmsKey(key)
+
+
+def _pairs(context: bytes) -> dict[str, str]:
+    """A context as KMS takes it, names with values; one that is no such object of JSON becomes a value."""
+    try:
+        found = json.loads(context)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
+        return found
+    return {"redactory": context.decode("utf-8", "backslashreplace")}
+
+
+@functools.lru_cache(maxsize=1)
+def _client(process: int) -> Any:
+    """The client of this process: connections are not shared with a fork."""
+    import boto3
+    from botocore.config import Config
+
+    retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    settings = Config(connect_timeout=CONNECT_SECONDS, read_timeout=ANSWER_SECONDS, retries=retries)
+    return boto3.client("kms", config=settings)

@@ -1,0 +1,172 @@
+"""Control limits: an example worked by hand, the promised rate of false alarms, and shifts that are seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from redactory.evaluation.drift import (
+    Count,
+    DriftSettings,
+    Figures,
+    Finding,
+    FloorSettings,
+    Key,
+    compare,
+    laney,
+    student,
+    width,
+)
+from redactory.evaluation.drift_figures import METRICS, figures_of
+
+NO_FLOOR = FloorSettings(share=0, rate=0, ratio=0)
+PUBLIC, NUMBERS = Key("public"), Key("hits/strict/label", "NUMBER")
+
+
+def _shares(*counts: int, of: int = 1_000) -> list[Figures]:
+    return [{PUBLIC: Count("share", count, of)} for count in counts]
+
+
+def _rates(label: str, *counts: int, of: int = 1_000) -> list[Figures]:
+    whole = Key("hits/strict/label")
+    return [
+        {
+            whole: Count("rate", 0, of),
+            **({Key(whole.metric, label): Count("rate", count, of)} if count else {}),
+        }
+        for count in counts
+    ]
+
+
+def _outside(history: Sequence[Figures], today: Figures, **more: Any) -> list[Finding]:
+    return [found for found in compare(history, today, DriftSettings(**more)) if found.outside]
+
+
+def test_laneys_limits_worked_out_by_hand() -> None:
+    before = [Count("share", count, 100) for count in (10, 20, 10, 20)]
+    centre, sigma, varied = laney(before, 400)
+    # p̄ = 60/400 = 0.15; σ_i of 100 = √(0.15·0.85/100) = 0.035707; z = -1.40028, 1.40028, ...
+    # three moving ranges of 2.80056, over 1.128: σ_z = 2.4819; σ of 400 = 0.0178536
+    assert centre == pytest.approx(0.15)
+    assert sigma == pytest.approx(0.0178536, rel=1e-4)
+    assert varied == pytest.approx(2.4819, rel=1e-4)
+    rates = [Count("rate", count, 50) for count in (100, 100, 100)]
+    # no run differs from the next: the counts' own spread is left, √(2/50)
+    assert laney(rates, 50) == (2.0, pytest.approx(0.2), 1.0)
+
+
+@given(st.integers(1, 60), st.floats(1.0, 5.0))
+@settings(max_examples=40, deadline=None)
+def test_students_t_is_the_one_of_the_tables(freedom: int, sigmas: float) -> None:
+    tail = float(stats.norm.sf(sigmas))
+    assert student(tail, freedom) == pytest.approx(float(stats.t.isf(tail, freedom)), rel=1e-6)
+    assert width(sigmas, freedom + 1) > sigmas
+
+
+def _nights(draw: np.random.Generator, runs: int, spread: float, size: int = 2_000) -> list[Figures]:
+    """Runs of one steady corpus, whose counts vary ``spread`` times as much as independent rows would."""
+    share = 0.2
+    rho = (spread**2 - 1) / (size - 1)
+    own = np.full(runs, share)
+    if rho:
+        own = draw.beta(share * (1 - rho) / rho, (1 - share) * (1 - rho) / rho, runs)
+    return _shares(*draw.binomial(size, own).tolist(), of=size)
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+@pytest.mark.parametrize("runs", [5, 14])
+def test_steady_nights_are_held_about_as_rarely_as_promised(runs: int, spread: float) -> None:
+    draw, nights, sigmas = np.random.default_rng(5), 400, 2.5
+    held = 0
+    for _ in range(nights):
+        *history, today = _nights(draw, runs + 1, spread)
+        held += bool(_outside(history, today, floor=NO_FLOOR, sigmas=sigmas))
+    promised = 2 * float(stats.norm.sf(sigmas))
+    # with five runs σ_z is uncertain; the docs say two times, and chance is allowed for on top
+    assert stats.binomtest(held, nights, 2 * promised, alternative="greater").pvalue > 0.001
+
+
+def test_a_shift_is_caught_and_plain_binomial_limits_would_cry_every_other_night() -> None:
+    draw, caught, cried = np.random.default_rng(6), 0, 0
+    for _ in range(60):
+        history = _nights(draw, 14, 3.0)
+        today = _nights(draw, 1, 3.0)[0]
+        caught += bool(_outside(history, _shares(1_000, of=2_000)[0]))
+        before, now = [h[PUBLIC] for h in history], today[PUBLIC]
+        centre = sum(c.count for c in before) / sum(c.of for c in before)
+        cried += abs(now.value - centre) > 3 * math.sqrt(centre * (1 - centre) / now.of)
+    assert caught == 60
+    assert cried > 6
+
+
+def test_a_new_label_a_vanished_one_and_a_rare_one() -> None:
+    none, some = _rates("NUMBER", *[0] * 8), _rates("NUMBER", *[40] * 8)
+    assert [f.label for f in _outside(none, _rates("NUMBER", 30)[0])] == ["NUMBER"]
+    assert [f.value for f in _outside(some, _rates("NUMBER", 0)[0])] == [0.0]
+    # one or two of a rare label come and go
+    assert not _outside(none, _rates("NUMBER", 2)[0], floor=NO_FLOOR)
+    assert not _outside(_rates("NUMBER", *[1] * 8), _rates("NUMBER", 0)[0], floor=NO_FLOOR)
+    # a label that came in bundles is not missed as soon as one that came every night alike
+    bundles = _rates("NUMBER", *[5, 75] * 4)
+    assert not _outside(bundles, _rates("NUMBER", 0)[0])
+    # nobody is told of the sum that stands in for labels that are not there
+    assert {f.label for f in compare(none, _rates("NUMBER", 30)[0], DriftSettings())} == {"NUMBER"}
+
+
+def test_what_always_was_so_and_differs_by_less_than_the_floor_is_no_finding() -> None:
+    steady = _shares(*[0] * 10, of=100_000)
+    assert not _outside(steady, _shares(900, of=100_000)[0])
+    assert _outside(steady, _shares(900, of=100_000)[0], floor=NO_FLOOR)
+    assert _outside(steady, _shares(1_100, of=100_000)[0])
+    all_public = _shares(*[500] * 10, of=500)
+    found = compare(all_public, _shares(480, of=500)[0], DriftSettings())[0]
+    assert (found.outside, found.low, found.high) == (True, 0.99, 1.0)
+
+
+def test_too_few_runs_ignored_figures_and_empty_nights_are_not_judged() -> None:
+    shifted = _shares(900)[0]
+    assert compare(_shares(*[100] * 4), shifted, DriftSettings()) == []
+    assert _outside(_shares(*[100] * 5), shifted)
+    assert not _outside(_shares(*[100] * 5), shifted, ignore=("public",))
+    assert compare(_shares(*[100] * 5), {PUBLIC: Count("share", 0, 0)}, DriftSettings()) == []
+    # an empty night in the history counts as none
+    empty: Figures = {PUBLIC: Count("share", 0, 0)}
+    assert compare([*_shares(*[100] * 4), empty], shifted, DriftSettings()) == []
+
+
+def test_only_the_last_runs_count() -> None:
+    history = _shares(*[100] * 20, *[500] * 6)
+    assert _outside(history, _shares(500)[0], runs=26)
+    assert _outside(history, _shares(500)[0], runs=6) == []
+    assert [f.runs for f in compare(history, _shares(500)[0], DriftSettings(runs=6))] == [6]
+    assert _outside(history, _shares(100)[0], runs=6)
+
+
+def test_the_figures_of_a_manifest_add_up() -> None:
+    hits = [
+        {"policy": "strict", "label": "A", "detector": "x", "count": 3},
+        {"policy": "strict", "label": "A", "detector": "y", "count": 4},
+        {"policy": "conservative", "label": "B", "detector": "y", "count": 5},
+    ]
+    counts = dict.fromkeys(("public", "private", "duplicate", "quarantined", "rejected"), 10)
+    manifest = {
+        "counts": {**counts, "points": 40, "rows": 20},
+        "hits": hits,
+        "dedup": {"index": {"duplicate_earlier": {"public": 1, "private": 2}}},
+    }
+    found = figures_of(manifest)
+    assert {key.metric for key in found} == set(METRICS)
+    assert found[Key("public")] == Count("share", 10, 20)
+    assert found[Key("duplicate")] == Count("share", 7, 40)
+    assert found[Key("duplicate_earlier")] == Count("share", 3, 40)
+    assert found[Key("hits/strict/label", "A")] == Count("rate", 7, 40)
+    assert found[Key("hits/strict/detector", "y")].value == 100.0
+    assert Key("hits/strict/label", "B") not in found
+    assert Key("duplicate_earlier") not in figures_of({**manifest, "dedup": {}})

@@ -1,0 +1,52 @@
+"""Detectors that a worker of a cluster meets: one that kills its process, one that waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from redactory.detectors import Detection
+from tests.pipelines.support import DigitDetector
+
+
+@dataclass(frozen=True)
+class Killer:
+    """Detects digits; ``kill -9`` of its process at the first text, as long as ``marks`` has fewer files."""
+
+    marks: Path
+    times: int
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        found = DigitDetector().detect(texts)
+        yield next(found)
+        if len(list(self.marks.iterdir())) < self.times:
+            (self.marks / str(time.monotonic_ns())).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from found
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """Detects digits, once ``go`` is there; ``here`` says that it waits."""
+
+    here: Path
+    go: Path
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        found = list(DigitDetector().detect(texts))
+        self.here.touch()
+        while not self.go.exists():
+            time.sleep(0.01)
+        return iter(found)
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """Fails with an error that quotes the text."""
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        raise ValueError(next(iter(texts)))

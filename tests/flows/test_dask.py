@@ -1,0 +1,349 @@
+"""A run over Dask, on a real cluster of two worker processes: the bytes of one process, whatever happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import boto3
+import dask
+import pytest
+from distributed import Client, LocalCluster, Security
+
+from redactory.flows import dask_map as module
+from redactory.flows.dask_cluster import check_dask
+from redactory.flows.dask_map import Workers, dask_map, on_dask, over_dask, parcel_of
+from redactory.flows.dask_worker import carry_out
+from redactory.foundation.errors import ConfigurationError, SealedError
+from redactory.foundation.reports import StageReport
+from redactory.pipelines.curate import curate
+from redactory.pipelines.fetch import fetch
+from redactory.pipelines.loading import load_config
+from redactory.pipelines.maps import StageMap, Task, name_of, serial, timed
+from redactory.pipelines.verify import verify
+from redactory.redaction import RunFolder
+from tests.flows.dask_cases import Killer, Quoting, Waiter
+from tests.pipelines.leaving import BUCKET, s3_server
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+SETTINGS: dict[str, Any] = {
+    "segment": {"mode": "line"},
+    "partition": {"documents": 8},
+    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+}
+QUIET: dict[str, Any] = {
+    "dashboard_address": None,
+    "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
+    "silence_logs": 60,
+    "threads_per_worker": 1,
+}
+HERE: dict[str, Any] = {"processes": False}
+"""A worker in this process, where it is not about processes."""
+ENCRYPTION_KEY = "an encryption key of the tests, of 32 bytes or more"
+
+
+@pytest.fixture(scope="module")
+def somebodys() -> Iterator[LocalCluster]:
+    """Somebody's cluster on this machine: a scheduler at an address, two worker processes of one thread."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(n_workers=2, **QUIET) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """30 documents in 4 partitions, with repeated and nearly repeated lines."""
+    texts = [
+        "my number is {n}\nhello there all of you",
+        "call {n} now or never again",
+        "hello there all of us",
+    ]
+    rows = [{"id": f"d{i}", "user_id": f"u{i % 5}", "text": texts[i % 3].format(n=i)} for i in range(30)]
+    return {
+        "input": str(write_rows(tmp_path_factory.mktemp("corpus") / "rows.jsonl", rows)),
+        "output": str(tmp_path_factory.mktemp("runs") / "unused"),
+        **SETTINGS,
+    }
+
+
+@pytest.fixture(scope="module")
+def plain(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Every data file of the run of one process."""
+    run = tmp_path_factory.mktemp("plain") / "run"
+    curate(config, output=run, detector=DigitDetector())
+    return data_bytes(run)
+
+
+@pytest.fixture(scope="module")
+def workers(
+    somebodys: LocalCluster, config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workers]:
+    folder = tmp_path_factory.mktemp("place") / "dask"
+    with on_dask(somebodys.scheduler_address, load_config(config), folder) as looked_at:
+        yield looked_at
+    assert not folder.exists()
+
+
+def _backwards(inner: StageMap) -> StageMap:
+    return lambda task, numbers: inner(task, numbers[::-1])
+
+
+def test_two_workers_write_the_bytes_of_one_process(
+    workers: Workers, config: Any, plain: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    # workers are at work elsewhere, and get what this process means by a relative path
+    monkeypatch.chdir(tmp_path)
+    curate(config, output="run", detector=DigitDetector(), stage_map=dask_map(workers))
+    assert data_bytes(tmp_path / "run") == plain
+    assert not RunFolder(tmp_path / "run").staging.exists()
+    assert verify("run")["ok"]
+
+
+def test_neither_order_nor_a_worker_that_is_killed_changes_a_byte(
+    workers: Workers, config: Any, plain: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "marks").mkdir()
+    killer = Killer(tmp_path / "marks", 1)
+    curate(config, output=tmp_path / "run", detector=killer, stage_map=_backwards(dask_map(workers)))
+    assert len(list(killer.marks.iterdir())) == 1
+    assert data_bytes(tmp_path / "run") == plain
+
+
+def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
+    workers: Workers, config: Any, plain: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "marks").mkdir()
+    detector = Killer(tmp_path / "marks", 2**30)
+    with pytest.raises(SealedError, match=r"detect_part.*worker.* was lost .killed, or out of memory"):
+        curate(config, output=tmp_path / "run", detector=detector, stage_map=dask_map(workers))
+    workers.client.wait_for_workers(2)
+    curate(config, output=tmp_path / "run", resume=True, detector=DigitDetector())
+    assert data_bytes(tmp_path / "run") == plain
+
+
+def test_an_error_is_sealed_where_it_happened(workers: Workers, config: Any, tmp_path: Path) -> None:
+    with pytest.raises(SealedError) as told:
+        curate(config, output=tmp_path / "run", detector=Quoting(), stage_map=dask_map(workers))
+    assert "unexpected ValueError; the traceback is sealed in state/traceback-" in str(told.value)
+    assert "number" not in str(told.value)
+    assert [p for p in (tmp_path / "run" / "state").glob("traceback-*") if "number is" in p.read_text()]
+    # nor did the scheduler or a worker hear of it
+    logs = {**workers.client.get_worker_logs(), "scheduler": workers.client.get_scheduler_logs()}
+    assert "my number is" not in str(logs)
+
+
+# ------------------------------------------------------------------ a worker that was given up for lost
+
+
+def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[Any, dict[str, bytes], Path]:
+    """A part of detection that ends after its run has ended; its outcome, and the run's files before that."""
+    run, waiter = folder / "run", Waiter(folder / "here", folder / "go")
+    late: list[Any] = []
+
+    def given_up(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        if name_of(task) == "detect_part":
+            job, *_ = task.args  # type: ignore[attr-defined]
+            slow = functools.partial(
+                task.func,  # type: ignore[attr-defined]
+                dataclasses.replace(job, detector=waiter),
+            )
+            with parcel_of(slow, workers.terms) as parcel:
+                if fenced:
+                    late.append(workers.client.submit(carry_out, 0, parcel, pure=False))
+                else:
+                    late.append(workers.client.submit(timed, slow, 0, pure=False))
+                _until(waiter.here.exists)
+        return serial(task, numbers)
+
+    curate(config, output=run, detector=DigitDetector(), stage_map=given_up)
+    before = _files(run)
+    waiter.go.touch()
+    return late[0].result(), before, run
+
+
+def _files(run: Path) -> dict[str, bytes]:
+    return {str(p): b"" if p.is_dir() else p.read_bytes() for p in run.rglob("*")}
+
+
+def _until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(
+    workers: Workers, config: Any, tmp_path: Path
+) -> None:
+    outcome, before, run = _late(workers, True, config, tmp_path)
+    assert outcome["error"] == "RunStateError"
+    assert "came too late" in outcome["message"]
+    assert _files(run) == before
+
+
+def test_without_the_fence_it_would(workers: Workers, config: Any, tmp_path: Path) -> None:
+    outcome, before, run = _late(workers, False, config, tmp_path)
+    assert outcome.stage == "detect"
+    assert _files(run) != before
+
+
+# ------------------------------------------------------------------ who may take part
+
+
+def _refused(address: str, config: Any, folder: Path, match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match), on_dask(address, load_config(config), folder):
+        pass
+    assert not folder.exists()
+
+
+def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    told = module.versions()
+    newer = {**told, "packages": {**told["packages"], "spacy": "99.0"}}
+    monkeypatch.setattr(module, "versions", lambda: newer)
+    folder = tmp_path / "dask"
+    _refused(somebodys.scheduler_address, config, folder, r"the worker on .* has spacy 3.*begun with 99\.0")
+
+
+def test_a_command_that_ends_leaves_another_one_its_files(
+    somebodys: Any, config: Any, tmp_path: Path
+) -> None:
+    folder, asked = tmp_path / "dask", load_config(config)
+    with on_dask(somebodys.scheduler_address, asked, folder) as first:
+        with on_dask(somebodys.scheduler_address, asked, folder) as second:
+            assert second.terms.probe != first.terms.probe
+        assert not second.terms.probe.exists()
+        assert first.terms.probe.exists()
+    assert not folder.exists()
+
+
+def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
+    workers: Workers, config: Any, tmp_path: Path
+) -> None:
+    terms = dataclasses.replace(workers.terms, policies={"strict": "of other models"})
+    stage_map = dask_map(Workers(workers.client, terms))
+    with pytest.raises(ConfigurationError, match="other models or lists"):
+        curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
+
+
+@pytest.mark.parametrize(("theirs", "match"), [("nothing", "does not see"), ("a copy", "sees another")])
+def test_a_folder_that_is_another_one_there_is_refused(
+    somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any, theirs: str, match: str
+) -> None:
+    # one path, and each process sees its own working directory there: as with two machines' disks
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "state").mkdir(parents=True)
+    own = there / "state" / "dask" / "0000000000000000"
+    own.mkdir(parents=True)
+    if theirs == "a copy":
+        monkeypatch.setattr(module.secrets, "token_hex", lambda size: "0" * 2 * size)
+        (own / "probe-0000000000000000").write_bytes(b"of another run")
+    monkeypatch.chdir(here)
+    with Client(somebodys, set_as_default=False) as client:
+        before = client.run(os.getcwd)
+        client.run(os.chdir, there)
+        try:
+            folder = Path("/proc/self/cwd/state/dask")
+            _refused(somebodys.scheduler_address, config, folder, f"{match} /proc/self/cwd/state/dask")
+        finally:
+            client.run(os.chdir, next(iter(before.values())))
+
+
+def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_others(
+    somebodys: Any, config: Any, plain: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
+    address, folder = somebodys.scheduler_address, tmp_path / "dask"
+    _refused(address, config, folder, "has no encryption key: its environment must hold the same")
+    with s3_server() as server, Client(somebodys, set_as_default=False) as client:
+        client.run(_set_key, ENCRYPTION_KEY[::-1])
+        _refused(address, config, folder, "has another encryption key than this process")
+        boto3.client("s3", endpoint_url=server).upload_file(config["input"], BUCKET, "corpus/rows.jsonl")
+        stored = {
+            **config,
+            "input": f"s3://{BUCKET}/corpus/*.jsonl",
+            "output": f"s3://{BUCKET}/runs/x",
+            "work": str(tmp_path / "work"),
+        }
+        client.run(_set_key, ENCRYPTION_KEY)
+        try:
+            told = over_dask(curate, address)(stored, detector=DigitDetector())
+        finally:
+            client.run(_set_key, None)
+        fetch(stored["output"], tmp_path / "back")
+    found = data_bytes(tmp_path / "back")
+    assert found == data_bytes(Path(told["run"]))
+    for name, data in plain.items():
+        # what is private is encrypted, under a key of the run's own
+        assert (found[name] == data) == name.startswith("public/"), name
+    assert verify(told["run"])["ok"]
+
+
+def _set_key(value: str | None) -> None:
+    if value is None:
+        del os.environ["REDACTORY_ENCRYPTION_KEY"]
+    else:
+        os.environ["REDACTORY_ENCRYPTION_KEY"] = value
+
+
+def test_a_worker_of_many_threads_is_refused(config: Any, tmp_path: Path) -> None:
+    with LocalCluster(
+        n_workers=1, protocol="tcp://", **{**QUIET, **HERE, "threads_per_worker": 2}
+    ) as cluster:
+        _refused(
+            cluster.scheduler_address, config, tmp_path / "dask", "in 2 threads: start workers with --nt"
+        )
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://10.1.2.3:8786", "tcp://scheduler:8786", "tcp://0.0.0.0:8786", "tcp://[2001:db8::1]:8786"],
+)
+def test_another_machine_is_spoken_to_with_tls_alone(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="write tls://HOST:PORT"):
+        check_dask(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["scheduler:8786", "inproc://1", "tls://scheduler", "ws://127.0.0.1:1", ""]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no address of a scheduler"):
+        check_dask(address)
+
+
+@pytest.mark.parametrize("address", ["local", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://scheduler:8786"])
+def test_what_is_safe_is_not_refused(address: str) -> None:
+    check_dask(address)
+
+
+def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Path) -> None:
+    security = Security.temporary()
+    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key"):
+        (tmp_path / name).write_text(getattr(security, name))
+    certificates = {
+        "distributed.comm.tls.ca-file": str(tmp_path / "tls_ca_file"),
+        "distributed.comm.tls.client.cert": str(tmp_path / "tls_client_cert"),
+        "distributed.comm.tls.client.key": str(tmp_path / "tls_client_key"),
+    }
+    with LocalCluster(n_workers=1, security=security, **QUIET, **HERE) as cluster:
+        address = cluster.scheduler_address
+        _refused(address, config, tmp_path / "dask", "needs certificates: set Dask's distributed.comm.tls")
+        with dask.config.set(certificates):
+            by_command = over_dask(curate, address)
+            told = by_command(config, output=tmp_path / "run", detector=DigitDetector())
+            again = by_command(config, output=tmp_path / "run", resume=True)
+    assert told["points"] == again["points"]
+    assert data_bytes(tmp_path / "run") == plain
+    assert not RunFolder(tmp_path / "run").cluster.exists()
+
+
+def test_a_scheduler_that_is_not_there_is_told_of(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redactory.flows.dask_cluster.PATIENCE", 0.2)
+    _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no scheduler answers at tcp://127.0.0.1:9")

@@ -1,0 +1,118 @@
+"""The preflight: refusals come before anything is written, and say what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.foundation.errors import RunStateError
+from redactory.pipelines.loading import load_config
+from redactory.pipelines.nightly.preflight import check_room, check_sources, room_for, standing
+from redactory.pipelines.readers import find_sources
+from tests.pipelines.support import DigitDetector, write_rows
+
+GB = 10**9
+Usage = namedtuple("Usage", "total used free")
+BARE = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A disk with 2 GB left; the places that were asked about."""
+    asked: list[Path] = []
+
+    def usage(place: Path) -> Usage:
+        asked.append(place)
+        return Usage(100 * GB, 98 * GB, 2 * GB)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    return asked
+
+
+def _config(folder: Path, **disk: float) -> Any:
+    return load_config({"input": str(folder), "output": str(folder / "not" / "yet" / "run"), "disk": disk})
+
+
+def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(
+    tmp_path: Path, small_disk: list[Path]
+) -> None:
+    config = _config(tmp_path, factor=10, reserve_gb=0.5)
+    check_room(config, [("file:///rows.jsonl", GB // 10)])
+    assert small_disk == [tmp_path]
+    with pytest.raises(RunStateError, match=r"about 2\.0 GB at .*run, 0\.5 GB are to stay free.*has 2\.0 GB"):
+        check_room(config, [("file:///rows.jsonl", GB // 10), ("file:///more.csv", GB // 10)])
+    assert not (tmp_path / "not").exists()
+
+
+def test_packed_files_stand_for_more(tmp_path: Path) -> None:
+    config = _config(tmp_path, factor=2)
+    sizes = [room_for(config, [(f"s3://b/rows{end}", 100)]).needed for end in (".csv", ".parquet", ".CSV.GZ")]
+    assert sizes == [200, 800, 1_600]
+
+
+def test_the_reserve_alone_can_be_asked_for(tmp_path: Path, small_disk: list[Path]) -> None:
+    check_room(_config(tmp_path, factor=0), [("file:///rows.jsonl", 10**15)])
+    with pytest.raises(RunStateError, match=r"disk\.reserve_gb"):
+        check_room(_config(tmp_path, factor=0, reserve_gb=3), [])
+
+
+def test_what_an_interrupted_run_has_written_is_not_asked_for_twice(
+    tmp_path: Path, small_disk: list[Path]
+) -> None:
+    config = _config(tmp_path, factor=1, reserve_gb=0)
+    output = Path(config.output)
+    output.mkdir(parents=True)
+    wanted = [("file:///rows.jsonl", 2 * GB + 1_000)]
+    with pytest.raises(RunStateError):
+        check_room(config, wanted)
+    (output / "part").write_bytes(b"x" * 1_000)
+    check_room(config, wanted)
+    assert standing(output / "a" / "b") == output
+
+
+def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.access
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    # whoever is root may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
+    config = load_config({"input": str(tmp_path), "output": str(closed / "run")})
+    with pytest.raises(RunStateError, match="closed may not be written"):
+        check_sources(config, [])
+    assert list(closed.iterdir()) == []
+
+
+def test_curate_refuses_before_it_writes_and_its_shards_do_not_change(
+    tmp_path: Path, small_disk: list[Path]
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"text": "call 555-0100 now"}])
+    config = {"input": str(rows), "detect": BARE, "disk": {"reserve_gb": 3}}
+    with pytest.raises(RunStateError, match="make room"):
+        redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
+    assert load_config(config).curation_hash() == load_config({**config, "disk": {}}).curation_hash()
+    assert len(find_sources((str(rows),), "auto")) == 1
+
+
+def test_a_run_needs_less_than_the_default_says(tmp_path: Path) -> None:
+    """The worst of small corpora: short sentences, each a point of its own, many of them masked."""
+    texts = "".join(f"Hi there number {n}. It is me. Call 555{n:04d} now. " for n in range(8))
+    rows = [{"id": f"d{n}", "user_id": f"u{n}", "text": f"{n} {texts}"} for n in range(250)]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    config = load_config({"input": str(path), "detect": BARE}, output=tmp_path / "run")
+    peak = 0
+
+    def weigh(*_: object) -> None:
+        nonlocal peak
+        below = (file for file in (tmp_path / "run").rglob("*") if file.is_file())
+        peak = max(peak, sum(file.stat().st_size for file in below))
+
+    redactory.curate(config, detector=DigitDetector(), progress=weigh)
+    needed = room_for(config, [(str(path), path.stat().st_size)]).needed
+    assert 0.1 * needed < peak < needed

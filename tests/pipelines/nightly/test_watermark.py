@@ -1,0 +1,272 @@
+"""What nights read, against an oracle: over all runs that were not rejected, every row exactly once."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import InputError
+from redactory.foundation.records import Record
+from redactory.pipelines.config import Config
+from redactory.pipelines.nightly import watermark as folding
+from redactory.pipelines.nightly.pieces import sources_of
+from redactory.pipelines.nightly.plan import Plan, changed_since, plan_night
+from redactory.pipelines.nightly.watermark import Watermark, planned, watermark
+from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
+from redactory.pipelines.release_log import Event
+
+SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+"""When every file has been quiet for long."""
+ROWS = {
+    "a.jsonl": ['{"text": "r%d"}\n', '{"text": "r%d ü"}\r\n', "broken %d\n", "\n"],
+    "b.csv": ["r%d,u\n", '"r%d\nmore ""words""",u\r\n', "r%d,too,many\n", '"open %d,u\n'],
+}
+
+
+def config(folder: Path, **nightly: Any) -> Config:
+    return Config.model_validate(
+        {"input": {"path": str(folder), "max_row_bytes": 200}, "nightly": {"quiet_minutes": 60, **nightly}}
+    )
+
+
+@dataclass
+class World:
+    """A job without its curations: files, the records of its log, and what was read for each run."""
+
+    folder: Path
+    records: list[Record] = field(default_factory=list)
+    read: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
+    written: int = 0
+
+    def enter(self, event: Event, run: str, **body: Any) -> None:
+        body = json.loads(json.dumps({"run": run, **body}))
+        self.records.append(Record(len(self.records), event.value, body))
+
+    def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> Plan:
+        return plan_night(config(self.folder), watermark(self.records), again, now)
+
+    def night(self, now: datetime.datetime | None = None, crash: bool = False) -> None:
+        self.finish()
+        plan = self.plan(now)
+        if plan.slices:
+            run = f"run{len(self.read)}"
+            self.read[run] = Counter()
+            self.enter(Event.BEGUN, run, plan=plan.to_json(), date=None)
+            if not crash:
+                self.finish()
+
+    def finish(self) -> None:
+        ended = {r.body["run"] for r in self.records if r.type != Event.BEGUN}
+        for record in [r for r in self.records if r.type == Event.BEGUN and r.body["run"] not in ended]:
+            pieces, run = planned(record), record.body["run"]
+            assert changed_since(pieces) == []
+            self.read[run] = rows_read(self.folder, pieces)
+            self.enter(Event.RELEASED, run)
+
+    def reject(self, number: int) -> None:
+        if self.read:
+            run = list(self.read)[number % len(self.read)]
+            self.read[run] = Counter()
+            self.enter(Event.REJECTED, run)
+
+    def append(self, name: str, kinds: list[int], cut: int) -> None:
+        """Add rows to a file; ``cut`` bytes of the last one are held back until the file is written again."""
+        path, held = self.folder / name, self.folder / f"_{name}.held"
+        data = held.read_bytes() if held.exists() else b""
+        if name.endswith(".csv") and not path.exists():
+            data = b"text,user_id\n"
+        for kind in kinds:
+            row = ROWS[name][kind % len(ROWS[name])]
+            data += (row % self.written if "%" in row else row).encode()
+            self.written += 1
+        cut = min(cut, max(len(data) - 1, 0))
+        held.write_bytes(data[len(data) - cut :])
+        with path.open("ab") as file:
+            file.write(data[: len(data) - cut])
+
+
+def rows_read(folder: Path, pieces: list[Any]) -> Counter[tuple[str, int]]:
+    found: Counter[tuple[str, int]] = Counter()
+    for source in sources_of(pieces):
+        for entry in read_documents(source, config(folder).input):
+            assert isinstance(entry, Document | Rejection)
+            found[Path(entry.source).name, entry.row] += 1
+    return found
+
+
+def all_rows(folder: Path) -> Counter[tuple[str, int]]:
+    """What one reader finds that reads every file from its first byte to its last."""
+    return Counter(
+        (Path(source.url).name, entry.row)
+        for source in find_by_path((str(folder),), "auto")
+        for entry in read_documents(source, config(folder).input)
+    )
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("append"),
+            st.sampled_from(sorted(ROWS)),
+            st.lists(st.integers(0, 3), max_size=4),
+            st.integers(0, 9),
+        ),
+        st.tuples(st.just("night")),
+        st.tuples(st.just("crash")),
+        st.tuples(st.just("reject"), st.integers(0, 5)),
+    ),
+    max_size=14,
+)
+
+
+def live(world: World, what: list[tuple[Any, ...]]) -> None:
+    for name, *arguments in what:
+        if name == "append":
+            world.append(*arguments)
+        elif name == "reject":
+            world.finish()
+            world.reject(*arguments)
+        else:
+            world.night(crash=name == "crash")
+    for name in ROWS:
+        if (world.folder / name).exists():
+            world.append(name, [], 0)
+    world.night()
+    world.night(now=SOON)
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None)
+def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        (world.folder / "a.jsonl").touch()
+        live(world, what)
+        assert sum(world.read.values(), Counter()) == all_rows(world.folder)
+        assert not world.plan(SOON).slices
+
+
+def test_the_oracle_notices_a_fold_that_forgets_rejections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "_given_back", lambda seen, run: seen)
+    world = World(tmp_path)
+    live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
+    assert sum(world.read.values(), Counter()) != all_rows(tmp_path)
+
+
+def test_a_gap_between_nights_is_read_with_what_is_new(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for _ in range(3):
+        world.append("b.csv", [0, 1], 0)
+        world.night()
+    world.reject(1)
+    world.append("b.csv", [0], 0)
+    pieces = world.plan().slices
+    assert [(piece.from_row, piece.rows) for piece in pieces] == [(3, 2), (7, 1)]
+    [source] = sources_of(pieces)
+    assert [entry.row for entry in read_documents(source, config(tmp_path).input)] == [4, 5, 8]
+
+
+def test_a_last_row_that_is_not_whole_waits_and_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"text": "one"}\n{"text": "tw')
+    world = World(tmp_path)
+    plan = world.plan()
+    assert [(piece.rows, piece.to_byte) for piece in plan.slices] == [(1, 16)]
+    assert plan.waiting == ((str(file), 12),)
+    # an object that is whole is a row, with or without its line end
+    file.write_bytes(b'{"text": "one"}\n{"text": "two"}')
+    assert world.plan().slices[0].rows == 2
+    assert not world.plan().waiting
+
+
+def test_a_row_that_never_ends_is_read_once_nobody_writes(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"text": "one"}\n{"text": "tw')
+    world = World(tmp_path)
+    world.night(now=SOON)
+    assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
+    with file.open("ab") as more:
+        more.write(b'o"}\n{"text": "three"}\n')
+    with pytest.raises(InputError, match="its row 2 has gone on"):
+        world.plan()
+
+
+def test_a_changed_file_is_refused_by_name_with_the_mend(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append("a.jsonl", [0, 0, 0], 0)
+    world.night()
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"r1", b"s1") + b'{"text": "new"}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl \(its rows 1 to 3\).*--again FILE"):
+        world.plan()
+    plan = world.plan(again=(str(file),))
+    assert [(piece.again, piece.from_row, piece.rows) for piece in plan.slices] == [(True, 0, 4)]
+    world.enter(Event.BEGUN, "again", plan=plan.to_json(), date=None)
+    assert not world.plan().slices
+
+
+def test_a_file_that_shrank_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append("a.jsonl", [0, 0, 0], 0)
+    world.night()
+    os.truncate(tmp_path / "a.jsonl", 16)
+    with pytest.raises(InputError, match=r"a\.jsonl"):
+        world.plan()
+
+
+def test_a_file_that_can_only_be_read_whole_may_not_change(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "note.txt").write_text("one\n")
+    world.night()
+    assert not world.plan().slices
+    (tmp_path / "note.txt").write_text("one\ntwo\n")
+    with pytest.raises(InputError, match=r"note\.txt \(it can only be read whole\)"):
+        world.plan()
+
+
+def test_a_file_is_not_read_again_while_its_stamp_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.append("a.jsonl", [0, 0], 0)
+    file = tmp_path / "a.jsonl"
+    os.utime(file, (1e9, 1e9))
+    world.night()
+    before = file.stat()
+    file.write_bytes(file.read_bytes())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    from redactory.pipelines.nightly import growth
+
+    def unread(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(growth, "digest_of", unread)
+    assert not world.plan().slices
+    os.utime(file, (2e9, 2e9))
+    with pytest.raises(AssertionError):
+        world.plan(SOON)
+
+
+def test_a_table_with_a_header_alone_waits_for_its_rows(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append("b.csv", [], 0)
+    assert not world.plan(SOON).slices
+    world.append("b.csv", [0], 0)
+    assert [piece.rows for piece in world.plan().slices] == [2]
+
+
+def test_a_watermark_of_nothing_is_empty() -> None:
+    empty: Watermark = {}
+    assert watermark([]) == empty

@@ -1,0 +1,485 @@
+"""Rotation and shredding of data keys: what opens a run before, between and after, and what the log says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import redactory
+from redactory.flows.cli import app
+from redactory.foundation import files
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    SealedError,
+)
+from redactory.foundation.keys import new_key
+from redactory.foundation.locks import only_one
+from redactory.pipelines import verify_seals
+from redactory.pipelines.nightly.publishing import publish_released
+from redactory.pipelines.release_log import Event, enter, history, log_of
+from redactory.pipelines.shredding import shredded
+from redactory.redaction import (
+    RunFolder,
+    encryption,
+    establish_key,
+    key_of,
+    parts,
+    read_batches,
+    read_manifest,
+)
+from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.keyservice import LocalKey
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"
+BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
+KEYS = ("old", "new", "third")
+ROWS = [
+    {"id": f"d{i}", "user_id": f"u{i % 3}", "text": f"Hello there.\nMy number is 55-{i:04d}, says Rosalind."}
+    for i in range(12)
+]
+
+
+class Killed(BaseException):
+    """Stands in for a process that is gone: nothing in Redactory catches it."""
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three encryption keys."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in KEYS:
+        new_key("encryption", folder / name)
+    return {name: folder / name for name in KEYS}
+
+
+@pytest.fixture(scope="module")
+def made(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job of three runs under the old key, and one in the open."""
+    root = tmp_path_factory.mktemp("made")
+    job = JobFolder(root / "job")
+    job.own.mkdir(parents=True)
+    source = write_rows(root / "rows.jsonl", ROWS)
+    config = {
+        "input": str(source),
+        "segment": {"mode": "line"},
+        "detect": BLANK,
+        "partition": {"documents": 6},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("a", "b", "c", "open"):
+            patch.setenv(VARIABLE, str(keys["old"])) if name != "open" else patch.delenv(VARIABLE)
+            redactory.curate(config, output=job.run(name).root, detector=DigitDetector())
+    return job.root
+
+
+@pytest.fixture
+def job(made: Path, tmp_path: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> JobFolder:
+    """A copy of it; the old key is configured."""
+    monkeypatch.setenv(VARIABLE, str(keys["old"]))
+    return JobFolder(Path(shutil.copytree(made, tmp_path / "job")))
+
+
+def opens(run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the private parts of the run can be read with the key in ``file``: all of them, or none."""
+    with monkeypatch.context() as patch:
+        patch.setenv(VARIABLE, str(file))
+        found = []
+        for folder in (run.private, run.vault, run.points, run.spans):
+            try:
+                found.append(sum(batch.num_rows for batch in read_batches(folder)) > 0)
+            except RedactoryError:
+                found.append(False)
+        assert len(set(found)) == 1
+        return found[0]
+
+
+def entered(run: RunFolder, event: Event) -> list[dict[str, Any]]:
+    return [record.body for record in history(run) if record.type == event]
+
+
+def checked(run: RunFolder) -> verify_seals.Check:
+    """The check of the encryption; where it holds, so does everything else, or is named as not made."""
+    found = verify_seals.encryption(run, read_manifest(run))
+    result = redactory.verify(run.root) if found.ok else {"checks": [found._asdict()], "ok": True}
+    assert found._asdict() in result["checks"]
+    assert result["ok"], result["checks"]
+    return found
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+# ------------------------------------------------------------------------------------------------ rotation
+
+
+def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
+    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [job.run(name) for name in "abc"]
+    before = {run: (data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
+    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
+    assert told["rotated"] == [str(run.root) for run in runs]
+    assert told["open"] == [str(job.run("open").root)]
+    assert told["ok"]
+    for run in runs:
+        assert not opens(run, keys["old"], monkeypatch)
+        assert opens(run, keys["new"], monkeypatch)
+        assert (data_bytes(run.root), run.manifest.read_bytes()) == before[run]
+        names = [LocalKey(keys[name].read_bytes().strip()).name for name in ("old", "new")]
+        (record,) = entered(run, Event.ROTATED)
+        assert [record["before"], record["service"]] == names
+        assert (read_manifest(run)["encryption"] or {})["wrapped_by"] == names[0]
+        assert set(record) == {"run", "time", "service", "before"}
+    assert not verify_seals.encryption(runs[2], read_manifest(runs[2])).ok
+    monkeypatch.setenv(VARIABLE, str(keys["new"]))
+    found = checked(runs[2])
+    assert found.ok
+    assert found.made
+    for path in (path for path in job.root.rglob("*") if path.is_file()):
+        assert not any(keys[name].read_bytes().strip() in path.read_bytes() for name in KEYS), path
+
+
+def test_asked_again_it_passes_over_what_is_done(
+    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redactory.rotate_key(job.run("b").root, to_key_file=keys["new"])
+    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
+    assert (told["already"], len(told["rotated"])) == ([str(job.run("b").root)], 2)
+    log, files_before = job.log.read_bytes(), {run: job.run(run).data_key.read_bytes() for run in "abc"}
+    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
+    assert len(told["already"]) == 3
+    assert job.log.read_bytes() == log
+    assert {run: job.run(run).data_key.read_bytes() for run in "abc"} == files_before
+
+
+def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(
+    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redactory.rotate_key(job.run("b").root, to_key_file=keys["third"])
+    job.run("c").data_key.unlink()
+    kept = job.run("b").data_key.read_bytes()
+    done = call("keys", "rotate", job.root, "--to-key-file", keys["new"], "--json")
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert told["rotated"] == [str(job.run("a").root)]
+    assert [failed["run"] for failed in told["failed"]] == [str(job.run(name).root) for name in "bc"]
+    assert "another one than the run's" in told["failed"][0]["error"]
+    assert "is gone" in told["failed"][1]["error"]
+    assert job.run("b").data_key.read_bytes() == kept
+    shown = call("keys", "rotate", job.root, "--to-key-file", keys["new"])
+    assert shown.exit_code == 1
+    assert str(job.run("c").root) in shown.stdout
+
+
+@pytest.mark.parametrize("step", ["write", "replace", "log"])
+def test_killed_at_any_step_each_run_has_one_key_and_asking_again_ends_it(
+    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with monkeypatch.context() as patch:
+        _kill_at(patch, step, nth=2)
+        with pytest.raises(Killed):
+            redactory.rotate_key(job.root, to_key_file=keys["new"])
+    assert any(not entered(job.run(name), Event.ROTATED) for name in "abc")
+    for name in "abc":
+        assert opens(job.run(name), keys["old"], monkeypatch) != opens(
+            job.run(name), keys["new"], monkeypatch
+        )
+    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
+    assert told["ok"]
+    assert len(told["rotated"]) + len(told["already"]) == 3
+    for name in "abc":
+        assert opens(job.run(name), keys["new"], monkeypatch)
+        assert len(entered(job.run(name), Event.ROTATED)) == 1
+    assert not list(job.root.rglob(".tmp-*data-key.json"))
+
+
+def _kill_at(patch: pytest.MonkeyPatch, step: str, nth: int) -> None:
+    """Have the process end at the ``nth`` key file written, put in its place, or entered in the log."""
+    place: tuple[Any, str] = {
+        "write": (encryption, "write_json"),
+        "replace": (files, "sync"),
+        "log": (redactory.pipelines.key_rotation, "enter"),
+    }[step]
+    real: Callable[..., Any] = getattr(*place)
+    calls = 0
+
+    def dying(*given: Any, **named: Any) -> Any:
+        nonlocal calls
+        # of the two syncs of a file, the second is that of its folder, once it is in place
+        counted = step != "replace" or (Path(given[0]).is_dir() and Path(given[0]).name == "state")
+        calls += counted
+        if counted and calls == nth:
+            raise Killed
+        return real(*given, **named)
+
+    patch.setattr(*place, dying)
+
+
+class Liar:
+    """Unwraps something else than it wrapped."""
+
+    name = "liar:1"
+
+    def wrap(self, data_key: bytes, context: bytes) -> bytes:
+        return data_key[::-1]
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        return bytes(len(wrapped))
+
+
+def liar() -> Liar:
+    """A key service that loses keys."""
+    return Liar()
+
+
+def test_a_service_that_loses_keys_is_given_none(job: JobFolder, keys: dict[str, Path]) -> None:
+    kept = job.run("a").data_key.read_bytes()
+    told = redactory.rotate_key(job.run("a").root, to_service=f"{__name__}:liar")
+    assert "does not unwrap what it has wrapped" in told["failed"][0]["error"]
+    assert job.run("a").data_key.read_bytes() == kept
+    assert not job.log.exists()
+
+
+def test_a_job_or_a_run_that_somebody_writes_in_is_left_alone(job: JobFolder, keys: dict[str, Path]) -> None:
+    for lock in (job.lock, job.run("a").lock):
+        with only_one(lock, "the night"):
+            told = redactory.rotate_key(job.run("a").root, to_key_file=keys["new"])
+            assert "is being written by process" in told["failed"][0]["error"]
+
+
+def test_what_is_no_place_and_no_key_is_refused(
+    job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunStateError, match="no folder of runs"):
+        redactory.rotate_key(job.own, to_key_file=keys["new"])
+    for named in ({}, {"to_key_file": keys["new"], "to_service": "a:b"}):
+        with pytest.raises(ConfigurationError, match="one of the two"):
+            redactory.rotate_key(job.root, **named)
+    (tmp_path / "short").write_text("too short")
+    with pytest.raises(ConfigurationError, match="at least 32"):
+        redactory.rotate_key(job.root, to_key_file=tmp_path / "short")
+    with pytest.raises(ConfigurationError, match=r"--to-service: no\.such:thing failed"):
+        redactory.rotate_key(job.root, to_service="no.such:thing")
+    monkeypatch.delenv(VARIABLE)
+    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
+    assert len(told["failed"]) == 3
+    assert "to the run's present one" in told["failed"][0]["error"]
+
+
+class Dying(DigitDetector):
+    """Fails in the second partition."""
+
+    def detect(self, texts: Any) -> Any:
+        for text, found in zip(texts, super().detect(texts), strict=False):
+            if "0008" in text:
+                raise ValueError("gone")
+            yield found
+
+
+def test_an_interrupted_run_is_resumed_under_the_new_key(
+    keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(keys["old"]))
+    config = {
+        "input": str(write_rows(tmp_path / "rows.jsonl", ROWS)),
+        "segment": {"mode": "line"},
+        "detect": BLANK,
+        "partition": {"documents": 6},
+    }
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(SealedError):
+        redactory.curate(config, output=run.root, detector=Dying())
+    assert redactory.rotate_key(run.root, to_key_file=keys["new"])["rotated"] == [str(run.root)]
+    with pytest.raises(CheckFailed, match="another one than the run's"):
+        redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
+    monkeypatch.setenv(VARIABLE, str(keys["new"]))
+    redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
+    assert redactory.verify(run.root)["ok"]
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), min_size=1, max_size=8))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
+    steps: list[tuple[str, bool]], keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    services = {name: LocalKey(keys[name].read_bytes().strip()).name for name in KEYS}
+    run = RunFolder(tmp_path_factory.mktemp("rotated") / "run")
+    run.state.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(keys["old"]))
+        establish_key(run, begun=False)
+        first = key_of(run.vault / "part")
+        assert first is not None
+        present, wrapped = "old", []
+        for name, killed in steps:
+            if name != present:
+                wrapped.append((services[present], services[name]))
+            with pytest.MonkeyPatch.context() as crash:
+                if killed and name != present:
+                    _kill_at(crash, "log", nth=1)
+                    with pytest.raises(Killed):
+                        redactory.rotate_key(run.root, to_key_file=keys[name])
+            # the operator asks again, with the key that was the present one
+            assert redactory.rotate_key(run.root, to_key_file=keys[name])["ok"]
+            present = name
+            patch.setenv(VARIABLE, str(keys[present]))
+        last = key_of(run.vault / "part")
+        assert last is not None
+        assert (last.run_id, last.secret) == (first.run_id, first.secret)
+        assert [(b["before"], b["service"]) for b in entered(run, Event.ROTATED)] == wrapped
+        for other in set(KEYS) - {present}:
+            patch.setenv(VARIABLE, str(keys[other]))
+            with pytest.raises(CheckFailed):
+                key_of(run.vault / "part")
+
+
+# ----------------------------------------------------------------------------------------------- shredding
+
+
+def test_a_night_takes_the_old_key_out_of_the_mirror(
+    job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, url = job.run("a"), f"file://{tmp_path}/mirror"
+    enter(run, Event.RELEASED, manifest=file_sha256(run.manifest), counts={})
+    there = tmp_path / "mirror" / "a" / run.data_key.relative_to(run.root)
+    assert publish_released(job, url) == ["a"]
+    assert publish_released(job, url) == []
+    redactory.rotate_key(run.root, to_key_file=keys["new"])
+    monkeypatch.setenv(VARIABLE, str(keys["new"]))
+    assert publish_released(job, url) == ["a"]
+    assert there.read_bytes() == run.data_key.read_bytes()
+    redactory.shred_key(run.root, by="Ann Example")
+    assert publish_released(job, url) == ["a"]
+    assert not there.exists()
+    assert publish_released(job, url) == []
+
+
+def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys: dict[str, Path]) -> None:
+    run = job.run("a")
+    training = run.root_key("crt")
+    training.write_bytes(b"the root key of a training")
+    linked = {path: job.root / path.name for path in (run.data_key, training)}
+    before = {path: path.read_bytes() for path in linked}
+    for path, link in linked.items():
+        os.link(path, link)
+    told = redactory.shred_key(run.root, by="Ann Example")
+    assert told["destroyed"] == ["state/data-key.json", "state/train-crt.key"]
+    assert not any(path.exists() for path in linked)
+    # a second name of the same bytes shows that they were written over
+    assert all(link.read_bytes() != before[path] for path, link in linked.items())
+    (record,) = entered(run, Event.SHREDDED)
+    assert (record["by"], record["time"]) == ("Ann Example", told["time"])
+    found = checked(run)
+    assert found.ok
+    assert not found.made
+    assert f"was shredded on {told['time']} by Ann Example" in found.detail
+    config = {"input": str(job.root), "detect": BLANK, "output": str(run.root)}
+    with pytest.raises(RunStateError, match=r"was shredded on .* by Ann Example"):
+        redactory.train(config)
+    with pytest.raises(RunStateError, match="no data key for it: it was shredded"):
+        redactory.audit_sample(run.root, 3)
+    again = redactory.shred_key(run.root, by="Bob")
+    assert (again["by"], again["destroyed"]) == ("Ann Example", [])
+    assert redactory.rotate_key(job.root, to_key_file=keys["new"])["shredded"] == [str(run.root)]
+    assert not checked(job.run("b")).ok  # it is under the new key
+    assert sum(batch.num_rows for batch in read_batches(run.public)) > 0
+
+
+def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
+    run, other = job.run("a"), job.run("b")
+    run.data_key.unlink()
+    redactory.shred_key(other.root, by="Ann")
+    assert not checked(run).ok
+    with pytest.raises(RunStateError, match="does not say that it was shredded"):
+        redactory.shred_key(run.root, by="Ann")
+    assert not checked(run).ok
+    # another run that takes the name of a shredded one is not that run
+    shutil.rmtree(other.root)
+    run.root.rename(other.root)
+    assert not checked(other).ok
+
+
+@pytest.mark.parametrize("at", ["before", "within"])
+def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
+    job: JobFolder, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    run = job.run("a")
+    with monkeypatch.context() as patch:
+        if at == "before":
+            patch.setattr(redactory.pipelines.shredding, "destroy", _killed)
+        else:
+            patch.setattr(Path, "unlink", _killed_at_the_key)
+        with pytest.raises(Killed):
+            redactory.shred_key(run.root, by="Ann")
+    found = checked(run)
+    assert not found.ok
+    assert "is there, though it was shredded" in found.detail
+    redactory.shred_key(run.root, by="Ann")
+    assert checked(run).ok
+
+
+def _killed(*_: object) -> None:
+    raise Killed
+
+
+def _killed_at_the_key(path: Path, missing_ok: bool = False) -> None:
+    if path.name == "data-key.json":
+        raise Killed
+    os.unlink(path)
+
+
+def test_a_backup_that_comes_back_is_found_and_shredded_again(job: JobFolder) -> None:
+    run = job.run("a")
+    kept = run.data_key.read_bytes()
+    redactory.shred_key(run.root, by="Ann")
+    run.data_key.write_bytes(kept)
+    assert not checked(run).ok
+    assert redactory.shred_key(run.root, by="Bob")["by"] == "Bob"
+    assert checked(run).ok
+    assert [body["by"] for body in entered(run, Event.SHREDDED)] == ["Ann", "Bob"]
+
+
+def test_a_shredded_run_outside_of_a_job_may_be_given_another_name(job: JobFolder, tmp_path: Path) -> None:
+    run = RunFolder(Path(shutil.copytree(job.run("a").root, tmp_path / "alone")))
+    redactory.shred_key(run.root, by="Ann")
+    assert log_of(run) == run.state / "releases.jsonl"
+    moved = RunFolder(run.root.rename(tmp_path / "moved"))
+    assert shredded(moved) is not None
+    assert checked(moved).ok
+    log = log_of(moved)
+    log.write_bytes(log.read_bytes().replace(b"Ann", b"Eve") + b'{"seq": 5}\n')
+    assert not checked(moved).ok
+
+
+def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFolder) -> None:
+    with pytest.raises(RunStateError, match="redactory purge"):
+        redactory.shred_key(job.run("open").root, by="Ann")
+    with pytest.raises(RunStateError, match="no run folder"):
+        redactory.shred_key(job.own, by="Ann")
+    with pytest.raises(ConfigurationError, match="--by"):
+        redactory.shred_key(job.run("a").root, by="  ")
+    unmeant = call("keys", "shred", job.run("a").root, "--by", "Ann")
+    assert isinstance(unmeant.exception, ConfigurationError)
+    assert job.run("a").data_key.exists()
+    assert not job.log.exists()
+    job.run("a").samples.mkdir()
+    done = call("keys", "shred", job.run("a").root, "--by", "Ann", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "backups" in done.stdout
+    assert "state/samples lies open" in done.stdout
+    assert all(parts(folder) for folder in (job.run("a").private, job.run("a").vault))

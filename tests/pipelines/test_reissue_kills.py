@@ -1,0 +1,205 @@
+"""A takedown and a purge that die at each moment: never half a run, and asked again the same one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import write_text
+from redactory.pipelines.reissue import steps as reissue_steps
+from redactory.pipelines.reissue.reissue import finish_reissue, pending
+from redactory.pipelines.release_log import history
+from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
+from tests.pipelines import faults
+from tests.pipelines.faults import KILLED
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+KEY = "a key for taking people out"
+Ask = Callable[[Path], Any]
+ASKED: dict[str, Ask] = {
+    "takedown": lambda run: redactory.takedown([run], user_ids=["u"]),
+    "purge": lambda run: redactory.purge(run, ["vault", "state"]),
+}
+
+
+class Died(BaseException):
+    """Nobody catches it, as nobody catches a kill; what is to be tidied in any case is."""
+
+
+class Moments:
+    """Counts the calls that change the disk for good, and ends what runs at one of them."""
+
+    def __init__(self, at: int | None, end: Callable[[], None]) -> None:
+        self.passed, self._at, self._end = 0, at, end
+        self._own = {name: getattr(os, name) for name in ("replace", "unlink", "rmdir", "write")}
+
+    def __enter__(self) -> Moments:
+        for name, own in self._own.items():
+            setattr(os, name, lambda *a, _own=own, **k: self._pass(a[0]) or _own(*a, **k))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, own in self._own.items():
+            setattr(os, name, own)
+
+    def _pass(self, what: Any) -> None:
+        # a process that dies gives its locks back; one that goes on after its death would not
+        if str(what).endswith("lock"):
+            return
+        self.passed += 1
+        if self.passed - 1 == self._at:
+            self._end()
+
+
+def _dies() -> None:
+    raise Died
+
+
+def _killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _in_a_process(asked: str, run: Path, at: int) -> None:
+    os.environ["REDACTORY_KEY"] = KEY
+    os.fsync = lambda _descriptor: None  # type: ignore[assignment]
+    with Moments(at, _killed):
+        ASKED[asked](run)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", KEY)
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    texts = [("u", "it is me\ncall 4\nhers 12"), ("v", "it is me\ncall 77"), ("w", "hello\ncall 4")]
+    rows = [{"id": f"d{n}", "user_id": user, "text": text} for n, (user, text) in enumerate(texts)]
+    config = {
+        **faults.CONFIG,
+        "input": str(write_rows(folder / "rows.jsonl", rows)),
+        "partition": {"documents": 2},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_KEY", KEY)
+        redactory.curate(config, output=folder / "run", detector=DigitDetector())
+    (folder / "run" / "state" / "traceback-0.txt").write_text("something")
+    return folder / "run"
+
+
+@pytest.fixture(params=sorted(ASKED))
+def asked(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _state(run: Path) -> dict[str, Any]:
+    """All that two runs must have in common; a moment is the plan's, and there are two plans."""
+    assert is_finished(RunFolder(run))
+    assert not pending(RunFolder(run))
+    texts = {p: p.read_text() for p in (run / "manifest.json", run / "README.md")}
+    return {
+        "data": data_bytes(run),
+        "names": sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if "lock" not in p.name),
+        "told": {p.name: re.sub(r"20\d\d-\d\d-\d\dT[\d:+]*", "", text) for p, text in texts.items()}
+        | {"manifest.json": _without_digests(texts[run / "manifest.json"])},
+        "journal": (run / "state" / "journal.jsonl").read_bytes(),
+        "log": [(r.type, r.body["release"]) for r in history(RunFolder(run))],
+    }
+
+
+def _without_digests(text: str) -> Any:
+    manifest = json.loads(text)
+    for change in manifest["changes"]:
+        del change["time"]
+    return manifest
+
+
+def _undisturbed(asked: str, made: Path, folder: Path) -> tuple[dict[str, Any], int]:
+    run = Path(shutil.copytree(made, folder / "undisturbed" / "run"))
+    with Moments(None, _dies) as moments:
+        ASKED[asked](run)
+    return _state(run), moments.passed
+
+
+def _whole_or_unfinished(run: Path, asked: str) -> None:
+    """What lies there is the old run, the new one, or says that it is none; and nobody resumes it."""
+    folder = RunFolder(run)
+    if is_finished(folder):
+        assert not broken_files(folder)
+        assert read_manifest(folder).get("release", 1) in (1, 2)
+    else:
+        assert pending(folder)
+        with pytest.raises(RunStateError, match="interrupted"):
+            redactory.curate({**faults.CONFIG, "input": "rows.jsonl"}, output=run, resume=True)
+
+
+def _runs(made: Path, folder: Path, moments: range) -> Iterator[tuple[int, Path]]:
+    for moment in moments:
+        run = Path(shutil.copytree(made, folder / str(moment) / "run"))
+        yield moment, run
+        shutil.rmtree(folder / str(moment))
+
+
+def test_dead_at_each_moment_and_asked_again(
+    asked: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # what the report says takes the most time and is nothing here; that it is written is
+    monkeypatch.setattr(reissue_steps, "write_report", lambda run: write_text(run.report, "what was done"))
+    undisturbed, moments = _undisturbed(asked, made, tmp_path)
+    assert moments > 20
+    unfinished = 0
+    for moment, run in _runs(made, tmp_path, range(moments)):
+        with contextlib.suppress(Died), Moments(moment, _dies):
+            ASKED[asked](run)
+            raise AssertionError(f"{moment} was not reached")
+        _whole_or_unfinished(run, asked)
+        unfinished += not is_finished(RunFolder(run))
+        ASKED[asked](run)
+        assert _state(run) == undisturbed, moment
+    assert unfinished > 5
+
+
+def test_killed_and_asked_again(asked: str, made: Path, tmp_path: Path) -> None:
+    undisturbed, moments = _undisturbed(asked, made, tmp_path)
+    for moment, run in _runs(made, tmp_path, range(3, moments, moments // 5)):
+        process = faults._FORKED.Process(target=_in_a_process, args=(asked, run, moment))
+        process.start()
+        assert faults.outcome(process) == KILLED
+        _whole_or_unfinished(run, asked)
+        # somebody else may finish it, knowing nothing of what was asked
+        finish_reissue(RunFolder(run))
+        ASKED[asked](run)
+        assert _state(run) == undisturbed, moment
+
+
+def test_encrypted_it_ends_with_the_same_content(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
+    config = {**faults.CONFIG, "input": str(made.parent / "rows.jsonl"), "partition": {"documents": 2}}
+    redactory.curate(config, output=tmp_path / "first", detector=DigitDetector())
+    undisturbed, content = None, {}
+    for moment in (None, *range(20, 60, 6)):
+        run = Path(shutil.copytree(tmp_path / "first", tmp_path / f"run-{moment}"))
+        with contextlib.suppress(Died), Moments(moment, _dies):
+            ASKED["takedown"](run)
+        ASKED["takedown"](run)
+        files = read_manifest(RunFolder(run))["files"]
+        digests = {name: entry.get("content", entry["sha256"]) for name, entry in files.items()}
+        digests.pop("README.md")
+        content = {name: read_part(run / name).to_pylist() for name in digests}
+        undisturbed = undisturbed or (digests, content)
+        assert (digests, content) == undisturbed

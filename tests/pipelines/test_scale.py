@@ -1,0 +1,170 @@
+"""What keeps a large run linear in time and bounded in memory, checked by counts and not by clocks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redactory
+from redactory.dedup.digests import ENTRY, ranges_of, read_range, write_entries
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.reports import StageReport
+from redactory.pipelines import maps
+from redactory.pipelines.journal import Journal
+from redactory.pipelines.maps import processes, serial
+from redactory.pipelines.stages import detect, redact, spread
+from redactory.redaction import read_between, read_part, write_part
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
+PARTS = 6
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Six partitions; most texts stand in many of them, and some of those hold numbers or are broken."""
+    texts = [f"call {n} now" for n in range(7)] + [f"plain {n}" for n in range(5)] + ["broken", "Is Bo in"]
+    rows = [
+        {"id": f"d{i}", "text": "\n".join(texts[(i * step) % len(texts)] for step in (1, 3, 5, 8))}
+        for i in range(PARTS * 4)
+    ]
+    path = write_rows(tmp_path_factory.mktemp("scale") / "rows.jsonl", rows)
+    return {
+        "input": str(path),
+        "segment": {"mode": "line"},
+        "detect": BLANK,
+        "partition": {"documents": 4},
+        "dedup": {"across": False},
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_key_and_little_to_write() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_KEY", "a key of more than sixteen bytes")
+        # that files outlast a power cut is tested elsewhere, and takes time
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        yield
+
+
+def curated(settings: dict[str, Any], run: Path, ranges: int, **more: Any) -> dict[str, bytes]:
+    partition = {**settings["partition"], "ranges": ranges}
+    redactory.curate({**settings, "partition": partition}, output=run, detector=DigitDetector(), **more)
+    return data_bytes(run)
+
+
+def test_the_number_of_ranges_changes_no_byte(settings: dict[str, Any], tmp_path: Path) -> None:
+    one, two, many = (curated(settings, tmp_path / str(n), n) for n in (1, 2, 16))
+    assert one == two == many
+    assert len(one) >= PARTS
+
+
+def test_a_partition_reads_as_many_files_whatever_the_number_of_partitions(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[str] = Counter()
+
+    def counted(name: str, read_one: Any) -> Any:
+        def reading(*given: Any, **more: Any) -> Any:
+            read[name] += 1
+            return read_one(*given, **more)
+
+        return reading
+
+    monkeypatch.setattr(redact, "read_part", counted("redact", read_part))
+    monkeypatch.setattr(redact, "read_between", counted("redact", read_between))
+    monkeypatch.setattr(spread, "read_between", counted("spread", read_between))
+    curated(settings, tmp_path / "run", 4)
+    # its points, what was found in it, and a slice of each range
+    assert read["redact"] == PARTS * (2 + 4)
+    assert 0 < read["spread"] <= PARTS * 4
+
+
+def test_each_range_holds_its_share_of_the_texts_and_no_other(tmp_path: Path) -> None:
+    entries = np.zeros(4_096, ENTRY)
+    entries["high"] = np.sort(np.random.default_rng(1).integers(0, 1 << 64, len(entries), np.uint64))
+    write_entries(tmp_path / "digests.npy", entries)
+    for ranges in (1, 2, 16, 1_024):
+        held = [read_range(tmp_path / "digests.npy", n, ranges) for n in range(ranges)]
+        assert sum(map(len, held)) == len(entries)
+        assert max(map(len, held)) <= len(entries) / ranges + 8 * (len(entries) / ranges) ** 0.5
+        for number, own in enumerate(held):
+            assert (ranges_of(own, ranges) == number).all()
+
+
+@given(st.lists(st.integers(0, 40)), st.integers(0, 41), st.integers(0, 41), st.integers(1, 9))
+def test_a_slice_of_a_part_is_what_a_filter_gives(
+    tmp_path_factory: pytest.TempPathFactory, values: list[int], first: int, last: int, rows: int
+) -> None:
+    path = tmp_path_factory.mktemp("part") / "part.parquet"
+    table = pa.table({"point_id": pa.array(sorted(values), pa.int64())})
+    write_part(path, table, group_rows=rows)
+    expected = [value for value in sorted(values) if first <= value <= last]
+    assert read_between(path, "point_id", first, last)["point_id"].to_pylist() == expected
+
+
+def test_the_journal_holds_no_report_that_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with RecordLog(path) as log:
+        journal = Journal(log)
+        journal.begin({"configuration": {}})
+        for report in journal.stage("redact", lambda number: StageReport("redact"), range(50), serial):
+            assert report.stage == "redact"
+            assert not log.records
+            assert not journal._done
+        journal.bind({"a": "b"})
+        journal.bind({"a": "b"})
+    assert [record.seq for record in read_records(path)] == list(range(52))
+
+
+def test_parts_are_handed_out_a_few_at_a_time() -> None:
+    handed: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(40):
+            handed.append(number)
+            yield number
+
+    with processes(2) as spread_over:
+        done = 0
+        for done, _ in enumerate(spread_over(_part, numbers()), 1):  # type: ignore[arg-type]
+            assert len(handed) <= done + 2 * maps.AHEAD + 2
+    assert done == 40
+
+
+def _part(number: int) -> StageReport:
+    return StageReport("part", Counter({"number": number}))
+
+
+def test_a_run_is_resumed_with_the_ranges_it_was_begun_with(settings: dict[str, Any], tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def until_detect(task: Any, numbers: Any) -> Iterator[tuple[int, StageReport]]:
+        if maps.name_of(task) == detect.detect_part.__name__:
+            raise Stop
+        return serial(task, numbers)
+
+    with pytest.raises(Exception, match="Stop"):
+        curated(settings, tmp_path / "run", 4, stage_map=until_detect)
+    with pytest.raises(RunStateError, match="hash ranges"):
+        curated(settings, tmp_path / "run", 8, resume=True)
+    assert curated(settings, tmp_path / "run", 4, resume=True) == curated(settings, tmp_path / "other", 8)
+    # a finished run is the same one, whatever the ranges
+    assert curated(settings, tmp_path / "run", 8, resume=True) == data_bytes(tmp_path / "run")
+
+
+@pytest.mark.parametrize("ranges", [0, 3, 2_048])
+def test_ranges_are_a_power_of_two(ranges: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"partition\.ranges"):
+        redactory.curate({"input": "-", "partition": {"ranges": ranges}})

@@ -1,0 +1,398 @@
+"""Runs on a real S3 server: published, fetched, verified, interrupted, damaged; and the errors of stores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import redactory
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import write_json, write_text
+from redactory.pipelines.loading import load_config
+from redactory.pipelines.mirror import read_sums
+from redactory.pipelines.stores import Kind, Store, StoreError, kind_of
+from redactory.redaction import RunFolder, parts, read_manifest, seal
+from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
+from tests.pipelines.support import data_bytes, write_rows
+
+KEY = "an encryption key of these tests, long enough"
+S3 = f"s3://{BUCKET}"
+KILLED = """
+import os, signal, sys
+from redactory.pipelines import publish, stores
+real, left = stores.Store.put, [int(sys.argv[3])]
+def put(self, path, name):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, path, name)
+stores.Store.put = put
+publish.publish(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[str]:
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _key() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_ENCRYPTION_KEY", KEY)
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encrypted run; copy it before writing."""
+    return small_run(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture
+def own(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """A place that no other test uses."""
+    return f"{S3}/{request.node.name}/run"
+
+
+def there(url: str) -> set[str]:
+    return Store.at(url).names()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_run_comes_back_as_it_left(run: Path, url: str, tmp_path: Path) -> None:
+    told = redactory.publish(run, url)
+    assert told["written"] == told["files"] == len(content(run)) - 1
+    assert there(url) == {*content(run), "SHA256SUMS"}
+    back = tmp_path / "run"
+    fetched = redactory.fetch(url, back)
+    assert fetched["manifest"] == told["manifest"]
+    assert content(back) == content(run)
+    for path in (back, *back.rglob("*")):
+        public = path.is_file() and path.parent == back / "public"
+        assert stat.S_IMODE(path.stat().st_mode) == (
+            0o644 if public else 0o700 if path.is_dir() else 0o600
+        ), path
+    again = redactory.publish(run, url)
+    assert (again["written"], again["removed"], again["bytes"]) == (0, 0, 0)
+    with pytest.raises(RunStateError, match="exists"):
+        redactory.fetch(url, back)
+
+
+def test_a_published_run_is_verified_at_its_url(run: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    redactory.publish(run, url)
+    # the detector of these tests is none of the engines: a re-scan by them is another matter
+    monkeypatch.setattr("redactory.pipelines.verify.Detector", lambda settings: Numbers())
+    here, found = redactory.verify(run), redactory.verify(url)
+    assert found["run"] == url
+    assert found["ok"]
+    assert found["checks"] == here["checks"]
+
+
+def test_an_open_run_is_not_published_whole(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
+    run = small_run(tmp_path)
+    with pytest.raises(RunStateError, match="redactory export"):
+        redactory.publish(run, url)
+    assert there(url) == set()
+    redactory.export(run, url)
+    assert redactory.verify(url)["ok"]
+    assert {name for name in there(url) if "/" in name} == {
+        f"public/{p.name}" for p in parts(RunFolder(run).public)
+    }
+    with pytest.raises(RunStateError, match="something else lies there"):
+        redactory.export(small_run(tmp_path / "other", segment={"mode": "document"}), url)
+
+
+@pytest.mark.parametrize("number", [1, 9])
+def test_a_killed_upload_is_never_taken_for_a_run(run: Path, url: str, tmp_path: Path, number: int) -> None:
+    url = url.replace("[", "-").replace("]", "")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(run), url, str(number)], check=False)
+    assert done.returncode == -9
+    assert len(there(url)) == number - 1
+    assert "_SUCCESS" not in there(url)
+    with pytest.raises(RunStateError, match="nothing finished"):
+        redactory.fetch(url, tmp_path / "back")
+    with pytest.raises(RunStateError, match="nothing finished"):
+        redactory.verify(url)
+    told = redactory.publish(run, url)
+    assert told["written"] == told["files"] - (number - 1)
+    redactory.fetch(url, tmp_path / "back")
+    assert content(tmp_path / "back") == content(run)
+
+
+def test_a_killed_change_takes_the_seal_away_first(own: Path, url: str) -> None:
+    redactory.publish(own, url)
+    _measured(own)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(own), url, "1"], check=False)
+    assert done.returncode == -9
+    assert "_SUCCESS" not in there(url)
+    told = redactory.publish(own, url)
+    assert told["written"] == 3
+    assert {"state/redaction/result.json", "_SUCCESS"} <= there(url)
+
+
+def test_what_the_run_has_no_more_is_taken_away(own: Path, url: str, tmp_path: Path) -> None:
+    """A shredded key that stayed in the store would be no shredded key."""
+    redactory.publish(own, url)
+    assert "state/data-key.json" in there(url)
+    RunFolder(own).data_key.unlink()
+    assert redactory.publish(own, url)["removed"] == 1
+    assert "state/data-key.json" not in there(url)
+    redactory.fetch(url, tmp_path / "back")
+    assert content(tmp_path / "back") == content(own)
+
+
+def test_what_people_label_and_what_quotes_text_stays_here(own: Path, url: str) -> None:
+    folder = RunFolder(own)
+    sample = folder.sample("s").rows
+    for path in (sample, folder.state / "traceback-00.txt", folder.orchestrator / "x", folder.work / "y"):
+        write_text(path, "call 555")
+    redactory.publish(own, url)
+    names = there(url)
+    assert not [n for n in names if "sample" in n or "traceback" in n or "prefect" in n or "work" in n]
+
+
+def test_what_the_report_shows_of_the_gate_comes_along(own: Path, url: str, tmp_path: Path) -> None:
+    """Without it, the report of a job's run could not be told from a changed one at its URL."""
+    gate = RunFolder(own).gate
+    result = gate.root / "result.json"
+    write_json(result, {"verdict": "released"})
+    seal(gate, {"format": "redactory-gate/1"}, [result])
+    redactory.publish(own, url)
+    redactory.fetch(url, tmp_path / "back")
+    assert content(tmp_path / "back") == content(own)
+
+
+def test_a_flipped_object_is_found(run: Path, url: str, tmp_path: Path) -> None:
+    redactory.publish(run, url)
+    store = Store.at(url)
+    for number, name in enumerate(("vault/part-00001.parquet", "state/journal.jsonl", "manifest.json")):
+        kept, back = store.read(name), tmp_path / str(number)
+        assert kept is not None
+        _put(store, name, kept[:-1] + bytes([kept[-1] ^ 1]), tmp_path)
+        with pytest.raises(CheckFailed, match=name):
+            redactory.fetch(url, back)
+        with pytest.raises(CheckFailed, match=name):
+            redactory.verify(url)
+        assert not back.exists()
+        _put(store, name, kept, tmp_path)
+    store.remove("private/part-00000.parquet")
+    with pytest.raises(CheckFailed, match=r"private/part-00000.parquet is missing"):
+        redactory.fetch(url, tmp_path / "back")
+
+
+def test_a_list_that_leads_elsewhere_is_refused(run: Path, url: str, tmp_path: Path) -> None:
+    redactory.publish(run, url)
+    store = Store.at(url)
+    sums = store.read("SHA256SUMS")
+    assert sums is not None
+    for name in ("../outside", "/etc/passwd", "a/../../b", "./x"):
+        _put(store, "SHA256SUMS", sums + f"{'0' * 64}  {name}\n".encode(), tmp_path)
+        with pytest.raises(CheckFailed, match="SHA256SUMS"):
+            redactory.fetch(url, tmp_path / "back")
+    with pytest.raises(CheckFailed):
+        read_sums("no digest\n")
+
+
+def test_a_store_that_writes_something_else_is_found(
+    run: Path, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = Store.put
+
+    def cut(self: Store, path: Path, name: str) -> None:
+        short = tmp_path / "short"
+        short.write_bytes(path.read_bytes()[:-1])
+        real(self, short if name.startswith("vault") else path, name)
+
+    monkeypatch.setattr(Store, "put", cut)
+    with pytest.raises(CheckFailed, match="not read back as it was written"):
+        redactory.publish(run, url)
+    assert "_SUCCESS" not in there(url)
+
+
+def test_nothing_that_lies_there_is_written_over(own: Path, run: Path, url: str, tmp_path: Path) -> None:
+    redactory.publish(run, url)
+    other = small_run(tmp_path / "other", segment={"mode": "document"})
+    with pytest.raises(RunStateError, match="something else lies there"):
+        redactory.publish(other, url)
+    _put(Store.at(url), "vault/notes.txt", b"mine", tmp_path)
+    with pytest.raises(RunStateError, match=r"first vault/notes.txt"):
+        redactory.publish(run, url)
+    _put(Store.at(f"{url}-2"), "notes.txt", b"mine", tmp_path)
+    with pytest.raises(RunStateError, match="something else lies there"):
+        redactory.publish(run, f"{url}-2")
+    assert Store.at(f"{url}-2").read("notes.txt") == b"mine"
+
+
+def test_a_folder_as_a_store_keeps_private_what_is(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mirror" / "run"
+    redactory.publish(run, f"file://{place}")
+    modes = {
+        stat.S_IMODE(p.stat().st_mode) for p in place.rglob("*") if p.is_file() and p.parent.name != "public"
+    }
+    assert modes == {0o600}
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    redactory.fetch(f"file://{place}", tmp_path / "back")
+    assert content(tmp_path / "back") == content(run)
+
+
+def test_an_output_at_a_url_is_worked_on_here(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, file = write_rows(tmp_path / "letters.jsonl", rows()), tmp_path / "job.yaml"
+    write_json(file, {**configuration("letters.jsonl"), "output": url})
+    settings = load_config(file)
+    assert (settings.output, settings.store) == (tmp_path / "run", url)
+    told = redactory.curate(file, detector=Numbers())
+    assert told["run"] == str(tmp_path / "run")
+    assert told["published"]["to"] == url
+    assert redactory.curate(file, detector=Numbers(), resume=True)["published"]["written"] == 0
+    configured = read_manifest(RunFolder(tmp_path / "run"))["configuration"]
+    assert not {"store", "work", "output"} & set(configured)
+    monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
+    assert load_config(file).output == tmp_path / "work" / "run"
+    assert load_config({"input": str(source)}, output=url).store == url
+    assert load_config(file, output=tmp_path / "mine").store is None
+    assert load_config(settings).store == url
+
+
+def test_an_output_at_a_url_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_rows(tmp_path / "letters.jsonl", rows())
+    wanted = configuration(source, work=str(tmp_path / "work"))
+    with pytest.raises(StoreError) as refused:
+        redactory.curate({**wanted, "output": "s3://no-such-bucket-here/run"}, detector=Numbers())
+    assert refused.value.kind is Kind.NOT_FOUND
+    Store.at(f"{S3}/taken/run").put(source, "letters.jsonl")
+    with pytest.raises(RunStateError, match="something else lies there"):
+        redactory.curate({**wanted, "output": f"{S3}/taken/run"}, detector=Numbers())
+    monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
+    with pytest.raises(RunStateError, match="needs an encryption key"):
+        redactory.curate({**wanted, "output": f"{S3}/x/run"}, detector=Numbers())
+    assert not (tmp_path / "work").exists()
+    for bad in ("s3://", "s3://bucket/.."):
+        with pytest.raises(ConfigurationError):
+            load_config({**wanted, "output": bad})
+    with pytest.raises(ConfigurationError, match="a URL is needed"):
+        load_config({**wanted, "store": "folder"})
+
+
+def test_an_input_at_a_url_gives_the_same_shards(
+    run: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.at(url)
+    store.put(run.parent / "letters.jsonl", "in/letters.jsonl")
+    monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
+    here = small_run(tmp_path / "here")
+    for number, path in enumerate(("in", "in/*.jsonl")):
+        out = tmp_path / str(number)
+        redactory.curate(configuration(f"{url}/{path}"), output=out, detector=Numbers())
+        assert data_bytes(out) == data_bytes(here), path
+    for missing in (f"{url}/nowhere", "s3://no-such-bucket-here/in"):
+        with pytest.raises(ConfigurationError, match="nothing is there to read"):
+            redactory.describe(configuration(missing))
+
+
+@contextmanager
+def users_are_checked(server: str) -> Iterator[None]:
+    """Meanwhile the server lets in only users that it knows, and it knows none."""
+    for requests in ("0", "inf"):
+        asked = urllib.request.Request(
+            f"{server}/moto-api/reset-auth", requests.encode(), {"Content-Type": "text/plain"}, method="POST"
+        )
+        urllib.request.urlopen(asked).close()
+        if requests == "0":
+            yield
+
+
+def test_errors_are_told_by_their_kind(
+    run: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for url, kind in (
+        ("s3://no-such-bucket-here/run", Kind.NOT_FOUND),
+        ("nothing://host/run", Kind.NOT_KNOWN),
+        ("gs://bucket/run", Kind.NOT_INSTALLED),
+    ):
+        with pytest.raises(StoreError) as told:
+            redactory.publish(run, url)
+        assert told.value.kind is kind, url
+    with users_are_checked(server):
+        for ask in (
+            lambda: redactory.publish(run, f"{S3}/run"),
+            lambda: redactory.fetch(f"{S3}/run", tmp_path / "x"),
+            lambda: Store.at(f"{S3}/run").put(run / "manifest.json", "x"),
+        ):
+            with pytest.raises(StoreError) as told:
+                ask()
+            assert told.value.kind is Kind.NOT_PERMITTED
+            assert "Access Key" not in str(told.value)
+        with pytest.raises(ConfigurationError, match="not allowed"):
+            redactory.describe(configuration(f"{S3}/in"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StoreError) as told:
+        redactory.fetch(f"{S3}/run", tmp_path / "x")
+    assert told.value.kind is Kind.NOT_REACHED
+
+
+def test_an_error_says_nothing_of_its_own() -> None:
+    for error in (
+        ValueError("Zelda"),
+        OSError("AWS Error UNKNOWN (HTTP status 403) Zelda"),
+        RuntimeError("Zelda"),
+    ):
+        assert "Zelda" not in str(StoreError("s3://b/x", kind_of(error), type(error).__name__))
+    with pytest.raises(StoreError) as told:
+        Store.at("nothing://ann:secret@host/run")
+    assert "secret" not in str(told.value)
+
+
+def test_no_password_of_a_url_is_told(run: Path, own: Path) -> None:
+    place = "memory://ann:a-secret@or-two@host/out"
+    told = redactory.export(run, place)
+    assert told["to"] == redactory.verify(place)["run"] == "memory://host/out"
+    published = f"{place}-2"
+    assert redactory.publish(run, published)["to"] == "memory://host/out-2"
+    with pytest.raises(RunStateError, match=r"host/out: something else") as refused:
+        redactory.publish(own, place)
+    assert "secret" not in str(refused.value)
+    assert "two" not in str(refused.value)
+
+
+def _measured(run: Path) -> None:
+    """As if the shards had been attacked: another sealed folder of the run."""
+    folder = RunFolder(run).redaction
+    result = folder.root / "result.json"
+    write_json(result, {"figures": 1})
+    seal(folder, {"format": "redactory-evaluation/1"}, [result])
+
+
+def _put(store: Store, name: str, data: bytes, folder: Path) -> None:
+    path = folder / "object"
+    path.write_bytes(data)
+    store.put(path, name)
+
+
+def test_the_environment_is_that_of_the_server(server: str) -> None:
+    assert os.environ["AWS_ENDPOINT_URL"] == server

@@ -1,0 +1,519 @@
+"""A person out of finished runs: what is left is what a curation without her would have left."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import redactory
+from redactory.dedup.index_folder import IndexFolder
+from redactory.flows.cli import app
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.keys import load_digest_key, new_key
+from redactory.pipelines import release
+from redactory.pipelines.reissue import steps as reissue_steps
+from redactory.pipelines.reissue.reissue import finish_reissue
+from redactory.pipelines.release_log import history
+from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal
+from redactory.redaction.releases import releases
+from tests.pipelines.faults import few_ranges
+from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+
+CONFIG: dict[str, Any] = {
+    "segment": {"mode": "line"},
+    "partition": {"documents": 3},
+    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+}
+LINES = [
+    "hello there",
+    "Hello there!",
+    "call 555",
+    "CALL 777",
+    "tel 5 now",
+    "it is me",
+    "broken 1",
+    "ask Anna",
+]
+"""Public lines and private ones, some alike but for case, signs and digits, and one that is quarantined."""
+OTHERS = [["hello there", "call 1"], ["it is me", "call 22"], ["HELLO there"], ["so be it", "ask Anna now"]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Syncing, many hash ranges and the reports, which are views, take the time of so small runs."""
+    importlib.import_module("redactory.pipelines.curate")
+    before = {
+        (name, constant): getattr(module, constant)
+        for name, module in list(sys.modules.items())
+        for constant in ("RANGES", "NEAR_RANGES")
+        if name.startswith("redactory.") and hasattr(module, constant)
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        few_ranges()
+        yield
+    for (name, constant), value in before.items():
+        setattr(sys.modules[name], constant, value)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "a key for taking people out")
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No report: it is a view, and takes most of the time."""
+    monkeypatch.setattr(release, "write_report", lambda _run: None)
+    monkeypatch.setattr(reissue_steps, "write_report", lambda _run: None)
+
+
+def _curate(folder: Path, documents: dict[str, tuple[str | None, list[str]]], **more: Any) -> Path:
+    """A run of documents by id: the user, and the lines."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rows = [
+        {"id": name, "text": "\n".join(lines)} | ({} if user is None else {"user_id": user})
+        for name, (user, lines) in documents.items()
+    ]
+    config = {**CONFIG, "input": str(write_rows(folder / "rows.jsonl", rows)), **more}
+    redactory.curate(config, output=folder / "run", detector=DigitDetector())
+    return folder / "run"
+
+
+def _shards(run: Path) -> dict[str, Counter[str]]:
+    folder = RunFolder(run)
+    return {side: Counter(read_column(getattr(folder, side), "text")) for side in ("public", "private")}
+
+
+def _person() -> dict[str, tuple[str | None, list[str]]]:
+    """She is u, with two documents; others say some of the same, before and after."""
+    found: dict[str, tuple[str | None, list[str]]] = {"d0": ("v", OTHERS[0])}
+    found["hers"] = ("u", ["it is me", "call 4", "only she says so", "my number is 4711", "broken 9"])
+    for number, lines in enumerate(OTHERS[1:], 1):
+        found[f"d{number}"] = (f"w{number}", lines)
+    found["hers too"] = ("u", ["so be it", "hello there"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_KEY", "a key for taking people out")
+        return _curate(tmp_path_factory.mktemp("made"), _person())
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def _one(result: dict[str, Any]) -> dict[str, Any]:
+    assert result["ok"], result["problems"]
+    (own,) = result["runs"]
+    return dict(own)
+
+
+def _failed(run: Path) -> set[str]:
+    return {check["name"] for check in redactory.verify(run)["checks"] if not check["ok"]}
+
+
+_LINES = st.lists(st.sampled_from(LINES), min_size=1, max_size=4)
+_DOCUMENTS = st.lists(st.tuples(st.sampled_from(["u", "v", None]), _LINES), min_size=2, max_size=7)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    mode=st.sampled_from(["none", "exact", "folded"]),
+    scope=st.sampled_from(["corpus", "user"]),
+    documents=_DOCUMENTS,
+    which=st.integers(0, 6),
+    by_user=st.booleans(),
+)
+def test_what_is_left_is_a_curation_without_her(
+    views: None,
+    tmp_path: Path,
+    mode: str,
+    scope: str,
+    documents: list[tuple[str | None, list[str]]],
+    which: int,
+    by_user: bool,
+) -> None:
+    named = {f"d{number}": document for number, document in enumerate(documents)}
+    gone = f"d{which % len(named)}"
+    user = named[gone][0]
+    asked = {"user_ids": [user]} if by_user and user is not None else {"doc_ids": [gone]}
+    rest = {
+        name: own for name, own in named.items() if (own[0] != user if "user_ids" in asked else name != gone)
+    }
+    dedup = {"mode": mode, "scope": scope}
+    run = _curate(tmp_path / "with", named, dedup=dedup)
+    _one(redactory.takedown([run], **asked))
+    manifest = json.loads((run / "manifest.json").read_text())
+    if not rest:
+        assert manifest["counts"]["points"] == 0
+        return
+    without = _curate(tmp_path / "without", rest, dedup=dedup)
+    fresh = json.loads((without / "manifest.json").read_text())
+    assert _shards(run) == _shards(without)
+    for key in ("counts", "reasons", "hits", "masks", "quarantined"):
+        assert manifest[key] == fresh[key], key
+    assert _pointed(run) == _pointed(without)
+
+
+def _pointed(run: Path) -> Counter[tuple[str, ...]]:
+    """What each original is told to be of its duplicates, by keyed ids that two runs share."""
+    rows = [row for batch in read_batches(RunFolder(run).points) for row in batch.to_pylist()]
+    by_id = {row["point_id"]: row for row in rows}
+    return Counter(
+        (row["document"], row["fate"], row["side"], (by_id.get(row["dup_of"]) or {}).get("document", ""))
+        for row in rows
+    )
+
+
+def test_her_places_are_taken_and_her_words_are_gone(run: Path) -> None:
+    before = data_bytes(run)
+    hers = set(_hers(run))
+    told = _one(redactory.takedown([run], user_ids=["u"]))
+    assert (told["points"], told["documents"], told["release"]) == (7, 2, 2)
+    # "it is me" and "call <MASK>" are others' now; "so be it" was another's all along
+    assert told["moved_up"] == 1
+    assert _shards(run)["public"]["it is me"] == 1
+    for folder in RunFolder(run).data_folders:
+        for path in parts(folder):
+            table = pq.read_table(path)
+            assert "only she says so" not in str(table.to_pydict())
+            assert b"only she" not in path.read_bytes()
+            for column in ("point_id", "dup_of", "private_point"):
+                if column in table.column_names:
+                    assert not hers & set(table[column].to_pylist())
+    assert not _failed(run)
+    assert data_bytes(run).keys() == before.keys()
+    (record,) = [r for r in history(RunFolder(run)) if r.type == "reissued"]
+    assert record.body["persons"] == [{"kind": "user", "pseudonym": load_digest_key().pseudonym("user", "u")}]
+    assert record.body["manifest"] == file_sha256(run / "manifest.json")
+    card = (run / "README.md").read_text()
+    assert "Release 2: takedown on" in card
+
+
+def _hers(run: Path) -> list[int]:
+    user = load_digest_key().pseudonym("user", "u")
+    batches = read_batches(RunFolder(run).points, ["point_id", "user"])
+    return [row["point_id"] for batch in batches for row in batch.to_pylist() if row["user"] == user]
+
+
+def test_asked_again_it_tells_what_was_done(run: Path) -> None:
+    redactory.takedown([run], user_ids=["u"])
+    bytes_ = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    told = _one(redactory.takedown([run], user_ids=["u"]))
+    assert (told["points"], told["release"], told["already"]) == (0, None, 2)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == bytes_
+    assert _one(redactory.takedown([run], user_ids=["nobody"]))["already"] is None
+
+
+def test_a_dry_run_writes_nothing(run: Path) -> None:
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    told = _one(redactory.takedown([run], doc_ids=["hers"], dry_run=True))
+    assert (told["points"], told["release"]) == (5, None)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_one_after_the_other_each_record_holds(run: Path) -> None:
+    for name in ("hers", "d2", "hers too"):
+        assert _one(redactory.takedown([run], doc_ids=[name]))["points"]
+    assert [r.number for r in releases(RunFolder(run))] == [1, 2, 3, 4]
+    assert not _failed(run)
+
+
+def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "another key than the first")
+    other = _curate(tmp_path / "other", _person())
+    monkeypatch.delenv("REDACTORY_KEY")
+    fresh = _curate(tmp_path / "fresh", _person())
+    monkeypatch.setenv("REDACTORY_KEY", "a key for taking people out")
+    manifest = json.loads((fresh / "manifest.json").read_text())
+    assert manifest["key"]["fresh"]
+    result = redactory.takedown([other, fresh, run], user_ids=["u"])
+    assert not result["ok"]
+    assert [own["run"] for own in result["runs"]] == [str(run)]
+    told = {problem["run"]: problem["problem"] for problem in result["problems"]}
+    assert "REDACTORY_KEY" in told[str(other)]
+    assert "drew a key of its own" in told[str(fresh)]
+
+
+def test_a_job_is_gone_through_run_by_run(made: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    (job / "_job").mkdir(parents=True)
+    for name in ("monday", "tuesday"):
+        shutil.copytree(made, job / name)
+    (job / "latest").symlink_to("tuesday")
+    result = redactory.takedown([job], doc_ids=["hers"])
+    assert [Path(own["run"]).name for own in result["runs"]] == ["monday", "tuesday"]
+    assert [own["release"] for own in result["runs"]] == [2, 2]
+    assert (job / "_job" / "log.jsonl").is_file()
+    assert not _failed(job / "tuesday")
+    with pytest.raises(ConfigurationError, match="no run"):
+        redactory.takedown([tmp_path / "nowhere"], doc_ids=["hers"])
+
+
+def test_a_document_without_a_user_is_told_not_taken(views: None, tmp_path: Path) -> None:
+    run = _curate(tmp_path, {"7": (None, ["hello there"]), "8": ("7", ["it is me"])})
+    told = _one(redactory.takedown([run], user_ids=["7"]))
+    assert (told["documents"], told["lone_documents"]) == (1, 1)
+    assert _shards(run)["public"] == Counter(["hello there"])
+    assert _one(redactory.takedown([run], doc_ids=["7"]))["documents"] == 1
+
+
+def test_rejected_rows_are_searched_where_they_can_be(views: None, tmp_path: Path) -> None:
+    rows = [
+        {"id": "a", "user_id": "u", "text": "hello"},
+        {"id": "b", "user_id": "u", "text": 5},
+        {"id": "u", "user_id": "v", "text": 5},
+        {"id": "a", "text": "an id twice"},
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    with path.open("a") as file:
+        file.write('{"id": "c", "user_id": "u", "text": "torn\n')
+        file.write('{"id": "c", "user_id": "you", "text": "torn\n')
+    run = tmp_path / "run"
+    redactory.curate({**CONFIG, "input": str(path)}, output=run, detector=DigitDetector())
+    told = _one(redactory.takedown([run], user_ids=["u"]))
+    assert (told["rejected"], told["unsearched"]) == (2, 2)
+    left = [row for batch in read_batches(RunFolder(run).quarantine) for row in batch.to_pylist()]
+    assert sorted(row["row"] for row in left) == [3, 4, 6]
+    counts = json.loads((run / "manifest.json").read_text())["counts"]
+    assert (counts["rows"], counts["rejected"], counts["documents"]) == (3, 3, 0)
+    assert not _failed(run) - {"report"}
+
+
+@pytest.mark.parametrize("mode", ["bloom", "minhash"])
+def test_modes_without_a_proof_keep_one_text_a_group(views: None, tmp_path: Path, mode: str) -> None:
+    line = "the parcel that was sent to our house last week is not here yet"
+    near = line.replace("yet", "now") if mode == "minhash" else line
+    documents = {
+        name: ("u" if name == "hers" else name, [own])
+        for name, own in {"hers": line, "x": near, "y": near}.items()
+    }
+    run = _curate(tmp_path, documents, dedup={"mode": mode})
+    keeper = next(iter(read_batches(RunFolder(run).points))).to_pylist()
+    kept = next(row for row in keeper if row["fate"] == "public")
+    # whoever it is that stands for the others is the one to go
+    names = {load_digest_key().pseudonym("document", name): name for name in documents}
+    told = _one(redactory.takedown([run], doc_ids=[names[kept["document"]]]))
+    assert told["moved_up"] == 1
+    assert sum(_shards(run)["public"].values()) == 1
+    assert not _failed(run) - {"report"}
+
+
+def test_the_index_forgets_what_only_she_said(views: None, tmp_path: Path) -> None:
+    dedup = {"mode": "exact", "index": {"path": str(tmp_path / "index")}}
+    first = _curate(tmp_path / "a", _person(), dedup=dedup)
+    index = IndexFolder(tmp_path / "index")
+    (before,) = index.entries()
+    assert _one(redactory.takedown([first], user_ids=["u"]))["index"] is True
+    (after,) = index.entries()
+    after.check()
+    assert after.name == before.name
+    assert after.body["counts"] == {"public": before.body["counts"]["public"] - 1, "private": 3 - 1}
+    words = {"n1": ("s", ["only she says so", "hello there", "my number is 12"])}
+    second = _curate(tmp_path / "b", words, dedup=dedup)
+    assert _shards(second) == {
+        "public": Counter(["only she says so"]),
+        "private": Counter([f"my number is {MASK}"]),
+    }
+    # asked again, nothing changes
+    redactory.takedown([first], user_ids=["u"])
+    assert next(iter(index.entries())).body == after.body
+
+
+@pytest.mark.parametrize(("mode", "forgets"), [("folded", True), ("minhash", True), ("bloom", False)])
+def test_an_index_of_another_mode_forgets_as_far_as_it_can(
+    views: None, tmp_path: Path, mode: str, forgets: bool
+) -> None:
+    dedup = {"mode": mode, "index": {"path": str(tmp_path / "index")}}
+    first = _curate(tmp_path / "a", _person(), dedup=dedup)
+    assert _one(redactory.takedown([first], user_ids=["u"]))["index"] is forgets
+    IndexFolder(tmp_path / "index").entries()[0].check()
+    second = _curate(tmp_path / "b", {"n1": ("s", ["only she says so", "hello there"])}, dedup=dedup)
+    assert _shards(second)["public"] == Counter(["only she says so"] if forgets else [])
+
+
+def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
+    run = _curate(tmp_path, _person())
+    redactory.takedown([run], user_ids=["u"])
+    assert not _failed(run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert all("content" in e for n, e in manifest["files"].items() if n.startswith("vault/"))
+
+
+def test_a_signed_run_needs_a_key_to_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_key("signing", tmp_path / "key")
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    run = _curate(tmp_path / "signed", _person())
+    monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE")
+    result = redactory.takedown([run], user_ids=["u"])
+    assert "is signed" in result["problems"][0]["problem"]
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    assert redactory.takedown([run], user_ids=["u"])["ok"]
+    assert redactory.verify(run, public_key=tmp_path / "key.pub")["ok"]
+    assert (run / "releases" / "1" / "manifest.json.sig").is_file()
+    _flip(run / "releases" / "1" / "manifest.json.sig")
+    assert "earlier releases" in _failed(run)
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def _old_manifest(run: Path, _before: Path) -> None:
+    _flip(run / "releases" / "1" / "manifest.json")
+
+
+def _a_part_comes_back(run: Path, before: Path) -> None:
+    """A forger who makes the digests right again: the journal remembers other files."""
+    name = "public/part-00000.parquet"
+    shutil.copy(before / name, run / name)
+    folder = RunFolder(run)
+    body = json.loads(folder.manifest.read_text())
+    del body["files"]
+    seal(folder, body, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
+
+
+def _no_record_in_the_log(run: Path, _before: Path) -> None:
+    log = run / "state" / "releases.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def _no_record_in_the_journal(run: Path, _before: Path) -> None:
+    journal = run / "state" / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
+
+
+def _history_left_out(run: Path, _before: Path) -> None:
+    shutil.rmtree(run / "releases" / "1")
+
+
+def _another_history(run: Path, _before: Path) -> None:
+    """Counts that do not follow from those before, in a manifest with right digests."""
+    folder = RunFolder(run)
+    body = json.loads(folder.manifest.read_text())
+    body["changes"][-1]["removed"]["points"] -= 1
+    del body["files"]
+    seal(folder, body, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
+
+
+def test_a_reissue_of_a_signed_run_is_not_finished_without_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_key("signing", tmp_path / "key")
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    run = _curate(tmp_path / "signed", _person())
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("redactory.pipelines.reissue.steps._swap", dies)
+        with pytest.raises(KeyboardInterrupt):
+            redactory.takedown([run], user_ids=["u"])
+    monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE")
+    with pytest.raises(RunStateError, match="is signed"):
+        finish_reissue(RunFolder(run))
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    assert finish_reissue(RunFolder(run)) == "takedown"
+    assert redactory.verify(run, public_key=tmp_path / "key.pub")["ok"]
+
+
+def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write in the folder and has no key can make it all fit, but for a signer that was there."""
+    new_key("signing", tmp_path / "key")
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
+    run = _curate(tmp_path / "signed", _person())
+    monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE")
+    monkeypatch.setattr("redactory.pipelines.reissue.reissue._require_signer", lambda *_: None)
+    assert redactory.takedown([run], user_ids=["u"])["ok"]
+    assert _failed(run) == {"earlier releases"}
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "check"),
+    [
+        (_old_manifest, "earlier releases"),
+        (_a_part_comes_back, "journal"),
+        (_no_record_in_the_log, "release log"),
+        (_no_record_in_the_journal, "journal"),
+        (_no_record_in_the_journal, "earlier releases"),
+        (_history_left_out, "earlier releases"),
+        (_another_history, "earlier releases"),
+    ],
+)
+def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], None], check: str) -> None:
+    for name in ("hers", "hers too"):
+        redactory.takedown([run], doc_ids=[name])
+    sabotage(run, made)
+    assert check in _failed(run)
+
+
+def test_a_run_at_work_is_left_alone(run: Path) -> None:
+    from redactory.foundation.locks import only_one
+
+    with only_one(RunFolder(run).lock, "a curation"):
+        result = redactory.takedown([run], user_ids=["u"])
+    assert "is being written by" in result["problems"][0]["problem"]
+    (run / "_SUCCESS").unlink()
+    assert "no finished folder" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
+
+
+def test_samples_with_her_text_go_and_others_stay(run: Path) -> None:
+    redactory.audit_sample(run, n=20, name="all", seed=1)
+    told = _one(redactory.takedown([run], user_ids=["u"]))
+    assert told["samples"] == ["all"]
+    assert not (run / "state" / "samples" / "all").exists()
+    redactory.audit_sample(run, n=20, name="rest", seed=1)
+    kept = json.loads((run / "state" / "samples" / "rest" / "draw.json").read_text())["rows"]
+    assert kept
+    assert _one(redactory.takedown([run], doc_ids=["none of these"]))["points"] == 0
+    assert (run / "state" / "samples" / "rest" / "_SUCCESS").is_file()
+
+
+def test_the_command(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("hers\n\nhers too\n")
+    runner = CliRunner()
+    told = runner.invoke(app, ["takedown", str(run), "--doc-ids-from", str(tmp_path / "ids"), "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["runs"][0]["documents"] == 2
+    page = runner.invoke(app, ["takedown", str(run), "--doc-id", "hers"])
+    assert "taken out with release 2" in page.output
+    page = runner.invoke(app, ["takedown", str(run), "--doc-id", "d0"])
+    assert "2 points of 1 documents are gone; this is release 3" in page.output
+    assert runner.invoke(app, ["takedown", str(run)]).exit_code != 0
+
+
+def test_curation_goes_on_with_no_half_written_run(run: Path) -> None:
+    plan = RunFolder(run).reissue.plan
+    plan.parent.mkdir()
+    plan.write_text("{}")
+    (run / "_SUCCESS").unlink()
+    with pytest.raises(RunStateError, match="interrupted"):
+        redactory.curate(
+            {**CONFIG, "input": str(run / "rows.jsonl")}, output=run, resume=True, detector=DigitDetector()
+        )

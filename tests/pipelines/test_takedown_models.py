@@ -1,0 +1,118 @@
+"""Models of a run that was written anew: what they were promised still follows, and they are listed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import read_json
+from redactory.redaction import RunFolder
+from redactory.training.composition import composed_card
+from tests.pipelines.support import DigitDetector, write_rows
+
+KEY = "a key for taking people out"
+TRAIN = {
+    "trainer": "crt",
+    "epochs": 1,
+    "sampling_rate": 0.5,
+    "noise_multiplier": 1.0,
+    "model": {"embedding_size": 4, "hidden_size": 4},
+    "minimum_plain_steps": 1,
+    "group_sizes": [],
+    "threads": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", KEY)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("trained")
+    rows = [
+        {
+            "id": f"d{n}",
+            "user_id": f"u{n % 4}",
+            "text": f"we met on day {n}\nhello to number {n} of you\nbye now",
+        }
+        for n in range(12)
+    ]
+    config = {
+        "input": str(write_rows(folder / "rows.jsonl", rows)),
+        "segment": {"mode": "line"},
+        "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
+        "train": TRAIN,
+        "output": str(folder / "run"),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDACTORY_KEY", KEY)
+        redactory.curate(config, detector=DigitDetector())
+        redactory.train(config)
+    return folder / "run", config
+
+
+@pytest.fixture
+def run(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained[0], tmp_path / "run"))
+
+
+def test_the_card_is_the_same_before_and_after(run: Path) -> None:
+    before, together = redactory.guarantee(run), redactory.guarantee(run, also=[])
+    model = RunFolder(run).model("crt")
+    files = {path: path.read_bytes() for path in (model.weights, model.ledger, model.manifest)}
+    (told,) = redactory.takedown([run], user_ids=["u1"])["runs"]
+    (listed,) = told["models"]
+    assert (listed["model"], listed["trainer"]) == ("crt", "crt")
+    assert "ε" in listed["guarantee"]
+    assert redactory.guarantee(run) == before == together == read_json(model.guarantee)
+    assert {path: path.read_bytes() for path in files} == files
+    result = redactory.verify(run)
+    assert result["ok"], [check for check in result["checks"] if not check["ok"]]
+    details = {check["name"]: check["detail"] for check in result["checks"]}
+    assert "trained on release 1" in details["model crt"]
+    # who asks again is told the models again
+    (again,) = redactory.takedown([run], user_ids=["u1"])["runs"]
+    assert again["models"] == told["models"]
+
+
+def test_two_models_of_two_releases_compose(run: Path, trained: tuple[Path, dict[str, Any]]) -> None:
+    redactory.takedown([run], user_ids=["u1"])
+    config = {**trained[1], "output": str(run)}
+    with pytest.raises(RunStateError, match="an earlier release"):
+        redactory.train(config)
+    redactory.train(config, name="anew")
+    card = composed_card([(RunFolder(run), "crt"), (RunFolder(run), "anew")], None)
+    assert len({model["parent"] for model in card["models"]}) == 2
+    details = {check["name"]: check["detail"] for check in redactory.verify(run)["checks"]}
+    assert "release" not in details["model anew"]
+
+
+def test_a_ledger_of_another_run_is_still_refused(run: Path) -> None:
+    redactory.takedown([run], user_ids=["u1"])
+    kept = RunFolder(run).release(1).manifest
+    kept.write_text(kept.read_text().replace("redactory-run/1", "redactory-run/2"))
+    result = redactory.verify(run)
+    failed = {check["name"] for check in result["checks"] if not check["ok"]}
+    assert "earlier releases" in failed
+    assert "model crt" in failed
+
+
+def test_a_training_at_work_stops_a_takedown(run: Path) -> None:
+    from redactory.foundation.records import RecordLog
+
+    other = RunFolder(run).model("other")
+    with RecordLog(other.ledger) as log:
+        log.append("begun", {})
+        result = redactory.takedown([run], user_ids=["u1"])
+        assert "is being trained" in result["problems"][0]["problem"]
+    (told,) = redactory.takedown([run], user_ids=["u1"])["runs"]
+    assert told["unfinished_trainings"] == ["other"]
+    json.dumps(told, allow_nan=False)
