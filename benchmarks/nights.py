@@ -7,8 +7,8 @@ one night is killed in the middle (the next command finishes it), one person is 
 night the encryption key is changed.  At the end every run is verified, and the log lies beside the figures
 as it was read.  Prints JSON; takes minutes.
 
-    python benchmarks/nights.py --out /tmp/nights
-    python benchmarks/nights.py --nights 14 --rows 20 --out /tmp/nights      # limits need six nights before
+    python benchmarks/nights.py --out nights
+    python benchmarks/nights.py --nights 14 --rows 20 --out nights      # limits need six nights before
 """
 
 from __future__ import annotations
