@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redactory.detectors.lean_imports import lean_imports
 from redactory.detectors.settings import CustomRecognizer, PatternSettings
 from redactory.foundation.errors import ConfigurationError
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
     """Presidio's recognizers by class name; ``ConfigurationError`` for one that cannot be had here."""
-    import presidio_analyzer.predefined_recognizers as predefined
-    from presidio_analyzer import EntityRecognizer
+    with lean_imports():
+        import presidio_analyzer.predefined_recognizers as predefined
+        from presidio_analyzer import EntityRecognizer
 
     found: list[EntityRecognizer] = []
     for name in names:
@@ -35,7 +37,8 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
 
 def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
     """A recognizer of the configuration's own; ``ConfigurationError`` names the one that is wrong."""
-    from presidio_analyzer import Pattern, PatternRecognizer
+    with lean_imports():
+        from presidio_analyzer import Pattern, PatternRecognizer
 
     key = f"detect.patterns.custom: '{settings.name}'"
     if not settings.patterns and not settings.deny_list:
@@ -67,7 +70,8 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     ``ConfigurationError`` names the file and, where it is one of them that is wrong, the recognizer; so
     does a file that has none for the language.
     """
-    from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
+    with lean_imports():
+        from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
 
     document = _document(file)
     flags = document.get("global_regex_flags", _PRESIDIOS_FLAGS)
@@ -133,7 +137,10 @@ def _kind(error: Exception) -> str:
 
 
 def _document(file: str) -> dict[str, Any]:
-    from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerConfigurationLoader
+    with lean_imports():
+        from presidio_analyzer.recognizer_registry.recognizers_loader_utils import (
+            RecognizerConfigurationLoader,
+        )
 
     if not Path(file).is_file():
         raise ConfigurationError(f"detect.patterns.files: {file} is no file")

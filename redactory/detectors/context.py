@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from redactory.detectors.lean_imports import lean_imports
+
 if TYPE_CHECKING:
     from spacy.language import Language
 
@@ -25,7 +27,8 @@ class ContextWords:
     """The rules of the enhancer and a tokenizer of one language."""
 
     def __init__(self, language: str) -> None:
-        from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
+        with lean_imports():
+            from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
 
         self._language = language
         self._nlp = blank(language)
@@ -112,7 +115,8 @@ class Surroundings:
 
 def blank(language: str) -> Language:
     """A tokenizer of ``language``; the one for any language where spaCy has none that works here."""
-    import spacy
+    with lean_imports():
+        import spacy
 
     try:
         return spacy.blank(language)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redactory.detectors.lean_imports import lean_imports
 from redactory.foundation.canonical import folder_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError
 
@@ -33,7 +34,8 @@ def load_pipeline(model: str) -> Language:
 
     Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
     """
-    import spacy
+    with lean_imports():
+        import spacy
 
     if model.startswith(BLANK_PREFIX):
         return spacy.blank(model.removeprefix(BLANK_PREFIX))
@@ -52,7 +54,8 @@ def load_pipeline(model: str) -> Language:
 @functools.lru_cache(maxsize=8)
 def identify(model: str) -> ModelIdentity:
     """The identity of ``model``; reads every file of it once a process."""
-    import spacy
+    with lean_imports():
+        import spacy
 
     if model.startswith(BLANK_PREFIX):
         version = importlib.metadata.version("spacy")

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from redactory.detectors.lean_imports import lean_imports
 from redactory.detectors.settings import RuleName
 from redactory.foundation.canonical import hash_of
 
@@ -91,7 +92,9 @@ def _given_names() -> frozenset[str]:
     """Given names of Faker's public English lists, less the words that open ordinary sentences."""
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
-    from spacy.lang.en.stop_words import STOP_WORDS
+
+    with lean_imports():
+        from spacy.lang.en.stop_words import STOP_WORDS
 
     names = {name for provider in (American, British) for name in provider.first_names}
     return frozenset(n for n in names if n.lower() not in STOP_WORDS)

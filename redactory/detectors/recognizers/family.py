@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from redactory.detectors.lean_imports import lean_imports
 from redactory.detectors.triggers import ALWAYS, Trigger, words_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class Family(NamedTuple):
 
     def recognizer(self, language: str) -> EntityRecognizer:
         """The family as a recognizer of Presidio's."""
-        from presidio_analyzer import Pattern, PatternRecognizer
+        with lean_imports():
+            from presidio_analyzer import Pattern, PatternRecognizer
 
         refuses = self.refuses
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.engine import Plain, Reading
+from redactory.detectors.lean_imports import lean_imports
 from redactory.detectors.model import versions
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.span import Span
@@ -54,7 +55,8 @@ class TaggerEngine:
 
 class _Tagger:
     def __init__(self, folder: Path) -> None:
-        import spacy
+        with lean_imports():
+            import spacy
 
         try:
             self._nlp = spacy.load(folder)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redactory.detectors.lean_imports import lean_imports
 from redactory.detectors.settings import FitSettings
 from redactory.foundation.progress import Progress, silent
 
@@ -31,7 +32,8 @@ def train_tagger(
     rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = silent
 ) -> Language:
     """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O"."""
-    from thinc.api import fix_random_seed
+    with lean_imports():
+        from thinc.api import fix_random_seed
 
     fix_random_seed(settings.seed)
     draw = random.Random(settings.seed)
@@ -60,7 +62,8 @@ def train_tagger(
 
 
 def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
-    import spacy
+    with lean_imports():
+        import spacy
 
     nlp = spacy.blank(settings.language)
     embed = {

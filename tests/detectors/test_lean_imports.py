@@ -1,0 +1,65 @@
+"""What spaCy and Presidio import for engines that are not used stays out of a run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redactory.detectors import lean_imports as module
+from redactory.detectors.lean_imports import lean_imports
+
+HIDDEN = ("torch", "transformers", "stanza")
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A library that is not imported yet, in the place of those that are hidden."""
+    monkeypatch.setattr(module, "_NOT_USED", ("this",))
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    return "this"
+
+
+def test_what_is_hidden_cannot_be_imported_inside_and_can_afterwards(
+    absent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lean_imports(), pytest.raises(ImportError):
+        importlib.import_module(absent)
+    importlib.import_module(absent)
+    with lean_imports():
+        # it is there already
+        importlib.import_module(absent)
+    assert absent in sys.modules
+    assert capsys.readouterr().out
+
+
+def test_an_error_inside_hides_nothing_for_good(absent: str) -> None:
+    with pytest.raises(ValueError, match="inside"), lean_imports():
+        raise ValueError("inside")
+    assert absent not in sys.modules
+
+
+def test_nothing_is_hidden_where_spacy_needs_it(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_USE_TORCH", ("json",))
+    with lean_imports():
+        assert absent not in sys.modules
+
+
+def test_a_curation_imports_no_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "Call Jane Roe at 555-0100 tomorrow."}\n')
+    code = (
+        "import json, sys, redactory\n"
+        "redactory.curate('rows.jsonl', output='run')\n"
+        f"there = [name for name in {HIDDEN} if name in sys.modules]\n"
+        # what was hidden is there for whoever asks for it
+        "import torch\n"
+        "print(json.dumps([there, 'spacy' in sys.modules, 'presidio_analyzer' in sys.modules]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [[], True, True]
