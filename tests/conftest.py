@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.machine import Machine, warm_machine
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 KEY = "a key of the tests, 32 bytes long"
@@ -58,3 +60,10 @@ def curated(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"input": str(corpus), "segment": {"mode": "turn"}, "partition": {"documents": 25}}, output=run
     )
     return run
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Commands as people type them, without the seconds that a process takes to start."""
+    with warm_machine(tmp_path_factory.mktemp("machine")) as running:
+        yield running

@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,59 +12,35 @@ import yaml
 
 from redactory.pipelines.loading import check
 from tests.docs.pages import DOCS, EXAMPLE, PAGES, README, TUTORIAL, Block, blocks, name_of, script
+from tests.machine import Machine
 
-WARM = Path(__file__).with_name("warm.py")
 KNOWN = {"bash", "python", "yaml", "text"}
 RUNNING = [page for page in PAGES if page != TUTORIAL and any(block.runs for block in blocks(page))]
 INPUTS = ("corpus.jsonl", "corpus.jsonl.canaries.json", "test.jsonl", "redactory.key")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Where pages are carried out: ``commands`` is first on their PATH."""
-
-    commands: Path
-
-    def carry_out(self, page: Path, folder: Path) -> None:
-        """Do in ``folder`` what ``page`` says; fail with the end of what was printed."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("REDACTORY_")}
-        key = {"REDACTORY_KEY_FILE": "redactory.key"} if (folder / "redactory.key").exists() else {}
-        path = f"{self.commands}{os.pathsep}{kept['PATH']}"
-        done = subprocess.run(
-            ["bash"],
-            input=script(page),
-            cwd=folder,
-            env={**kept, **key, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{name_of(page)}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A warm process and its clients."""
-    folder = tmp_path_factory.mktemp("bin")
-    address = str(folder / "socket")
-    for name in ("redactory", "python"):
-        client = folder / name
-        client.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {WARM} ask {address} {name} "$@"\n')
-        client.chmod(0o700)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen([sys.executable, str(WARM), "serve", address], env=environment) as server:
-        while not os.path.exists(address):
-            assert server.poll() is None
-            time.sleep(0.1)
-        yield Machine(folder)
-        server.terminate()
+def _carry_out(machine: Machine, page: Path, folder: Path) -> None:
+    """Do in ``folder`` what ``page`` says; fail with the end of what was printed."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("REDACTORY_")}
+    key = {"REDACTORY_KEY_FILE": "redactory.key"} if (folder / "redactory.key").exists() else {}
+    path = f"{machine.commands}{os.pathsep}{kept['PATH']}"
+    done = subprocess.run(
+        ["bash"],
+        input=script(page),
+        cwd=folder,
+        env={**kept, **key, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{name_of(page)}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
 @pytest.fixture(scope="module")
 def tutorial(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder as the tutorial leaves it; every other page goes on from a copy of it."""
     folder = tmp_path_factory.mktemp("tutorial")
-    machine.carry_out(TUTORIAL, folder)
+    _carry_out(machine, TUTORIAL, folder)
     return folder
 
 
@@ -88,7 +60,7 @@ def test_a_page_works_as_written(page: Path, machine: Machine, tutorial: Path, t
             shutil.copy(tutorial / name, folder)
     else:
         shutil.copytree(tutorial, folder)
-    machine.carry_out(page, folder)
+    _carry_out(machine, page, folder)
     if page == DOCS / "how-to" / "verify.md":
         _every_check_is_explained(folder)
 

@@ -210,6 +210,7 @@ def over_dask(config: str) -> list[Step]:
             Step(f"dask-{kind}", (*asked, "local", "--out", f"dask-{kind}"), f"{redact}={kind}", (1,))
             for kind in kinds
         ),
+        Step("dask-flow", (*asked, "local", "--out", "dask-flow", "--prefect"), f"{redact}=grouped", (1,)),
         Step("dask-open", (*asked, "tcp://192.0.2.1:8786", "--out", "dask-open"), codes=(2,)),
     ]
 

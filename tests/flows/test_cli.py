@@ -10,13 +10,7 @@ from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
-
-
-def _redactory(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd
-    )
+from tests.machine import Machine
 
 
 def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -25,8 +19,8 @@ def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return value
 
 
-def test_an_input_file_is_enough(corpus: Path, tmp_path: Path) -> None:
-    done = _redactory("curate", corpus, "--out", tmp_path / "run", "--json")
+def test_an_input_file_is_enough(machine: Machine, corpus: Path, tmp_path: Path) -> None:
+    done = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     result = _json(done)
     assert {
@@ -41,17 +35,17 @@ def test_an_input_file_is_enough(corpus: Path, tmp_path: Path) -> None:
         "seconds",
     } <= set(result)
     assert result["rows"] == 60
-    again = _redactory("curate", corpus, "--out", tmp_path / "run", "--resume", "--json")
+    again = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--resume", "--json")
     assert (again.returncode, _json(again)["points"]) == (0, result["points"])
-    refused = _redactory("curate", corpus, "--out", tmp_path / "run")
+    refused = machine.redactory("curate", corpus, "--out", tmp_path / "run")
     assert refused.returncode == 2
     assert "finished run" in refused.stderr
 
 
-def test_init_describe_simulate(tmp_path: Path) -> None:
-    assert _redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 0
-    assert _redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 2
-    made = _redactory(
+def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
+    assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 0
+    assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 2
+    made = machine.redactory(
         "simulate",
         "customersim",
         "--rows",
@@ -70,7 +64,7 @@ def test_init_describe_simulate(tmp_path: Path) -> None:
     with (tmp_path / "corpus.jsonl").open("ab") as file:
         file.write(b'{"text": ["Jane Roe"]}\n')
     before = sorted(p.name for p in tmp_path.iterdir())
-    described = _redactory("describe", "redactory.yaml", "--json", cwd=tmp_path)
+    described = machine.redactory("describe", "redactory.yaml", "--json", cwd=tmp_path)
     assert described.returncode == 0, described.stderr
     told = _json(described)
     assert told["bad_rows"] == [{"source": "corpus.jsonl", "row": 21, "reason": "text_not_string"}]
@@ -78,19 +72,19 @@ def test_init_describe_simulate(tmp_path: Path) -> None:
     assert len(told["policies"]["strict"]["hash"]) == 64
     assert sorted(p.name for p in tmp_path.iterdir()) == before
     assert "Jane" not in described.stdout + described.stderr
-    assert "corpus.jsonl" in _redactory("describe", "redactory.yaml", cwd=tmp_path).stdout
+    assert "corpus.jsonl" in machine.redactory("describe", "redactory.yaml", cwd=tmp_path).stdout
 
 
-def test_verify_ends_with_one_where_a_check_fails(curated: Path, tmp_path: Path) -> None:
+def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Path, tmp_path: Path) -> None:
     import shutil
 
-    fine = _redactory("verify", curated, "--json")
+    fine = machine.redactory("verify", curated, "--json")
     assert (fine.returncode, _json(fine)["ok"]) == (0, True)
     run = Path(shutil.copytree(curated, tmp_path / "run"))
     (run / "README.md").write_text("changed")
-    broken = _redactory("verify", run, "--json")
+    broken = machine.redactory("verify", run, "--json")
     assert (broken.returncode, _json(broken)["ok"]) == (1, False)
-    assert "FAILED" in _redactory("verify", run).stdout
+    assert "FAILED" in machine.redactory("verify", run).stdout
 
 
 @pytest.mark.parametrize(
@@ -103,9 +97,11 @@ def test_verify_ends_with_one_where_a_check_fails(curated: Path, tmp_path: Path)
         (["evaluate", "canary", "absent"], "_SUCCESS"),
     ],
 )
-def test_bad_input_ends_with_two_and_one_json_object(tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_bad_input_ends_with_two_and_one_json_object(
+    machine: Machine, tmp_path: Path, arguments: list[str], says: str
+) -> None:
     (tmp_path / "bad.yaml").write_text("input: a.jsonl\ntrain: {epsilonn: 3}\n")
-    done = _redactory(*arguments, "--json", cwd=tmp_path)
+    done = machine.redactory(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 2
     assert says in _json(done)["error"]
     assert "Traceback" not in done.stderr
@@ -134,8 +130,8 @@ def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
     assert sealed[0].stat().st_mode & 0o077 == 0
 
 
-def test_version_and_help() -> None:
-    assert _redactory("--version").stdout.strip() == "0.1.0"
+def test_version_and_help(machine: Machine) -> None:
+    assert machine.redactory("--version").stdout.strip() == "0.1.0"
     for command in (
         "curate",
         "train",
@@ -148,30 +144,30 @@ def test_version_and_help() -> None:
         "evaluate",
         "simulate",
     ):
-        assert _redactory(command, "--help").returncode == 0
+        assert machine.redactory(command, "--help").returncode == 0
 
 
-def test_plan_takes_a_configuration_or_numbers(tmp_path: Path) -> None:
+def test_plan_takes_a_configuration_or_numbers(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         "input: a.jsonl\ntrain: {epochs: 1, sampling_rate: 0.1, group_sizes: []}\n"
     )
-    planned = _json(_redactory("plan", "c.yaml", "--json", cwd=tmp_path))
+    planned = _json(machine.redactory("plan", "c.yaml", "--json", cwd=tmp_path))
     assert planned["steps"] == 10
     assert 7.9 < planned["epsilon"] <= 8.0
     numbers = ("--sampling-rate", 0.1, "--noise", 2.0, "--steps", 10, "--delta", 1e-5)
-    one = _redactory(
+    one = machine.redactory(
         *("plan", "crt", "--private-points", 100, *numbers, "--gamma", 0.1, "--group-size", 2, "--json")
     )
     assert one.returncode == 0, one.stderr
     assert _json(one)["epsilon_bayesian"] < _json(one)["epsilon"] < _json(one)["epsilon_group"]["2"]
-    page = _redactory("plan", "dpsgd", *numbers, "--plot", tmp_path / "p.svg")
+    page = machine.redactory("plan", "dpsgd", *numbers, "--plot", tmp_path / "p.svg")
     assert "epsilon_substitution" in page.stdout
     assert (tmp_path / "p.svg").is_file()
-    assert _redactory("plan", "--help").returncode == 0
+    assert machine.redactory("plan", "--help").returncode == 0
     for wrong, says in (
         (("plan", "absent.yaml"), "cannot be read"),
         (("plan", "crt", *numbers, "--gamma", 2), "gamma"),
     ):
-        refused = _redactory(*wrong, "--json", cwd=tmp_path)
+        refused = machine.redactory(*wrong, "--json", cwd=tmp_path)
         assert refused.returncode == 2
         assert says in _json(refused)["error"]

@@ -80,9 +80,9 @@ def test_a_crash_leaves_no_memory_behind(bench: Bench) -> None:
 
 
 def test_nothing_reaches_an_orchestrator(bench: Bench) -> None:
-    """With debug logging, also into its database, and no server but the one that it brings; a cluster too.
+    """With debug logging, also into its database, and no server but the one that it brings.
 
-    Every failure on a cluster is in the long tests.
+    Clusters, alone and as tasks of a flow, are in the long tests.
     """
     config = str(bench.configure("prefect", detect=LISTED))
     bench.carry_out(
@@ -90,12 +90,6 @@ def test_nothing_reaches_an_orchestrator(bench: Bench) -> None:
         [
             Step("bad", ("curate", config, "--out", "bad", "--prefect"), f"{BROKEN}=chained", (1,)),
             Step("flow", ("curate", config, "--out", "flow", "--prefect")),
-            Step(
-                "both",
-                ("curate", config, "--out", "both", "--prefect", "--dask", "local"),
-                f"{BROKEN}=grouped",
-                (1,),
-            ),
             Step("plain", ("curate", config, "--out", "plain")),
         ],
         # it writes a line for each row that the server reads: in the long tests

@@ -1,8 +1,9 @@
-"""A process that has everything imported and forks for each command of a page.
+"""A process that has everything imported and forks for each command.
 
-A page runs a dozen commands, and each would spend seconds on importing spaCy and torch.  Here ``redactory``
-and ``python`` on a page's PATH are small clients that hand their arguments, folder, environment and standard
-streams to this process; the child it forks does what the real command does, from its console script on.
+Pages and tests of the command line run a dozen commands, and each would spend seconds on imports.  Here
+``redactory`` and ``python`` on a PATH are small clients that hand their arguments, folder, environment and
+standard streams to this process; the child it forks does what the real command does, from its console
+script on.
 
     warm.py serve SOCKET            warm.py ask SOCKET redactory|python ARGUMENTS…
 """
