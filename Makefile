@@ -4,19 +4,22 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN ?= demo-run
+# those that a release is checked with, and those of them that torch has a CPU build for
+PYTHONS ?= 3.11 3.12 3.13
+TORCH_PYTHONS ?= 3.11
 # torch has a CPU build for every Python on most systems; WITHOUT_TORCH=1 installs everything but training
-EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask)
+EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask,mlflow,lineage)
 CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo test postgresql soak check install bench docs clean
+.PHONY: demo test postgresql java soak check install bench docs clean dist release-check sbom licences
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
 	$(BIN)/redactory demo --out $(RUN)
 
-test: check postgresql
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(WITHOUT_TORCH),--ignore tests/training --ignore tests/evaluation --ignore tests/docs)
+test: check docs postgresql java
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(WITHOUT_TORCH),--ignore tests/training --ignore tests/evaluation --ignore tests/integrations --ignore tests/docs)
 
 # a test runs Prefect on a PostgreSQL server of its own; its programs are Debian's
 postgresql:
@@ -25,6 +28,16 @@ postgresql:
 			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql; } >/dev/null; \
 		else \
 			echo "PostgreSQL's server is not installed: apt-get install postgresql (or make postgresql, as root)" >&2; exit 1; \
+		fi; \
+	fi
+
+# a test reads shards with Spark, which runs on Java 17 or newer
+java:
+	@if ! command -v java >/dev/null 2>&1; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends default-jre-headless; } >/dev/null; \
+		else \
+			echo "Java is not installed: apt-get install default-jre-headless (or make java, as root)" >&2; exit 1; \
 		fi; \
 	fi
 
@@ -51,8 +64,28 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/dedup.py
 	$(BIN)/python benchmarks/dedup_cost.py
 
-docs: $(VENV)/.docs
+# a link or an anchor that leads nowhere ends it
+docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# the sdist and the wheel, the same bytes each time
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m releasing.dist dist
+
+# ten minutes to an hour: the wheel of dist/ in empty environments, with the demo
+release-check: $(VENV)/.dev
+	$(BIN)/python -m releasing.check $(PYTHONS) --torch '$(TORCH_PYTHONS)' --dist dist
+
+# what is installed, as CycloneDX; the tool has an environment of its own
+sbom: $(VENV)/.dev
+	$(PYTHON) -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
+	$(BIN)/python -m releasing.sbom $(VENV)/sbom/bin dist
+
+licences: $(VENV)/.dev
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[all,dev]'
+	$(BIN)/python -m releasing.licences
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -63,11 +96,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints/cpu.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),dev]'
-	touch $@
-
-$(VENV)/.docs: $(VENV)/.installed
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),docs]'
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),dev,docs]'
 	touch $@
 
 clean:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import typer
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -35,6 +36,7 @@ def pages() -> dict[Path, str]:
         reference / "configuration.md": configuration(),
         reference / "command-line.md": command_line(),
         reference / "tables.md": tables(),
+        reference / "errors.md": errors(),
     }
 
 
@@ -315,6 +317,46 @@ def tables() -> str:
         lines += [f"| `{field.name}` | {field.type} | {COLUMNS[name, field.name]} |" for field in schema]
         lines += [""]
     return "\n".join(lines).replace("list<item: string>", "list of string").rstrip() + "\n"
+
+
+# ----------------------------------------------------------------------------------------- errors
+
+MISTAKES = HERE.parent / "tests" / "mistakes" / "mistakes.yaml"
+
+
+def errors() -> str:
+    """One table a section of the mistakes that tests/mistakes makes: what was done and said, what to do."""
+    lines = [
+        NOTE.replace("the code's descriptions", "tests/mistakes/mistakes.yaml"),
+        "# Errors",
+        "",
+        "What goes wrong most often, what Redactory says then, and what to do. A test makes each of these "
+        "mistakes and compares what is printed.",
+        "",
+        "A message stands on standard error, in one line after `redactory:`. With `--json` it is also the "
+        "key `error` of the one object on standard output, beside `ok` and `exit_code`. No message quotes "
+        "the corpus, a document's id or a user. `…` stands for what differs from time to time; paths are "
+        "shown from the folder in which the command was given. [Exit codes](command-line.md) are those of "
+        "every command.",
+        "",
+        "Where the exit code is 0, nothing failed: the message is a line of what the command prints.",
+        "",
+    ]
+    for section in yaml.safe_load(MISTAKES.read_text(encoding="utf-8")):
+        lines += [
+            f"## {section['section']}",
+            "",
+            "| mistake | message | exit code | what to do |",
+            "|---|---|---|---|",
+        ]
+        lines += [_mistake(row) for row in section["mistakes"]]
+        lines += [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _mistake(row: dict[str, Any]) -> str:
+    cells = (row["mistake"], f"`{row['message']}`", str(row["exit"]), row["mend"])
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -52,13 +52,18 @@ def _carry_out(told: dict) -> int:
     import traceback
 
     name, *arguments = told["command"]
+    # as a process that starts makes them: whether a stream can be sought was found out for the server's own
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, closefd=False, encoding="utf-8")  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
     os.chdir(told["folder"])
     os.environ.clear()
     os.environ.update(told["environment"])
     sys.argv = [name, *arguments]
     try:
         if name == "python":
-            exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
+            _run_python(arguments)
         else:
             from redactory.flows.cli import main
 
@@ -72,6 +77,18 @@ def _carry_out(told: dict) -> int:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def _run_python(arguments: list[str]) -> None:
+    """A script with its arguments and the modules beside it, or what stands on standard input."""
+    if arguments and arguments[0] != "-":
+        import runpy
+
+        sys.argv = arguments
+        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+        runpy.run_path(arguments[0], run_name="__main__")
+    else:
+        exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
 
 
 def _import_everything() -> None:

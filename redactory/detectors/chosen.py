@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,11 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
         recognizer: Any = getattr(predefined, name, None)
         known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
         if not known:
-            raise ConfigurationError(f"detect.patterns.recognizers: the installed Presidio has no '{name}'")
+            near = difflib.get_close_matches(name, dir(predefined), n=1)
+            meant = f"did you mean '{near[0]}'?" if near else "its documentation lists those that there are"
+            raise ConfigurationError(
+                f"detect.patterns.recognizers: the installed Presidio has no '{name}'; {meant}"
+            )
         try:
             found.append(_by_pattern(recognizer(supported_language=language)))
         except Exception as error:

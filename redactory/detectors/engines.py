@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import DetectSettings
+from redactory.foundation.errors import ConfigurationError
 
 _ENGINES: dict[str, tuple[str, str]] = {
     # section of the settings: module and class, imported only when the section is on
@@ -18,6 +20,8 @@ _ENGINES: dict[str, tuple[str, str]] = {
     "transformers": ("redactory.detectors.classifier.engine", "TransformersEngine"),
     "lists": ("redactory.detectors.listing.engine", "ListEngine"),
 }
+_EXTRAS = {"stanza": "stanza", "transformers": "train"}
+"""Of an engine that not every installation has, the extra that brings it."""
 _WHOLE = frozenset({"lists"})
 """Engines that read a long text whole: their cost is bounded, and a term may be longer than an overlap."""
 
@@ -36,14 +40,30 @@ def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
 
 def identities_of(settings: DetectSettings) -> dict[str, Any]:
     """What each engine stands on besides its settings: content hashes and versions; nothing is loaded."""
-    return {
-        name: make.identity(section, settings.language)  # type: ignore[attr-defined]
-        for name, make, section in _switched_on(settings)
-    }
+    found = {}
+    for name, make, section in _switched_on(settings):
+        with _installed(name):
+            found[name] = make.identity(section, settings.language)  # type: ignore[attr-defined]
+    return found
 
 
 def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, Callable[..., Engine], Any]]:
     for name, (module, kind) in _ENGINES.items():
         section = getattr(settings, name)
         if section is not None:
-            yield name, getattr(import_module(module), kind), section
+            with _installed(name):
+                make = getattr(import_module(module), kind)
+            yield name, make, section
+
+
+@contextmanager
+def _installed(engine: str) -> Iterator[None]:
+    """``ConfigurationError`` where what is done within needs a package that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        extra = _EXTRAS.get(engine)
+        mend = f"pip install 'redactory[{extra}]'" if extra else "install Redactory anew"
+        raise ConfigurationError(
+            f"detect.{engine}: this engine needs {error.name}, not installed here: {mend}"
+        ) from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from redactory.detectors.fitted import FittedPolicy
 from redactory.foundation.settings import Settings
@@ -115,11 +116,19 @@ class CustomRecognizer(Settings):
 
     name: str = Field(description="Name of the recognizer.")
     label: str = Field(
-        description="Label of its hits. They are masked at any score, unless strict.labels gives it a bound."
+        description="Label of its hits: capitals, digits and _. They are masked at any score, unless "
+        "strict.labels gives it a bound."
     )
     patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
     deny_list: tuple[str, ...] = Field((), description="Words that are always hits, with score 1.")
     context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")
+
+    @field_validator("label")
+    @classmethod
+    def _like_all_labels(cls, value: str) -> str:
+        if not re.fullmatch("[A-Z][A-Z0-9_]*", value):
+            raise ValueError(f"'{value}' is no label: give capitals, digits and _, like CUSTOMER_NUMBER")
+        return value
 
 
 class PatternSettings(Settings):

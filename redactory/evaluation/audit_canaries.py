@@ -154,8 +154,10 @@ def read_coins(path: Path) -> Coins:
         if len(coins.numbers) != len(coins.coins) or not coins.coins or coins.form not in get_args(Form):
             raise ValueError
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "it is not such a file"
         raise InputError(
-            f"{path.name} cannot be read as the coins of an audit: {type(error).__name__}"
+            f"{path} cannot be read as the coins of an audit: {problem}; name the .coins.json that "
+            "redactory audit plant wrote"
         ) from None
     return coins
 

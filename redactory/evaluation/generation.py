@@ -40,12 +40,10 @@ def generate(
     What is written may be training text: keep it in memory, and tell counts only.
     """
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
-        raise ConfigurationError(
-            "extraction: samples and temperature must be at least 0, tokens and top_k at least 1"
-        )
+        raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
     room = getattr(model.network, "context", None)
     if room is not None and max_tokens >= room:
-        raise ConfigurationError(f"extraction: tokens must be below the model's context of {room}")
+        raise ConfigurationError(f"tokens must be below the model's context of {room}")
     most = None if room is None else room - max_tokens
     encoded = [model.tokenizer.encode(prompt) for prompt in prompts] or [[]]
     heads = [

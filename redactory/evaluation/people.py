@@ -7,8 +7,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from faker import Faker
-
 _PHONE_FORMS = ("{}-{}-{}", "({}) {}-{}", "{}.{}.{}", "{} {} {}", "+1 {} {} {}")
 _MAIL_DOMAINS = ("example.com", "example.org", "example.net")
 _RETURN_SHARE = 0.25
@@ -35,6 +33,9 @@ class People:
     """
 
     def __init__(self, seed: int) -> None:
+        # a tenth of a second that only a simulation needs
+        from faker import Faker
+
         self.draw = random.Random(f"people-{seed}")
         self._faker = Faker("en_US", use_weighting=False)  # every name as likely, and twice as fast
         self._faker.seed_instance(seed)

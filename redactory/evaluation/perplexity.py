@@ -29,7 +29,9 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
     a number is null, and ``reason`` says so.  Raises ``InputError`` where there is no text.
     """
     if not texts:
-        raise InputError("perplexity needs at least one text")
+        raise InputError(
+            "the held-out corpus (evaluate.test, --test) has no points to measure on; give another"
+        )
     log_prob, tokens, words = 0.0, 0, 0
     done = 0
     for chunk in _chunks(texts):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from redactory.dedup.told import told
 from redactory.evaluation import report_facts as facts
@@ -21,6 +19,9 @@ from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _WIDE, _NARROW = 1040, 350
 _LARGEST_EXPOSURE = CANARY_DIGITS * math.log2(10)
@@ -79,6 +80,9 @@ def write_report(run: RunFolder) -> Path:
 
 
 def _environment() -> Environment:
+    # most commands write no report
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("redactory.evaluation", "."),
         autoescape=True,

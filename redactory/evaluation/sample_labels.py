@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redactory.evaluation.label_studio import read_task
+from redactory.evaluation.label_studio import UnreadableTask, read_task
 from redactory.evaluation.labelled_sample import Marked
 from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DigestKey
@@ -113,15 +113,15 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise InputError(f"{path.name} cannot be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name}, after row {number}: no JSON ({type(error).__name__})") from None
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except InputError:
+        raise
+    except UnreadableTask as error:
+        raise InputError(f"{path.name}, row {number}: {error}") from None
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise InputError(
             f"{path.name}, row {number}: neither a row of the sample nor a task of Label Studio's JSON "
             f"export ({type(error).__name__})"
         ) from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path.name}, row {number}: {error}") from None
 
 
 def _point_id(row: Mapping[str, Any], where: str) -> int:

@@ -7,6 +7,7 @@ of them need no memory, and the same seed gives the same bytes.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ def simulate_customersim(
 
 
 def write_simulation(
-    out: Path,
+    out: str | os.PathLike[str],
     rows: int,
     seed: int,
     canaries: int = 0,
@@ -103,6 +104,7 @@ def write_simulation(
     simulation = simulate_customersim(rows, seed, canaries, copies, miss_rate, templates)
     secrets: Counter[str] = Counter()
     users = 0
+    out = Path(out)
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for number, row in enumerate(simulation.rows, start=1):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

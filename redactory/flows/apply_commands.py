@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 import redactory
+from redactory.flows import completion
 from redactory.flows.options import JsonOption, show
 from redactory.flows.output import out, table
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -18,7 +19,12 @@ _STANDARD_INPUT = "-"
 
 def apply(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL_FOLDER", help="A trained model: RUN/models/NAME, or a copy.")
+        Path,
+        typer.Argument(
+            metavar="MODEL_FOLDER",
+            help="A trained model: RUN/models/NAME, or a copy.",
+            autocompletion=completion.model_folders,
+        ),
     ],
     file: Annotated[
         str | None,
@@ -46,10 +52,11 @@ def applied(result: dict[str, Any]) -> None:
     for number, answers in enumerate(result["results"], 1):
         rows = [(escape(_visible(answer[what])), f"{answer['probability']:.4f}") for answer in answers]
         table(f"Text {number}", rows, (what, "probability"))
-    _promise(result["model"], result["guarantee"])
+    say_promise(result["model"], result["guarantee"])
 
 
-def _promise(model: str, told: dict[str, Any]) -> None:
+def say_promise(model: str, told: dict[str, Any]) -> None:
+    """What may be promised of ``model``, in a few lines on standard output."""
     value, delta = told["epsilon"], told["delta"]
     figure = "no epsilon" if value is None else f"epsilon {value:.4g} at delta {delta:g}"
     figure = figure if told["holds"] else "no guarantee holds"

@@ -12,9 +12,11 @@ import typer
 import redactory
 from redactory.flows import (
     apply_commands,
+    croissant_commands,
     detection_commands,
     export_commands,
     extraction_commands,  # noqa: F401  registers evaluate extraction
+    generate_commands,
     inference_commands,  # noqa: F401  registers evaluate membership and audit
     inference_page,
     json_log,
@@ -22,17 +24,22 @@ from redactory.flows import (
     output,
     pages,
     redaction_commands,  # noqa: F401  registers evaluate redaction
+    scan_commands,
     schedule_commands,
     schema_commands,
     store_commands,
     takedown_commands,
+    track_commands,
 )
 from redactory.flows.audit_commands import audits
+from redactory.flows.endings import NOT_LOGGED, asks_for_help, is_usage, unexpected, usage_message
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
 from redactory.flows.key_commands import keys
+from redactory.flows.label_commands import labels
 from redactory.flows.ldp_commands import ldp
 from redactory.flows.options import (
+    AnyRunArgument,
     ConfigArgument,
     DaskOption,
     JsonOption,
@@ -40,6 +47,7 @@ from redactory.flows.options import (
     OutOption,
     PrefectOption,
     ResumeOption,
+    RunsArgument,
     WorkersOption,
     carry_out,
     show,
@@ -52,17 +60,18 @@ from redactory.flows.simulate_commands import simulations
 from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
 
+_INTERRUPTED = 130
 app = typer.Typer(
     name="redactory",
     help="Audited training shards from raw text, and models trained on them with a guarantee.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
 app.add_typer(indexes, name="index")
 app.add_typer(keys, name="keys")
+app.add_typer(labels, name="labels")
 app.add_typer(ldp, name="ldp")
 app.add_typer(plans, name="plan")
 app.add_typer(quarantines, name="quarantine")
@@ -74,33 +83,37 @@ app.add_typer(simulations, name="simulate")
 def main() -> None:
     """The console script: 0 done, 1 a check failed, 2 bad input or configuration."""
     forbid_core_dumps()
+    output.print_anything()
     try:
-        app()
+        # not on its own: what it does not understand is told as every other error is
+        code = app(standalone_mode=False, prog_name="redactory") or 0
     except RedactoryError as error:
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted; --resume goes on where it stopped", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
             # the interpreter would print it
             _fail("unexpected SystemExit; please report it", 1)
-        json_log.ended(end.code if isinstance(end.code, int) else 0)
-        raise
+        code = end.code or 0
     except Exception as error:
-        # the message of an unexpected error may quote the corpus: only its kind and place are told
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        place = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
-        _fail(f"unexpected {type(error).__name__}{place}; please report it", 1)
+        if asks_for_help(error):
+            raise SystemExit(2) from None
+        if is_usage(error):
+            _fail(usage_message(error), 2, NOT_LOGGED)
+        _fail(unexpected(error), 1)
+    if code == _INTERRUPTED:
+        _fail("interrupted: give the command again to go on (curate and run with --resume)", code)
+    json_log.ended(code)
+    raise SystemExit(code)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int, logged: str | None = None) -> None:
     if "--json" in sys.argv:
         output.print_json({"ok": False, "error": message, "exit_code": code})
     if not json_log.on_terminal():
         output.err.print(f"redactory: {message}", soft_wrap=True, markup=False)
-    json_log.ended(code, message)
+    json_log.ended(code, logged or message)
     sys.stdout.flush()
     raise SystemExit(code)
 
@@ -137,7 +150,9 @@ def init(
     except FileExistsError:
         raise ConfigurationError(f"{file} exists; give another name") from None
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from None
+        raise ConfigurationError(
+            f"{file} cannot be written: {error.strerror}; give a place in a folder that you may write"
+        ) from None
     show(
         {"file": str(file)},
         as_json,
@@ -183,7 +198,7 @@ def train(
     config: ConfigArgument,
     out: OutOption = None,
     trainer: Annotated[
-        str | None, typer.Option(help="crt, sgd or dpsgd, instead of the configured one.")
+        str | None, typer.Option(help="A trainer (train.trainer), instead of the configured one.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes that share a step; the same model.")
@@ -216,7 +231,7 @@ def run(
 
 @app.command()
 def verify(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, an export, or the URL of one.")],
+    run: AnyRunArgument,
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="PEM file: the run must be signed by this key.")
     ] = None,
@@ -232,14 +247,14 @@ def verify(
 
 @app.command()
 def guarantee(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="A run folder, or several.")],
+    runs: RunsArgument,
     model: ModelOption = None,
     delta: Annotated[float | None, typer.Option(help="Of several runs: delta of the figures.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what may be promised of a trained model, or of several, derived again from the ledgers."""
     first, *also = runs
-    result = redactory.guarantee(first, model, also=also, delta=delta)
+    result: dict[str, Any] = dict(redactory.guarantee(first, model, also=also, delta=delta))
     show(result, as_json, pages.composed_guarantee if also else pages.guarantee)
     if inference_page.refuted(result.get("audit")):
         raise SystemExit(1)
@@ -262,8 +277,11 @@ def demo(
 
 
 app.command()(apply_commands.apply)
+app.command()(croissant_commands.croissant)
 app.command()(detection_commands.explain)
 app.command()(export_commands.export)
+app.command()(generate_commands.generate)
+app.command()(scan_commands.scan)
 app.command()(schema_commands.schema)
 app.command()(store_commands.fetch)
 app.command()(store_commands.publish)
@@ -273,4 +291,5 @@ app.command()(nightly_commands.nightly)
 app.command()(schedule_commands.deploy)
 app.command()(schedule_commands.serve)
 app.command()(takedown_commands.takedown)
+app.command()(track_commands.track)
 app.command()(takedown_commands.purge)

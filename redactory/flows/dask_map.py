@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def on_dask(dask: str, config: Config, folder: Path) -> Iterator[Workers]:
             folder.rmdir()
 
 
-def over_dask(plain: Callable[..., dict[str, Any]], dask: str) -> Callable[..., dict[str, Any]]:
+def over_dask(plain: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..., Mapping[str, Any]]:
     """``plain`` (``redactory.curate`` or ``redactory.run``) with its map over Dask."""
 
     def spread(
@@ -75,7 +75,7 @@ def over_dask(plain: Callable[..., dict[str, Any]], dask: str) -> Callable[..., 
         resume: bool = False,
         workers: int | None = None,
         **settings: Any,
-    ) -> dict[str, Any]:
+    ) -> Mapping[str, Any]:
         loaded = load_config(config, output=output, workers=workers)
         run = RunFolder(Path(loaded.output))
         check_dask(dask)

@@ -31,11 +31,14 @@ def fit(
         typer.Option(help="A Hugging Face model's folder to train further, instead of our own small tagger."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the rows.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language code of the tokenizer of our own tagger; en without one.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same tagger.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train and calibrate a token tagger on labelled rows."""
-    settings: dict[str, Any] = {"epochs": epochs, "seed": seed}
+    settings: dict[str, Any] = {"language": language, "epochs": epochs, "seed": seed}
     given = {key: value for key, value in settings.items() if value is not None}
     with output.shown_progress() as progress:
         result = redactory.fit(labelled, out, given, progress=progress, base=base)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from redactory.flows.output import out, table
 
-_MASKED, _FLAGGED = "bold white on red", "black on yellow"
+MASKED, FLAGGED = "bold white on red", "black on yellow"
 
 
 def explained(result: dict[str, Any]) -> None:
@@ -16,12 +16,12 @@ def explained(result: dict[str, Any]) -> None:
     shown = Text(result["text"])
     for mark in result["marks"]:
         if mark["makes_private"] and not mark["masks"]:
-            shown.stylize(_FLAGGED, mark["start"], mark["end"])
+            shown.stylize(FLAGGED, mark["start"], mark["end"])
     for mark in result["marks"]:
         if mark["masks"]:
-            shown.stylize(_MASKED, mark["start"], mark["end"])
+            shown.stylize(MASKED, mark["start"], mark["end"])
     out.print(shown, soft_wrap=True)
-    out.print(Text.assemble((" masked by π ", _MASKED), " ", (" makes the point private ", _FLAGGED)))
+    out.print(Text.assemble((" masked by π ", MASKED), " ", (" makes the point private ", FLAGGED)))
     out.print()
     if result["failure"]:
         out.print(f"The point would be quarantined: {result['failure']}")

@@ -46,7 +46,7 @@ def begin(target: str | None, command: str | None) -> None:
     end()
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "json"):
-        raise ConfigurationError(f"{VARIABLE}: the one form of log is 'json'")
+        raise ConfigurationError(f"{VARIABLE}: the one form of log is 'json'; set it to that, or to nothing")
     target = target or (STANDARD_ERROR if asked else None)
     if target is None:
         return
@@ -138,6 +138,9 @@ def _handler(target: str) -> logging.Handler:
             Path(target).touch(mode=PRIVATE_FILE)
             handler = logging.FileHandler(target, encoding="utf-8")
         except OSError as error:
-            raise ConfigurationError(f"--log-json: {target} cannot be written: {error.strerror}") from None
+            raise ConfigurationError(
+                f"--log-json: {target} cannot be written: {error.strerror}; give a place in a "
+                "folder that you may write"
+            ) from None
     handler.setFormatter(_OneLine())
     return handler

@@ -48,7 +48,9 @@ def _nightly(
     def curating(own: Config, **more: Any) -> dict[str, Any]:
         asked = Asked(config, output, own, True, dask)
         with task_map(asked) as stage_map:
-            summary = sealed(asked.run.state, curation.curate, own, stage_map=stage_map, **more)
+            summary = dict[str, Any](
+                sealed(asked.run.state, curation.curate, own, stage_map=stage_map, **more)
+            )
         publish_run(name, summary, False)
         if verify:
             check_verified(asked.run)

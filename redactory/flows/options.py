@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from redactory.flows import json_log, output
+from redactory.flows import completion, json_log, output
 
 ConfigArgument = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completion.run_folders)
+]
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="A run folder, or several.", autocompletion=completion.run_folders),
+]
+AnyRunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder, an export, or the URL of one.",
+        autocompletion=completion.run_folders,
+    ),
+]
 OutOption = Annotated[
     str | None, typer.Option("--out", help="The run folder, or a URL; the configuration's by default.")
 ]
@@ -29,7 +43,12 @@ DaskOption = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="A trained model; the configured one by default.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="A trained model; the configured one by default.",
+        autocompletion=completion.models_of_run,
+    ),
 ]
 
 Page = Callable[[dict[str, Any]], None]
@@ -45,7 +64,7 @@ def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
 
 
 def carry_out(
-    plain: Callable[..., dict[str, Any]] | None,
+    plain: Callable[..., Mapping[str, Any]] | None,
     flow: str,
     config: str,
     out: str | None,
@@ -59,7 +78,7 @@ def carry_out(
 
             plain = over_dask(plain, dask)
         if plain is not None:
-            return plain(config, output=out, progress=progress, **settings)
+            return dict(plain(config, output=out, progress=progress, **settings))
         from redactory.flows.with_prefect import start_flow
 
         where = {} if dask is None else {"dask": dask}

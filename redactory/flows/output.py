@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -20,14 +21,25 @@ out, err = Console(highlight=False), Console(stderr=True, highlight=False)
 _EVERY_SECONDS = 5.0
 
 
+def print_anything() -> None:
+    """From now on a sign that the terminal cannot show (locale C: no ASCII) is written as an escape."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def print_json(value: dict[str, Any]) -> None:
     """The one JSON object of ``--json`` on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=_only_ascii(), allow_nan=False, default=str) + "\n")
 
 
 def print_indented(value: dict[str, Any]) -> None:
     """A JSON object for people to read, and for programs, on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=_only_ascii(), allow_nan=False) + "\n")
+
+
+def _only_ascii() -> bool:
+    """Whether JSON has to escape for itself: what the stream escapes is not always JSON."""
+    return "utf" not in (sys.stdout.encoding or "utf-8").lower()
 
 
 def table(

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.markup import escape
 
-from redactory.dedup.told import told
 from redactory.flows.accuracy_page import accuracy
+from redactory.flows.curated_hints import MENDS, curated_hints
 from redactory.flows.exposure_page import canary
 from redactory.flows.inference_page import beside_guarantee
 from redactory.flows.output import out, table
@@ -37,8 +37,12 @@ def describe(result: dict[str, Any]) -> None:
         looked_at = f"the first {result['rows_looked_at']:,} of each file"
         out.print(f"Bad rows among {looked_at}: {result['bad_rows_seen']}")
         table("The first of them", bad, ("file", "row", "reason"), text=True)
+        for reason in filter(MENDS.get, result["bad_rows_by_reason"]):
+            out.print(f"{reason}: {MENDS[reason]}", soft_wrap=True)
     else:
         out.print(f"No bad row among the first {result['rows_looked_at']:,} of each file.")
+    for missing in result["evaluation_files_missing"]:
+        out.print(f"Not there: {missing}", soft_wrap=True)
     out.print(f"Nothing was written. The run would go to {result['output']}", soft_wrap=True)
 
 
@@ -55,12 +59,15 @@ def curated(result: dict[str, Any]) -> None:
     """``redactory curate``."""
     _counts(result)
     out.print("Duplicates", style="bold")
+    # numpy comes with it, and every command would wait for that
+    from redactory.dedup.told import told
+
     for sentence in told(result["dedup"]):
         out.print(f"  {sentence}", soft_wrap=True)
     out.print()
     out.print(f"{result['run']}: {result['seconds']:.1f} s. Report: {result['report']}", soft_wrap=True)
-    if result["rows"] and not result["documents"]:
-        out.print("No row could be used: 'redactory describe' shows the first of them.")
+    for hint in curated_hints(result):
+        out.print(hint, soft_wrap=True, markup=False)
     if result["key_fresh"]:
         out.print(
             "No REDACTORY_KEY was set: a key was drawn and is gone; no other process can resume this run."

@@ -160,7 +160,7 @@ def _curate(asked: Asked, verify: bool) -> dict[str, Any]:
 
 def _train(asked: Asked, changes: dict[str, Any]) -> dict[str, Any]:
     def work() -> dict[str, Any]:
-        return training.train(asked.settings, progress=listener.get(), **changes)
+        return dict(training.train(asked.settings, progress=listener.get(), **changes))
 
     trained = step_as_task(asked.run.state)("train", work)
     publish_promise(asked.name, trained)
@@ -210,7 +210,8 @@ def _curated(asked: Asked) -> dict[str, Any]:
 
 def _curation(asked: Asked, resume: bool) -> dict[str, Any]:
     with task_map(asked) as stage_map:
-        return curation.curate(asked.settings, resume=resume, stage_map=stage_map, progress=listener.get())
+        curated = curation.curate(asked.settings, resume=resume, stage_map=stage_map, progress=listener.get())
+        return dict(curated)
 
 
 @contextmanager

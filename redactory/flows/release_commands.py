@@ -7,14 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from redactory.flows import nightly_page
+from redactory.flows import completion, nightly_page
 from redactory.flows.options import JsonOption, RunArgument, show
 
 releases = typer.Typer(
     no_args_is_help=True, help="List a job's runs, read its log, release a held run or give it up."
 )
 
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The folder of a job's runs.")]
+JobArgument = Annotated[
+    Path,
+    typer.Argument(metavar="JOB", help="The folder of a job's runs.", autocompletion=completion.job_folders),
+]
 ByOption = Annotated[str, typer.Option("--by", help="Who decides.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the log.")]
 ConfigOption = Annotated[

@@ -103,16 +103,16 @@ def _what(run: dict[str, Any], dry_run: bool) -> str:
 def _besides(run: dict[str, Any]) -> list[str]:
     """What somebody who answers for the takedown has to know, a line each."""
     said = [
-        (run.get("moved_up"), "points of others, of the same text, took their places"),
+        (run.get("moved_up"), "points of others, of the same text, take their places"),
         (
             run.get("lost"),
-            "points of others went too: their texts were told by these alone, the vault was purged",
+            "points of others go too: their texts were told by these alone, the vault was purged",
         ),
         (run["unsearched"], "rejected rows cannot be searched: redactory purge RUN --quarantine"),
         (run["lone_documents"], "documents without a user have such an id: --doc-id, if that is the person"),
         (run.get("tracebacks"), "sealed tracebacks can quote any text: redactory purge RUN --state"),
         (len(run.get("exports", ())), "exports were made before: ask for them back"),
-        (len(run.get("samples", ())), "samples to label held a text of it, and are gone"),
+        (len(run.get("samples", ())), "samples to label hold a text of it, and go too"),
         (len(run.get("unfinished_trainings", ())), "trainings had begun: remove them, they cannot go on"),
     ]
     lines = [f"{number:,} {words}" for number, words in said if number]

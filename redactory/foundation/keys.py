@@ -30,6 +30,7 @@ KEY_VARIABLE = "REDACTORY_KEY"
 ENCRYPTION_VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SIGNING_VARIABLE = "REDACTORY_SIGNING_KEY"
 
+_PUBLIC_MEND = "give the .pub file that redactory keys new signing wrote"
 Kind = Literal["digest", "encryption", "signing"]
 
 
@@ -127,11 +128,11 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; {_PUBLIC_MEND}") from None
     except Exception:
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise ConfigurationError(f"{path} holds no Ed25519 public key in PEM")
+        raise ConfigurationError(f"{path} holds no Ed25519 public key in PEM; {_PUBLIC_MEND}")
     return key
 
 
@@ -187,9 +188,11 @@ def _given(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str] |
         raise ConfigurationError(f"both {variable} and {in_file} are set: keep one of them")
     if path is not None:
         try:
-            return Path(path).read_bytes().strip(), in_file
+            return Path(path).read_bytes().strip(), f"{in_file} ({path})"
         except OSError as error:
-            raise ConfigurationError(f"{in_file} cannot be read: {error.strerror}") from None
+            raise ConfigurationError(
+                f"{in_file}: {path} cannot be read: {error.strerror}; name a key file that this user may read"
+            ) from None
     return None if value is None else (os.fsencode(value), variable)
 
 

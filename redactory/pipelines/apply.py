@@ -54,7 +54,7 @@ def apply(
     """
     if top < 1:
         raise ConfigurationError("top: at least one answer is needed")
-    folder = _opened(Path(model))
+    folder = opened(Path(model))
     own = task_of(read_manifest(folder))
     if task is not None and task != own:
         raise ConfigurationError(f"task: {folder.root.name} was trained for {own}, not for {task}")
@@ -75,7 +75,8 @@ def promise(card: dict[str, Any]) -> dict[str, Any]:
     return {**told, "reason": reason or (None if card.get("holds") else card.get("holds_reason"))}
 
 
-def _opened(root: Path) -> ModelFolder:
+def opened(root: Path) -> ModelFolder:
+    """The finished model in ``root``, each file the one that was sealed; else what :func:`apply` raises."""
     folder = ModelFolder(root)
     if not is_finished(folder):
         raise RunStateError(f"{root} is no finished model: give a folder RUN/models/NAME")

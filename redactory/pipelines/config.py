@@ -14,6 +14,7 @@ from redactory.foundation.settings import Settings
 from redactory.pipelines.nightly.disk_settings import DiskSettings
 from redactory.pipelines.nightly.settings import NightlySettings
 from redactory.pipelines.stores import is_url
+from redactory.pipelines.tracking.settings import TrackSettings
 from redactory.training.settings import TrainSettings
 
 Segmenter = Literal["sentence", "turn", "line", "document"]
@@ -23,10 +24,10 @@ class InputSettings(Settings):
     """Where the corpus is and which columns hold what."""
 
     path: tuple[str, ...] = Field(
-        description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, CSV, TSV or text "
-        "files, plain or .gz or .zst. Relative to the configuration file."
+        description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
+        "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
     )
-    format: Literal["auto", "jsonl", "parquet", "csv", "tsv", "text"] = Field(
+    format: Literal["auto", "jsonl", "parquet", "arrow", "csv", "tsv", "text"] = Field(
         "auto", description="auto tells the format from each file's ending."
     )
     text: str = Field("text", description="Column of the text.")
@@ -169,6 +170,7 @@ class Config(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     disk: DiskSettings = DiskSettings()
     nightly: NightlySettings = NightlySettings()
+    track: TrackSettings = TrackSettings()
     workers: int = Field(1, ge=1, description="Processes for curation; changes speed only.")
 
     @field_validator("output", mode="before")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redactory.detectors import TextDetector, policies_of, policy_record
 from redactory.detectors.chosen import check_patterns
@@ -33,8 +33,12 @@ from redactory.pipelines.output_folder import check_apart, check_output, close, 
 from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources, fingerprint
 from redactory.pipelines.release import finish, summary, versions
+from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
+from redactory.pipelines.tracking.configured import check_tracking
+from redactory.pipelines.tracking.lineage import told
+from redactory.pipelines.tracking.lineage_work import Curation
 from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
@@ -49,7 +53,7 @@ def curate(
     detector: TextDetector | None = None,
     sources: list[Source] | None = None,
     progress: Progress = silent,
-) -> dict[str, Any]:
+) -> CurationSummary:
     """Run one curation and return its summary (counts, seconds, where the run lies).
 
     ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at
@@ -61,8 +65,10 @@ def curate(
     """
     settings = load_config(config, output=output, workers=workers)
     check_store(settings.store, RunFolder(Path(settings.output)))
-    done = _curate(settings, resume, stage_map, detector, sources, progress)
-    return publish_configured(settings.store, done, progress)
+    check_tracking(settings.track)
+    with told(settings.track, Curation(settings)):
+        done = _curate(settings, resume, stage_map, detector, sources, progress)
+    return cast(CurationSummary, publish_configured(settings.store, done, progress))
 
 
 def _curate(

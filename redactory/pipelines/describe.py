@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from redactory.dedup import DedupSettings, rule_of
@@ -13,6 +16,7 @@ from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
+from redactory.pipelines.stores import is_url
 from redactory.redaction import PRIVATE, PUBLIC
 
 ROWS = 1_000
@@ -36,12 +40,26 @@ def describe(config: Given, **changes: Any) -> dict[str, Any]:
         "output": str(settings.output),
         "sources": sources,
         "bad_rows": bad[:SHOWN],
+        "bad_rows_by_reason": dict(Counter(entry["reason"] for entry in bad)),
+        "evaluation_files_missing": _missing(settings),
         "bad_rows_seen": len(bad),
         "rows_looked_at": ROWS,
         "stages": _stages(settings),
         "policies": records,
         "configuration_hash": settings.curation_hash(),
     }
+
+
+def _missing(settings: Config) -> list[str]:
+    """Each file of ``evaluate`` that is not there; without this it is missed when the training is over."""
+    evaluate = settings.evaluate
+    named = [("test", path) for path in evaluate.test]
+    named += [(key, path) for key in ("canaries", "labelled") if (path := getattr(evaluate, key))]
+    return [f"evaluate.{key}: {path}" for key, path in named if not (is_url(path) or _is_there(path))]
+
+
+def _is_there(path: str) -> bool:
+    return Path(path).exists() or any(glob.iglob(path))
 
 
 def _engines(detect: DetectSettings) -> Iterator[str]:

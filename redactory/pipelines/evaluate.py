@@ -213,7 +213,7 @@ def held_out(
     columns = {key: value for key, value in configured["input"].items() if key not in optional}
     settings = InputSettings.model_validate({**columns, "path": paths})
     cut = segmenter(SegmentSettings.model_validate(configured["segment"]))
-    for source in find_sources(paths, settings.format):
+    for source in find_sources(paths, settings.format, key="evaluate.test"):
         for entry in read_documents(source, settings):
             if isinstance(entry, Document):
                 yield from ((segment.text, entry.label) for segment in cut(entry.text))
@@ -223,5 +223,9 @@ def _read_canaries(path: Path) -> dict[str, Any]:
     try:
         value: dict[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path.name} cannot be read as canaries: {type(error).__name__}") from None
+        problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
+        raise InputError(
+            f"{path} cannot be read as canaries: {problem}; name the .canaries.json that redactory "
+            "simulate wrote"
+        ) from None
     return value

@@ -15,6 +15,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import make_private_folder, write_text
 from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.croissant_document import croissant_text
 from redactory.pipelines.export_card import export_card
 from redactory.pipelines.export_model import copy_model, copy_sealed
 from redactory.pipelines.mirror import PlacedFolder, mirror, sums_text
@@ -84,6 +85,7 @@ def _filled(run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...]
     said = what_may_be_said(manifest, file_sha256(run.manifest))
     said["models"] = {name: copy_model(run, name, made.model(name)) for name in models}
     write_text(made.card, export_card(said))
+    write_text(made.croissant, croissant_text(said, manifest["files"]))
     write_manifest(made, said, list_files(made, [p for p in made.root.rglob("*") if p.is_file()]))
     sign(made)
     listed = [path for path in made.root.rglob("*") if path.is_file()]

@@ -28,6 +28,7 @@ from redactory.foundation.canonical import file_sha256, folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.settings import plainly
 from redactory.pipelines.labelled import labelled_rows
 
 LEAST_ROWS = 20
@@ -147,7 +148,7 @@ def _checked(settings: FitSettings | Mapping[str, Any] | None, kind: type[FitSet
         return kind.model_validate(dict(given or {}))
     except ValidationError as error:
         problems = (
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}"
+            f"{'.'.join(map(str, e['loc']))}: {plainly(e)}"
             for e in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError("; ".join(problems)) from None
@@ -167,7 +168,7 @@ def _parts(
     """Rows to train on, to calibrate on, and to test on: by each text's digest, whatever its place."""
     if len(rows) < LEAST_ROWS:
         raise InputError(
-            f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, {len(rows)} are given"
+            f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, {len(rows)} are given: label more"
         )
 
     def place(row: LabelledText) -> tuple[str, LabelledText]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from redactory.foundation.canonical import canonical_json
+from redactory.foundation.keys import KEY_VARIABLE
 from redactory.foundation.records import RecordLog
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.differences import AnotherRun, difference
@@ -53,8 +54,9 @@ class Journal:
             return
         differs = difference(self._head, json.loads(canonical_json(identity)))
         if differs is not None:
+            same = f"the same ({KEY_VARIABLE})" if differs == "key" else "the same"
             raise AnotherRun(
-                f"this run was begun with another {differs}; resume it with the same, "
+                f"this run was begun with another {differs}; resume it with {same}, "
                 "or start a new run in another folder"
             )
 

@@ -11,6 +11,8 @@ from redactory.evaluation.strata import TEMPLATE
 from redactory.foundation.errors import InputError
 from redactory.pipelines.segment import Cutter
 
+_FORM = '{"text": "…", "spans": [{"start": 0, "end": 4, "label": "NAME"}]}'
+
 
 def labelled_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a JSONL file in the span schema: {text, spans: [{start, end, label}], ...}.
@@ -18,19 +20,28 @@ def labelled_rows(path: Path) -> Iterator[dict[str, Any]]:
     Offsets are code points, end exclusive.  ``InputError`` with the file and the row for one that is not.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
-                row = json.loads(line)
-                problem = _problem(row)
+                if not line.strip():
+                    continue
+                row = _parsed(line, f"{path.name}, row {number}")
+                problem = problem_of(row)
                 if problem:
                     raise InputError(f"{path.name}, row {number}: {problem}")
                 yield row
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except OSError as error:
         raise InputError(
-            f"{path.name} cannot be read as labelled JSON lines: {type(error).__name__}"
+            f"{path} cannot be read: {error.strerror}; a file of labelled rows is needed"
         ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path.name} cannot be read as labelled JSON lines: it is not UTF-8") from None
+
+
+def _parsed(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise InputError(f"{where} cannot be read as labelled JSON lines: a line is {_FORM}") from None
 
 
 def labelled_points(row: dict[str, Any], cut: Cutter) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -51,18 +62,19 @@ def labelled_points(row: dict[str, Any], cut: Cutter) -> Iterator[tuple[str, lis
         yield text, [{**template, **_shifted(span, start, len(text))} for span in inside]
 
 
-def _problem(row: Any) -> str | None:
+def problem_of(row: Any) -> str | None:
+    """What keeps ``row`` from being one of the span schema, without its text; None where nothing does."""
     if not isinstance(row, dict):
         return "a JSON object is needed"
     if not isinstance(row.get("text"), str) or not isinstance(row.get("spans"), list):
-        return "'text' and 'spans' are needed"
+        return f"'text' and 'spans' are needed, like {_FORM}"
     if any("\ud800" <= sign <= "\udfff" for sign in row["text"]):
         return "'text' holds half of a surrogate pair, which is no character"
     for number, span in enumerate(row["spans"], 1):
         if not isinstance(span, dict) or not all(type(span.get(key)) is int for key in ("start", "end")):
             return f"span {number} needs whole numbers 'start' and 'end'"
         if not 0 <= span["start"] < span["end"] <= len(row["text"]):
-            return f"span {number} is empty or does not lie in the text"
+            return f"span {number} is empty or does not lie in the text; offsets count code points, from 0"
         if not isinstance(span.get("label"), str):
             return f"span {number} needs a 'label'"
     return None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import Settings, plainly
 
 S = TypeVar("S", bound=Settings)
 
@@ -82,7 +82,7 @@ def settings_of(kind: type[S], given: Mapping[str, Any] | S | None) -> S:
         return kind.model_validate(_nested(dict(given or {})))
     except ValidationError as error:
         found = error.errors(include_input=False, include_url=False)
-        problems = [f"{_key(one['loc'])}: {one['msg'].removeprefix('Value error, ')}" for one in found]
+        problems = [f"{_key(one['loc'])}: {plainly(one)}" for one in found]
         raise ConfigurationError("; ".join(problems)) from None
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.settings import plainly
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.sources import FORMATS
+from redactory.pipelines.tracking.settings import path_in
 from redactory.pipelines.work_place import worked_on_here
+from redactory.pipelines.yaml_file import read_yaml
+from redactory.redaction import RunFolder, is_finished
 
 Given = Config | Mapping[str, Any] | str | Path
 """What the public functions take as a configuration."""
@@ -36,39 +39,48 @@ def load_config(given: Given, **changes: Any) -> Config:
     path = Path(given)
     if path.suffix in (".yaml", ".yml"):
         folder = path.parent.resolve()
-        return check(worked_on_here(_anchored(_read_yaml(path), folder), changes, folder))
+        return check(worked_on_here(_anchored(read_yaml(path), folder), changes, folder), path)
+    if is_finished(RunFolder(path)):
+        # its vault would be read as a corpus
+        raise ConfigurationError(f"'{given}' is a run: give the configuration (.yaml) that it was made with")
     if path.exists() or "://" in str(given) or any(sign in str(given) for sign in "*?["):
         return check(worked_on_here({"input": {"path": str(given)}}, changes, Path()))
     raise ConfigurationError(
-        f"'{given}' is neither a configuration (.yaml), an input file ({', '.join(FORMATS)}) nor a folder"
+        f"'{given}' is not there: it is neither a configuration (.yaml), an input file "
+        f"({', '.join(FORMATS)}) nor a folder"
     )
 
 
-def check(value: Mapping[str, Any]) -> Config:
-    """``value`` as a configuration, or a ``ConfigurationError`` that lists what is wrong with it."""
+def load_for_texts(given: Given | None, paths: Sequence[str] = ("-",), **input_changes: Any) -> Config:
+    """The configuration that ``given`` stands for, for texts that come from elsewhere, or from ``paths``.
+
+    As :func:`load_config`, but nothing has to be said of an input or an output: what ``given`` says of
+    ``input.path``, ``output`` and ``work`` does not count.  The default configuration where it is None.
+    """
+    if given is None:
+        value: Mapping[str, Any] = {}
+    elif isinstance(given, Config):
+        value = given.model_dump(exclude_unset=True)
+    elif isinstance(given, Mapping):
+        value = given
+    elif Path(given).suffix in (".yaml", ".yml"):
+        value = _anchored(read_yaml(Path(given)), Path(given).parent.resolve())
+    else:
+        raise ConfigurationError(f"'{given}' is no configuration: give a file that ends in .yaml")
+    section = value.get("input")
+    columns = section if isinstance(section, Mapping) else {}
+    kept = {key: part for key, part in value.items() if key not in ("output", "work", "store")}
+    return check({**kept, "input": {**columns, "path": tuple(paths), **input_changes}})
+
+
+def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
+    """``value``, read from ``file``, as a configuration, or ``ConfigurationError`` with all that is wrong."""
     try:
         return Config.model_validate(dict(value))
     except ValidationError as error:
         problems = [_explain(e) for e in error.errors(include_input=False, include_url=False)]
-        raise ConfigurationError("; ".join(problems)) from None
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path} is not UTF-8") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(
-            f"{path}{where}: this is not YAML ({getattr(error, 'problem', '')})"
-        ) from None
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{path}: a configuration is a mapping, with at least the key 'input'")
-    return value
+        where = "" if file is None else f"{file}: "
+        raise ConfigurationError(where + "; ".join(problems)) from None
 
 
 def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -89,6 +101,9 @@ def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(anchored.get("evaluate"), dict):
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
+    if isinstance(track := anchored.get("track"), dict):
+        files = ("mlflow", "lineage")
+        anchored["track"] = {k: place(path_in(v)) if k in files else v for k, v in track.items()}
     if isinstance(anchored.get("train"), dict):
         anchored["train"] = _anchored_training(anchored["train"], place)
     if isinstance(dedup := anchored.get("dedup"), dict) and isinstance(index := dedup.get("index"), dict):
@@ -153,7 +168,7 @@ def _explain(error: Any) -> str:
         return f"{key}: no such key; {known}"
     if error["type"] == "missing":
         return f"{key}: this key is needed"
-    return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+    return f"{key}: {plainly(error)}"
 
 
 def _known_keys(location: list[Any]) -> list[str]:

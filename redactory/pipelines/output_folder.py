@@ -23,7 +23,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
             "that again (redactory takedown, redactory purge)"
         )
     if run.root.exists() and not run.root.is_dir():
-        raise RunStateError(f"{run.root} is a file; give another output folder")
+        raise RunStateError(f"{run.root} is a file; give another output folder (output, --out)")
     if resume:
         if not is_finished(run) and not _begun(run) and _holds_files(run):
             raise RunStateError(
@@ -31,7 +31,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
             )
         return
     if is_finished(run):
-        raise RunStateError(f"{run.root} holds a finished run; give another output folder")
+        raise RunStateError(f"{run.root} holds a finished run; give another output folder (output, --out)")
     # the orchestrator may have settled in state/ before the run begins
     if run.journal.exists() or (run.root.is_dir() and set(run.root.iterdir()) - {run.state}):
         raise RunStateError(

@@ -107,7 +107,8 @@ def check_store(store: str | None, run: RunFolder) -> None:
     if configured_service() is None:
         raise RunStateError(
             f"output: a run at {without_secrets(store)} needs an encryption key: its private part would lie "
-            "there in the open (redactory keys new encryption)"
+            "there in the open (redactory keys new encryption FILE makes one, and "
+            "REDACTORY_ENCRYPTION_KEY_FILE names it)"
         )
     there = Store.at(store)
     names = there.names()

@@ -117,7 +117,7 @@ def _body(
         "seconds": round(seconds, 2),
         "versions": versions(),
         "configuration": config.model_dump(
-            mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly"}
+            mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly", "track"}
         ),
         "configuration_hash": config.curation_hash(),
         "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},

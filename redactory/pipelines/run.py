@@ -15,6 +15,7 @@ from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.publish import publish_configured
 from redactory.pipelines.release import summary
+from redactory.pipelines.tracking.configured import track_configured
 from redactory.pipelines.train import require_training_packages, train, train_summary
 from redactory.redaction import RunFolder, is_finished
 
@@ -51,7 +52,10 @@ def run(
     folder = RunFolder(Path(settings.output))
     model = folder.model(settings.train.model_name)
     if is_finished(model) and not resume:
-        raise RunStateError(f"{folder.root} already holds the model {model.root.name}")
+        raise RunStateError(
+            f"{folder.root} already holds the model {model.root.name}; give another output, or train "
+            "another one beside it (train.name, redactory train)"
+        )
     curated = curate(settings, resume=resume, stage_map=stage_map, progress=progress)
     measured: dict[str, Any] = {}
     if settings.evaluate.labelled:
@@ -59,7 +63,7 @@ def run(
     if is_finished(model):
         trained = train_summary(folder, model.root.name)
     else:
-        trained = step("train", lambda: train(settings, progress=progress))
+        trained = step("train", lambda: dict(train(settings, progress=progress)))
     if settings.evaluate.test and settings.train.task == CLASSIFY:
         measured["accuracy"] = step(
             "evaluate accuracy",
@@ -74,5 +78,7 @@ def run(
         measured["canary"] = step(
             "evaluate canary", lambda: evaluate_canary(folder.root, model.root.name, progress=progress)
         )
+    if measured:
+        track_configured(settings.track, folder, model.root.name)
     done = {**curated, **summary(folder), "model": trained, "evaluation": measured}
     return publish_configured(settings.store, done, progress)

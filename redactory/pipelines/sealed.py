@@ -6,7 +6,9 @@ or an orchestrator's database.  In an encrypted run the traceback is encrypted t
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import secrets
 import traceback
 from collections.abc import Callable
@@ -15,9 +17,18 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from redactory.foundation.errors import RedactoryError, SealedError
-from redactory.foundation.files import make_private_folder
+from redactory.foundation.files import TEMPORARY_PREFIX, make_private_folder
 from redactory.redaction.encryption import write_secret
 
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}\d+-")
+_MENDS = {
+    errno.ENOSPC: ("the disk is full", "make room"),
+    errno.EDQUOT: ("the disk is full for this user", "make room, or have the quota raised"),
+    errno.EROFS: ("the run folder cannot be written", "mount its file system for writing"),
+    errno.EACCES: ("the run folder cannot be written", "give this user the right to write there"),
+    errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
+}
+"""What the system refuses and the user can mend: what it is, and what to do."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -38,7 +49,7 @@ def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
         # what a library ends a process with is printed on the way out, and can quote text as well
         own = None
         reference = secrets.token_hex(4)
-        kind, cause = type(error).__name__, _cause(error, state.parent)
+        what = _what(error, state.parent)
         try:
             make_private_folder(state)
             # a traceback can quote text that UTF-8 cannot hold
@@ -50,7 +61,7 @@ def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
             place = f"its traceback was not written ({unwritten})"
         except Exception as unwritten:
             place = f"its traceback could not be written ({_cause(unwritten) or type(unwritten).__name__})"
-        failed = SealedError(f"unexpected {kind}{f' ({cause})' if cause else ''}; {place}")
+        failed = SealedError(f"{what}; {place}")
     raise own or failed or AssertionError("unreachable")
 
 
@@ -76,6 +87,17 @@ def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     raise own or failed or AssertionError("unreachable")
 
 
+def _what(error: BaseException, root: Path) -> str:
+    """What happened, and where it is nothing that has to be reported, the mend."""
+    kind, cause = type(error).__name__, _cause(error, root)
+    if isinstance(error, BrokenExecutor):
+        return f"{cause}: give the command again (curate with --resume), with fewer --workers"
+    known = _MENDS.get(error.errno or 0) if isinstance(error, OSError) else None
+    if known is not None:
+        return f"{known[0]} ({cause}): {known[1]}, and give the command again (curate with --resume)"
+    return f"unexpected {kind}{f' ({cause})' if cause else ''}"
+
+
 def _cause(error: BaseException, root: Path | None = None) -> str | None:
     """What can be said of an error without its message: the system's words, and which file below ``root``."""
     if isinstance(error, BrokenExecutor):
@@ -85,4 +107,6 @@ def _cause(error: BaseException, root: Path | None = None) -> str | None:
     words = os.strerror(error.errno)
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
     inside = root is not None and path is not None and path.is_relative_to(root)
-    return f"{words}: {path.relative_to(root)}" if inside and path and root else words
+    return (
+        f"{words}: {_TEMPORARY.sub('', str(path.relative_to(root)))}" if inside and path and root else words
+    )

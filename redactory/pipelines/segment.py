@@ -63,8 +63,10 @@ def _lines(text: str) -> Iterator[str]:
 def _turns(speaker: str) -> Cutter:
     try:
         label = re.compile(rf"\s*({speaker})")
-    except re.error:
-        raise ConfigurationError("segment.speaker: this is no regular expression") from None
+    except re.error as error:
+        raise ConfigurationError(
+            f"segment.speaker: this is no regular expression: {error.msg}, at its sign {(error.pos or 0) + 1}"
+        ) from None
 
     def turn(line: str) -> Segment:
         match = label.match(line)

@@ -33,7 +33,7 @@ class Kind(StrEnum):
     NOT_INSTALLED = "the package that reads this kind of store is not installed"
     NOT_FOUND = "there is no such bucket or folder"
     NOT_PERMITTED = "the credentials are missing, not known, or not allowed to do this"
-    NOT_REACHED = "the store cannot be reached"
+    NOT_REACHED = "the store cannot be reached; see to the network and the endpoint"
     FAILED = "the store refused"
 
 
@@ -75,7 +75,7 @@ def told(url: str) -> Iterator[None]:
     except RedactoryError:
         raise
     except Exception as error:  # each file system has errors of its own, whose messages may say anything
-        kind, cause = kind_of(error), type(error).__name__
+        kind, cause = kind_of(error), cause_of(url, error)
     else:
         return
     raise StoreError(without_secrets(url), kind, cause)
@@ -99,6 +99,18 @@ def kind_of(error: Exception) -> Kind:
         if isinstance(error, types):
             return kind
     return Kind.NOT_FOUND if str(error).startswith("Bucket '") else Kind.FAILED
+
+
+def cause_of(url: str, error: Exception) -> str:
+    """The class of an error, or which package a store of this kind needs: fsspec's own fixed sentence."""
+    if isinstance(error, ImportError):
+        from fsspec.registry import known_implementations
+
+        known = known_implementations.get(url.partition("://")[0].lower(), {})
+        return str(known.get("err") or type(error).__name__)
+    scheme = url.partition("://")[0]
+    unknown = isinstance(error, ValueError) and f"Protocol not known: {scheme}" in str(error)
+    return f"'{scheme}' is none that fsspec lists" if unknown else type(error).__name__
 
 
 def without_secrets(url: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, overload
 
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import ConfigurationError, RunStateError
@@ -16,8 +16,12 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.release_log import check_released
+from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.shredding import refuse_shredded
+from redactory.pipelines.tracking.configured import check_tracking, track_configured
+from redactory.pipelines.tracking.lineage import told
+from redactory.pipelines.tracking.lineage_work import Training
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.training.settings import RecallMeasurement
 
@@ -35,7 +39,7 @@ def require_training_packages() -> None:
 
 def train(
     config: Given, *, output: str | Path | None = None, progress: Progress = silent, **changes: Any
-) -> dict[str, Any]:
+) -> TrainingSummary:
     """Train the configured model on the configuration's finished run; a summary with its guarantee.
 
     ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
@@ -46,12 +50,19 @@ def train(
         given = settings.model_dump(exclude_unset=True)
         settings = check({**given, "train": {**given.get("train", {}), **changes}})
     run = RunFolder(Path(settings.output))
-    read_manifest(run)
+    if not read_manifest(run)["counts"]["points"]:
+        raise RunStateError(
+            f"{run.root} has no points, so there is nothing to train on; see why (redactory describe)"
+        )
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):
         refuse_shredded(run)
     check_store(settings.store, run)
-    return publish_configured(settings.store, sealed(run.state, _train, run, settings, progress), progress)
+    check_tracking(settings.track)
+    with told(settings.track, Training(run, settings.train)):
+        trained = sealed(run.state, _train, run, settings, progress)
+    track_configured(settings.track, run, settings.train.model_name)
+    return cast(TrainingSummary, publish_configured(settings.store, trained, progress))
 
 
 def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:
@@ -93,13 +104,27 @@ def train_summary(run: RunFolder, name: str) -> dict[str, Any]:
     return {"run": str(run.root), **summary, "guarantee": read_json(model.guarantee)}
 
 
+@overload
+def guarantee(run: str | Path, model: str | None = None) -> Card: ...
+
+
+@overload
+def guarantee(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    also: Sequence[str | Path],
+    delta: float | None = None,
+) -> Card | ComposedCard: ...
+
+
 def guarantee(
     run: str | Path,
     model: str | None = None,
     *,
     also: Sequence[str | Path] = (),
     delta: float | None = None,
-) -> dict[str, Any]:
+) -> Card | ComposedCard:
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
 
     Under ``audit``, where one was made, what the last one-run audit of the model found.
@@ -108,10 +133,10 @@ def guarantee(
     that all of them state.
     """
     if also:
-        return _composed([run, *also], model, delta)
+        return cast(ComposedCard, _composed([run, *also], model, delta))
     if delta is not None:
         raise ConfigurationError(
-            "delta: a single model's card states its figures at the delta it was trained for"
+            "--delta: a single model's card states its figures at the delta it was trained for; leave it out"
         )
     folder = RunFolder(Path(run))
     name = named_model(folder, model)
@@ -120,7 +145,7 @@ def guarantee(
 
     card: dict[str, Any] = guarantee_card(folder, name)
     found = audited(folder, name)
-    return card if found is None else {**card, "audit": found}
+    return cast(Card, card if found is None else {**card, "audit": found})
 
 
 def _composed(runs: Sequence[str | Path], model: str | None, delta: float | None) -> dict[str, Any]:
@@ -146,6 +171,7 @@ def named_model(run: RunFolder, model: str | None) -> str:
         model = str(section["name"] or section["trainer"])
     name = model
     if not is_finished(run.model(name)):
-        there = ", ".join(run.model_names()) or "none yet"
-        raise RunStateError(f"{run.root} has no finished model '{name}'; there: {there}")
+        there = ", ".join(run.model_names())
+        mend = f"there are: {there} (--model)" if there else "train one first (redactory train CONFIG)"
+        raise RunStateError(f"{run.root} has no finished model '{name}'; {mend}")
     return name

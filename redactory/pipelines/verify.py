@@ -193,8 +193,10 @@ def _open_values(
         return [], Check(name, limit is None, f"not made: {made}", made=False)
     found = find_open_values(run, key)
     within = limit is None or len(found) <= limit
+    which = "--json names them; " if found else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
-    return found, Check(name, within, f"{len(found)} public points show a value masked elsewhere; {bound}")
+    told = f"{len(found)} public points show a value masked elsewhere"
+    return found, Check(name, within, f"{told}; {which}{bound}")
 
 
 def _models(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import chain_head, read_records
+from redactory.pipelines.croissant_document import croissant_text
 from redactory.pipelines.export_card import export_card
 from redactory.pipelines.mirror import sums_text
 from redactory.pipelines.verify_seals import Check, not_made
@@ -68,7 +69,8 @@ def check_export(folder: ExportFolder, known: Ed25519PublicKey | None = None) ->
         *checks,
         _no_strays(folder, manifest),
         _sums(folder, manifest),
-        _card(folder, manifest),
+        _said("card", folder.card, export_card, manifest),
+        _said("croissant", folder.croissant, lambda said: croissant_text(said, said["files"]), manifest),
         _public(folder),
         _ids(folder, manifest),
         *_models(folder, manifest),
@@ -96,21 +98,23 @@ def _sums(folder: ExportFolder, manifest: dict[str, Any]) -> Check:
 
 
 def _leaves(folder: ExportFolder, manifest: dict[str, Any], name: str) -> bool:
-    """Whether a file of that name has a place in an export: its card, a public part, of a model it names."""
+    """Whether a file of that name has a place in an export: a card, a public part, of a model it names."""
     path = folder.root / name
     if path.parent == folder.public:
         return path.match("part-*.parquet")
     models = RunFolder(folder.root).models
-    return path == folder.card or path.parent in {models / model for model in manifest["models"]}
+    return path in (folder.card, folder.croissant) or path.parent in {
+        models / model for model in manifest["models"]
+    }
 
 
-def _card(folder: ExportFolder, manifest: dict[str, Any]) -> Check:
-    """The card says what the manifest says."""
+def _said(name: str, path: Path, write: Callable[[dict[str, Any]], str], manifest: dict[str, Any]) -> Check:
+    """The file at ``path`` says what the manifest says, as this version writes it."""
     if manifest["versions"]["redactory"] != importlib.metadata.version("redactory"):
-        return not_made("card", "written by another version")
-    same = folder.card.is_file() and folder.card.read_bytes() == export_card(manifest).encode()
+        return not_made(name, "written by another version")
+    same = path.is_file() and path.read_bytes() == write(manifest).encode()
     detail = "says what the manifest says" if same else "differs from what the manifest says"
-    return Check("card", same, detail)
+    return Check(name, same, detail)
 
 
 def _public(folder: ExportFolder) -> Check:

@@ -29,6 +29,11 @@ class ExportFolder(SealedFolder):
         return self.root / "README.md"
 
     @property
+    def croissant(self) -> Path:
+        """The data set described for other programs (Croissant, JSON-LD)."""
+        return self.root / "croissant.json"
+
+    @property
     def sums(self) -> Path:
         """The sha256 of every file but this one and ``_SUCCESS``, for ``sha256sum -c``."""
         return self.root / "SHA256SUMS"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.folder_names import MODELS, SUCCESS
 from redactory.redaction.sample_folder import SampleFolder as SampleFolder
 from redactory.redaction.sealed_folder import SealedFolder as SealedFolder
 
@@ -226,7 +227,7 @@ class RunFolder(SealedFolder):
     @property
     def models(self) -> Path:
         """One folder a trained model."""
-        return self.root / "models"
+        return self.root / MODELS
 
     def model(self, name: str) -> ModelFolder:
         """The folder of model ``name``; ``ConfigurationError`` where the name is no plain name."""
@@ -234,7 +235,7 @@ class RunFolder(SealedFolder):
 
     def model_names(self) -> list[str]:
         """The finished models of this run, by name."""
-        return sorted(p.parent.name for p in self.models.glob("*/_SUCCESS"))
+        return sorted(p.parent.name for p in self.models.glob(f"*/{SUCCESS}"))
 
     @property
     def data_folders(self) -> tuple[Path, ...]:
@@ -244,5 +245,8 @@ class RunFolder(SealedFolder):
 
 def _plain(name: str, of: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ConfigurationError(f"a {of}'s name must be letters, digits, '.', '_' or '-' (at most 64)")
+        raise ConfigurationError(
+            f"a {of}'s name must be letters, digits, '.', '_' or '-' (at most 64), and '{name}' is not; "
+            "give another"
+        )
     return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from redactory.foundation.folder_names import JOB
 from redactory.redaction.folder import RunFolder
 
 
@@ -17,7 +18,7 @@ class JobFolder:
     @property
     def own(self) -> Path:
         """What belongs to no single run; mode 0700."""
-        return self.root / "_job"
+        return self.root / JOB
 
     @property
     def log(self) -> Path:

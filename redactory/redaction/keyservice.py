@@ -85,6 +85,10 @@ def service_of(function: str, given_in: str) -> KeyService:
     module, _, name = function.partition(":")
     try:
         service = getattr(importlib.import_module(module), name)()
+    except ImportError:
+        raise ConfigurationError(
+            f"{given_in}: there is no module '{module}' to import; write package.module:function"
+        ) from None
     except RedactoryError:
         raise
     except Exception as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from redactory.foundation.folder_names import SUCCESS
+
 
 @dataclass(frozen=True)
 class SealedFolder:
@@ -20,7 +22,7 @@ class SealedFolder:
     @property
     def success(self) -> Path:
         """Written last; its text is the sha256 of the manifest."""
-        return self.root / "_SUCCESS"
+        return self.root / SUCCESS
 
     @property
     def signature(self) -> Path:

@@ -18,6 +18,8 @@ from redactory.redaction.folder import SealedFolder
 from redactory.redaction.shards import content_of, is_encrypted
 from redactory.redaction.signing import SIGNED_BY, configured_signer, sign
 
+FORMAT_VERSION = 1
+"""The highest that the ``format`` of a manifest may name here, of whatever kind of folder."""
 Listing = dict[str, dict[str, Any]]
 """Of each file, by its name in the folder: sha256, bytes and, of an encrypted part, ``content``."""
 
@@ -61,7 +63,15 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
     """The manifest of a finished folder; ``RunStateError`` where it is not finished."""
     if not is_finished(folder):
         raise _unfinished(folder)
-    value: dict[str, Any] = read_json(folder.manifest)
+    try:
+        value: dict[str, Any] = read_json(folder.manifest)
+        form = str(value.get("format", ""))
+    except (OSError, ValueError, AttributeError):
+        raise RunStateError(
+            f"{folder.root} is no folder that Redactory finished: it has no {folder.manifest.name} that can "
+            "be read; give another folder"
+        ) from None
+    _require_known(folder, form)
     return value
 
 
@@ -87,6 +97,16 @@ def broken_files(folder: SealedFolder) -> list[str]:
     return problems
 
 
+def _require_known(folder: SealedFolder, form: str) -> None:
+    """``RunStateError`` where a version to come has written the folder."""
+    version = form.rpartition("/")[2]
+    if version.isdecimal() and int(version) > FORMAT_VERSION:
+        raise RunStateError(
+            f"{folder.root.name} has the format {form}, which a newer version of Redactory wrote: upgrade "
+            "this one (pip install --upgrade redactory)"
+        )
+
+
 def _entry(folder: SealedFolder, path: Path, key: DigestKey | None) -> dict[str, Any]:
     entry = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
     if key is not None and path.suffix == ".parquet" and is_encrypted(path):
@@ -97,4 +117,11 @@ def _entry(folder: SealedFolder, path: Path, key: DigestKey | None) -> dict[str,
 
 
 def _unfinished(folder: SealedFolder) -> RunStateError:
-    return RunStateError(f"{folder.root.name} is no finished folder: {folder.success.name} is missing")
+    mend = "give a finished one, or go on with what was cut off (redactory curate --resume)"
+    if not folder.root.is_dir():
+        mend = (
+            "a folder is needed, and this is a file"
+            if folder.root.exists()
+            else "there is no such folder: curate first, or give its place"
+        )
+    return RunStateError(f"{folder.root} is no finished folder: {folder.success.name} is missing; {mend}")

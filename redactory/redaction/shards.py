@@ -183,6 +183,21 @@ def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.
                 yield _own_metadata_removed(batch)
 
 
+def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of a part from number ``first`` on, a row group at a time; groups before it are not read.
+
+    Refused as by :func:`read_part`.
+    """
+    with _opened(path) as (file, key):
+        for number in range(file.num_row_groups):
+            rows = file.metadata.row_group(number).num_rows
+            if first < rows:
+                with _decrypting(path, key):
+                    table = file.read_row_group(number, columns=columns)
+                yield _own_metadata_removed(table.slice(first))
+            first = max(0, first - rows)
+
+
 def parts(folder: Path) -> list[Path]:
     """The parts of a data folder in partition order."""
     return sorted(folder.glob("part-*.parquet"))

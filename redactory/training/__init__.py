@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redactory.training.guarantee import guarantee_card
     from redactory.training.model import LanguageModel, load_model
     from redactory.training.models.lstm import LstmLanguageModel
+    from redactory.training.shard_dataset import ShardDataset
     from redactory.training.tokenizer import Tokenizer
     from redactory.training.train import train_model
 
@@ -25,6 +26,7 @@ __all__ = [
     "LanguageModel",
     "LstmLanguageModel",
     "RecallMeasurement",
+    "ShardDataset",
     "Tokenizer",
     "TrainSettings",
     "guarantee_card",
@@ -36,6 +38,7 @@ __all__ = [
 _WHERE = {
     "LanguageModel": "model",
     "LstmLanguageModel": "models.lstm",
+    "ShardDataset": "shard_dataset",
     "Tokenizer": "tokenizer",
     "guarantee_card": "guarantee",
     "guarantee_page": "card_page",

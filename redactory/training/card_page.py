@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from redactory.redaction.mask import MASK
+from redactory.training.opened_with import library_of, opened_with
 from redactory.training.uedp.card import FORMAT as OF_UNITS
 from redactory.training.uedp.card_page import units_page
 
@@ -36,7 +37,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
 
 def _front_matter(card: dict[str, Any]) -> str:
     return (
-        "---\nlibrary_name: redactory\npipeline_tag: text-generation\n"
+        f"---\nlibrary_name: {library_of(card['kind'])}\npipeline_tag: text-generation\n"
         f"tags:\n- {card['trainer']}\n- {card['kind']}\n- confidentiality\n---"
     )
 
@@ -47,6 +48,7 @@ def _opening(card: dict[str, Any]) -> str:
         verdict = f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
     return (
         f"# {card['model']}\n\nA language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
+        f"{opened_with(card['kind'])}\n\n"
         f"## The guarantee\n\n{verdict}\n\nProtected unit: {card['unit']}.\n\n{card['relation_meaning']}"
     )
 
@@ -98,6 +100,7 @@ def _how(card: dict[str, Any]) -> str:
         f"- Each point's gradient clipped to {card['clip_norm']:g}; the two worlds' sums are at most "
         f"{card['sensitivity']:g} apart; noise ({card['noise']}) {card['noise_multiplier']:g} times the "
         f"clipping norm; the sum divided by the constant {card['normaliser']:g}.\n"
+        f"- Clipped sums computed on {card.get('device', 'cpu')}.\n"
         f"- Main accountant: {card['accountants']['main']}.\n"
         f"- Second accountant: {card['accountants']['second']}.\n"
         f"- Ledger of {card['ledger']['steps']} steps, sha256 `{card['ledger']['head']}`; curated run "

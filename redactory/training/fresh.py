@@ -44,7 +44,10 @@ def undrawn_model(run: RunFolder, settings: TrainSettings, public_text: PublicTe
         network = network_of(settings.model, tokenizer)
     needed = settings.max_tokens + classify  # a classifier reads the begin token beside them
     if network.context is not None and needed > network.context:
-        raise ConfigurationError(f"max_tokens: the model reads {network.context} tokens, not {needed}")
+        raise ConfigurationError(
+            f"train.max_tokens: the model reads {network.context} tokens, and {needed} are asked for: "
+            "lower it, or raise train.model.context"
+        )
     if isinstance(network, LanguageNetwork):
         return LanguageModel(tokenizer, network)
     return TextClassifier(tokenizer, network, settings.max_tokens)

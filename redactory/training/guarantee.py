@@ -117,6 +117,7 @@ def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
         "relation_meaning": words.RELATIONS[facts.relation],
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
         "versions": facts.versions,
+        **words.place_of(facts.settings.device),
     }
 
 
@@ -195,7 +196,11 @@ def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]
     ]
     noisy = facts.mechanism is not None
     own = (
-        (*(of_crt if by_policy else words.ASSUMPTIONS_OF_DPSGD), words.NOISE[facts.mechanism.noise])
+        (
+            *(of_crt if by_policy else words.ASSUMPTIONS_OF_DPSGD),
+            words.NOISE[facts.mechanism.noise],
+            *words.resting_on(facts.settings.device),
+        )
         if facts.mechanism
         else ()
     )

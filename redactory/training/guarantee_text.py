@@ -49,6 +49,12 @@ NOISE = {
     "noise, not proved.",
 }
 
+ON_A_CARD = (
+    "The clipped sums were computed on a graphics card (cuda), the noise on the processor. That the card's "
+    "rounding of a sum stays within the margin of the noise was not measured."
+)
+"""What a training on device cuda rests on besides."""
+
 SEVERAL_MODELS = (
     "A secret is taken to stand in one point of each run. Where policies differ between runs, a secret "
     "counts as missed if any run misses it, and the bounds of all runs are added; bounds measured on one "
@@ -225,3 +231,13 @@ SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
     ("unkeyed digests and sizes of private files", "the ledger's digests are keyed and their key is deleted"),
     ("evaluations on private text", "not covered: each is a release of its own"),
 )
+
+
+def place_of(device: str) -> dict[str, str]:
+    """What a card says of where the arithmetic was done: nothing where that was the processor."""
+    return {} if device == "cpu" else {"device": device}
+
+
+def resting_on(device: str) -> tuple[str, ...]:
+    """The assumptions that a guarantee rests on for being computed there."""
+    return () if device == "cpu" else (ON_A_CARD,)

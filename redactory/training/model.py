@@ -21,6 +21,12 @@ from redactory.training.models.build import rebuilt
 from redactory.training.models.build_classifier import is_classifier, rebuilt_classifier
 from redactory.training.models.causal import CausalNetwork
 from redactory.training.models.classifier import ClassifierNetwork
+from redactory.training.models.library_tokenizer import (
+    AROUND,
+    BEFORE,
+    read_of_library,
+    save_for_library,
+)
 from redactory.training.models.lora import has_adapters, merged
 from redactory.training.models.network import Classifier, LanguageNetwork
 from redactory.training.models.pretrained import FolderTokenizer
@@ -143,6 +149,9 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     if isinstance(model.tokenizer, FolderTokenizer):
         return [*written, *model.tokenizer.save(folder.root)]
     assert isinstance(model.tokenizer, Tokenizer)
+    if isinstance(network, CausalNetwork | ClassifierNetwork):
+        around = AROUND if isinstance(model, TextClassifier) else BEFORE
+        return [*written, *save_for_library(model.tokenizer, folder.root, network.context, around)]
     write_json(folder.tokenizer, model.tokenizer.to_json())
     return [*written, folder.tokenizer]
 
@@ -179,7 +188,7 @@ def _read(folder: ModelFolder, network: Any) -> Any:
 def _read_tokenizer(folder: ModelFolder) -> TextCodec:
     value = read_json(folder.tokenizer)
     if "model" in value:
-        return FolderTokenizer.from_folder(folder.root)
+        return read_of_library(value) or FolderTokenizer.from_folder(folder.root)
     return Tokenizer.from_json(value)
 
 

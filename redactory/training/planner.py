@@ -224,7 +224,10 @@ def _check(request: PlanRequest) -> None:
         (request.delta_2 is not None and not 0.0 <= request.delta_2 <= 1.0, "delta_2 lies between 0 and 1"),
         (request.delta_2 is not None and request.delta_2 > request.gamma, "delta_2 is at most gamma"),
         (request.noise is not None and not 0.0 < request.noise < math.inf, "the noise is positive"),
-        (request.target is not None and not 0.0 < request.target < math.inf, "the target is positive"),
+        (
+            request.target is not None and not 0.0 < request.target < math.inf,
+            "epsilon must be more than 0, and finite",
+        ),
         (request.bayesian and request.gamma == 0.0, "with gamma 0 the Bayesian figure is 0 with any noise"),
         (request.bayesian and request.trainer == "dpsgd", "dpsgd has no Bayesian figure"),
         (any(size < 2 for size in request.group_sizes), "a group has at least 2 points"),

@@ -63,7 +63,8 @@ class TruncatedPoissonSampler:
         """
         if points > self.slots:
             raise ConfigurationError(
-                "dataset_size: there are more noised points than this public bound; raise it, and train anew"
+                "train.dataset_size: there are more noised points than this public bound; raise it, and "
+                "train anew"
             )
         drawn = np.flatnonzero(stream.uniform("coins", step, self.slots) < self.sampling_rate)
         if len(drawn) > self.size:

@@ -118,12 +118,12 @@ class SelectivePhase(PlainPhase):
         shape = (*private.shape, 2 * self.network.lstm.hidden_size)
         drawn = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
         deviation = self.noise_multiplier * self.state_clip_norm
-        return (deviation * torch.from_numpy(drawn).view(shape)).to(self.network.output.weight.dtype)
+        return (deviation * torch.from_numpy(drawn).view(shape)).to(self.network.output.weight)
 
     def _clipped(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:
         """Σ of the clipped gradients of the points' private tuples, flat."""
         kept = private.any(1).nonzero().flatten()
-        total = torch.zeros(sum(p.numel() for p in trainable(self.network)), dtype=weights[0].dtype)
+        total = weights[0].new_zeros(sum(p.numel() for p in trainable(self.network)), requires_grad=False)
         if not len(kept):
             return total
 

@@ -220,8 +220,10 @@ class TrainSettings(Settings):
     checkpoint_steps: PositiveInt = Field(
         500, description="Steps after which an interrupted training can go on; also after every epoch."
     )
-    device: Literal["cpu", "cuda"] = Field(
-        "cpu", description="Where the arithmetic is done; a replayed step is bit-equal on cpu only."
+    device: Literal["cpu", "cuda", "auto"] = Field(
+        "cpu",
+        description="Where the arithmetic is done; a replayed step is bit-equal on cpu only. auto: on cuda "
+        "where torch finds a graphics card, else on cpu; the ledger and the guarantee say which it was.",
     )
     physical_tokens: PositiveInt = Field(
         4096,
@@ -279,8 +281,9 @@ class TrainSettings(Settings):
         try:
             measured = RecallMeasurement.model_validate(read_json(self.recall_file))
         except (OSError, ValueError, ValidationError) as error:
-            kind = type(error).__name__
+            problem = error.strerror if isinstance(error, OSError) else "it has not the keys of train.recall"
             raise InputError(
-                f"recall_file {self.recall_file.name} is no recall measurement ({kind})"
+                f"train.recall_file: {self.recall_file} is no recall measurement: {problem}; give "
+                "a JSON file with the keys of train.recall"
             ) from None
         return self.model_copy(update={"recall": measured, "recall_file": None})

@@ -79,6 +79,16 @@ class Tokenizer:
         ordered = sorted(frequent, key=lambda item: (-item[1], item[0]))
         return cls(tuple(word for word, _ in ordered[:size]))
 
+    @classmethod
+    def from_pieces(cls, pieces: Sequence[str]) -> Self | None:
+        """The tokenizer whose ``pieces`` these are; None where they are not one's."""
+        return cls(tuple(pieces[_FIRST_WORD:])) if tuple(pieces[:_FIRST_WORD]) == _FIXED else None
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """What every id stands for, by id; a byte is written ``<0x2A>``."""
+        return (*_FIXED, *self.words)
+
     @property
     def size(self) -> int:
         """Number of ids; an id lies in ``range(size)``."""

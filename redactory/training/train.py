@@ -25,6 +25,7 @@ from redactory.training.accounting import Spending
 from redactory.training.budget import Budget, cost_of, spending_of
 from redactory.training.card_page import guarantee_page
 from redactory.training.checkpoint import Checkpoint
+from redactory.training.device import require_device, settled
 from redactory.training.fresh import Model, drawn, fresh_model, undrawn_model
 from redactory.training.guarantee import guarantee_card, unit_of
 from redactory.training.ingredients import Ingredients
@@ -62,10 +63,11 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     where the run is unfinished or the name is taken by a training with other settings, and
     ``CheckFailed`` where the run's parts changed or a replayed step has another sum.
     """
-    settings = settings.resolved()
     folder, parent = run.model(settings.model_name), parent_digest(run)
+    settings = settled(settings.resolved(), folder)
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
+    require_device(settings.device)
     for data in {run.public, run.points, *trainer_of(settings, run).folders}:
         require_unchanged(run, data)
     started = time.monotonic()
@@ -229,7 +231,7 @@ def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> di
     if by_name(manifest["settings"]) != settings_json(settings) or manifest["parent"] != parent:
         raise RunStateError(
             f"models/{folder.root.name} is finished, with other settings or of another run: "
-            "give this training another name, or remove that folder"
+            "give this training another name (train.name), or remove that folder"
         )
     changed = _changed_since(settings, read_records(folder.ledger)[0].body)
     if changed is not None:

@@ -6,15 +6,23 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial.md"
 README = ROOT / "README.md"
-EXAMPLE = ROOT / "examples" / "support" / "README.md"
-PAGES = [README, EXAMPLE, *sorted(DOCS.rglob("*.md"))]
-EVERYTHING = [*PAGES, ROOT / "CHANGELOG.md"]
+EXAMPLES = [
+    ROOT / "examples" / name / "README.md"
+    for name in ("support", "contracts", "emails", "saved_dataset", "german")
+]
+PAGES = [README, *EXAMPLES, *sorted(DOCS.rglob("*.md"))]
+ROOMS = ("docs", "examples", "redactory", "benchmarks", "constraints", "container", "releasing", "tests")
+EVERYTHING = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for room in ROOMS for page in sorted((ROOT / room).rglob("*.md"))),
+]
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")
@@ -59,11 +67,12 @@ def prose(page: Path) -> str:
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
-def links(page: Path) -> Iterator[str]:
-    """The targets of a page's links and pictures."""
-    return (match[1] for match in _LINK.finditer(prose(page)))
+def links(text: str) -> Iterator[str]:
+    """The targets of the links and pictures in prose."""
+    return (match[1] for match in _LINK.finditer(text))
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors that a page's headings get, on the site and on code hosts alike."""
     headings = (match[1].lower() for match in _HEADING.finditer(prose(page)))

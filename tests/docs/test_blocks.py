@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from redactory.pipelines.loading import check
-from tests.docs.pages import DOCS, EXAMPLE, PAGES, README, TUTORIAL, Block, blocks, name_of, script
+from tests.docs.pages import DOCS, EXAMPLES, PAGES, README, TUTORIAL, Block, blocks, name_of, script
 from tests.machine import Machine
 
 KNOWN = {"bash", "python", "yaml", "text"}
@@ -52,7 +52,7 @@ def test_the_tutorial_leaves_a_run_and_a_model(tutorial: Path) -> None:
 @pytest.mark.parametrize("page", RUNNING, ids=name_of)
 def test_a_page_works_as_written(page: Path, machine: Machine, tutorial: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
-    if page == EXAMPLE:
+    if page in EXAMPLES:
         shutil.copytree(page.parent, folder)
     elif page == README:
         folder.mkdir()
@@ -90,7 +90,7 @@ def test_an_unrun_block_would_be_noticed() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_configuration_is_one(page: Path) -> None:
     written = [block.body for block in blocks(page) if block.language == "yaml"]
-    if page == EXAMPLE:
-        written.append((page.parent / "support.yaml").read_text(encoding="utf-8"))
+    if page in EXAMPLES:
+        written += [path.read_text(encoding="utf-8") for path in page.parent.glob("*.yaml")]
     for text in written:
         check({"input": "corpus.jsonl", **yaml.safe_load(text)})

@@ -79,7 +79,7 @@ def test_a_seed_gives_the_same_bytes_whatever_other_randomness_did(tmp_path: Pat
     Faker.seed(99)
     Faker("en_US").name()
     random.seed(3)
-    second = write_simulation(tmp_path / "b.jsonl", 150, 7, canaries=3, copies=2)
+    second = write_simulation(str(tmp_path / "b.jsonl"), 150, 7, canaries=3, copies=2)
     other = write_simulation(tmp_path / "c.jsonl", 150, 8, canaries=3, copies=2)
     a, b, c = ((tmp_path / name).read_bytes() for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     assert a == b != c

@@ -44,6 +44,7 @@ GROUPS = (
     "evaluate",
     "audit",
     "keys",
+    "labels",
     "simulate",
     "index",
     "plan",

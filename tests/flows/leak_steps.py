@@ -38,6 +38,8 @@ LATER = {
     "train": ("redactory.training.train:train_model", "redactory.training.runinput:public_texts"),
     "perplexity": ("redactory.evaluation.perplexity:perplexity",),
     "apply": ("redactory.training.model:load_model",),
+    "generate": ("redactory.evaluation.generation:generate",),
+    "track": ("redactory.pipelines.tracking.figures:told_of",),
     "extraction": ("redactory.evaluation.extraction:extraction",),
     "membership": (
         "redactory.evaluation.member_texts:member_texts",
@@ -63,12 +65,15 @@ LATER = {
     "guarantee": ("redactory.training.guarantee:guarantee_card",),
     "verify": ("redactory.redaction.sides:route", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
+    "to-label-studio": ("redactory.pipelines.labelled:labelled_rows",),
+    "from-label-studio": ("redactory.pipelines.label_studio:_tasks",),
     "sample": ("redactory.evaluation.labelled_sample:draw_sample",),
     "score": ("redactory.evaluation.sample_misses:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:first_bad_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
     "retry": ("redactory.pipelines.quarantine.corpus:corpus_of", "redactory.redaction.sides:route"),
     "explain": ("redactory.redaction.sides:route",),
+    "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.sides:route"),
     "takedown": (
         "redactory.pipelines.takedown.person:hers",
         "redactory.pipelines.takedown.heirs:heirs_of",
@@ -102,6 +107,8 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         # its model foretells words, and is refused
         Step("accuracy", ("evaluate", "accuracy", run), codes=(2,)),
         Step("apply", ("apply", f"{run}/models/crt", "--text", "Hello, how can I")),
+        Step("generate", ("generate", f"{run}/models/crt", "--tokens", "12", "--seed", "1"), shows_text=True),
+        Step("track", ("track", run, "--mlflow", f"{run}.mlflow.db")),
         Step("extraction", ("evaluate", "extraction", run, "--samples", "20", "--tokens", "8")),
         Step("membership", ("evaluate", "membership", run, "--secrets", labelled, "--group-size", "2")),
         Step("redaction", ("evaluate", "redaction", run)),
@@ -117,18 +124,21 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("verify", ("verify", run), codes=(0, 1)),
         Step("verify-json", ("verify", run, "--json"), codes=(0, 1)),
         Step("export", ("export", run, "--to", f"{run}-export", "--model", "crt"), codes=(0, 1)),
+        Step("croissant", ("croissant", run, "--private"), codes=(0, 2)),
         Step("export-verified", ("verify", f"{run}-export"), codes=(0, 2)),
         # where the job has no encryption key, the run is refused
         Step("publish", ("publish", run, "--to", _store(config, run)), codes=(0, 2)),
         Step("schema", ("schema", "guarantee")),
         Step("sample", ("audit", "sample", run, "-n", "40", "--seed", "1")),
         Step("score", ("audit", "score", run, sample, "--unchanged")),
+        *_label_studio(config, Path(run).name),
         Step("quarantine", ("quarantine", "list", run)),
         Step("quarantine-json", ("quarantine", "list", run, "--json")),
         # to a terminal alone
         Step("show", ("quarantine", "show", run, "0-0"), codes=(2,)),
         Step("retry", ("quarantine", "retry", run)),
         Step("explain", ("explain", "-", "--config", str(config)), shows_text=True),
+        Step("scan", ("scan", str(config.with_name("corpus.jsonl")), "--config", str(config), "--json")),
         Step("again", ("curate", str(config), "--out", run), codes=(2,)),
         Step("resumed", ("curate", str(config), "--out", run, "--resume")),
         *_without_somebody(config, run),
@@ -156,6 +166,15 @@ def _without_somebody(config: Path, run: str) -> list[Step]:
 def _store(config: Path, run: str) -> str:
     """A folder of its own for the mirror of ``run``, as a URL."""
     return config.with_name(f"{run}-store").absolute().as_uri()
+
+
+def _label_studio(config: Path, run: str) -> list[Step]:
+    """Labelled rows to Label Studio and back; what is written lies beside the input, and holds its text."""
+    labelled, tasks = config.with_name("labelled.jsonl"), config.with_name(f"{run}-tasks.json")
+    rows = tasks.with_suffix(".jsonl")
+    there = ("labels", "to-label-studio", str(labelled), "--out", str(tasks), "--as", "annotations")
+    back = ("labels", "from-label-studio", str(tasks), "--out", str(rows))
+    return [Step("to-label-studio", there), Step("from-label-studio", back)]
 
 
 def _local_privacy(config: Path) -> list[Step]:

@@ -19,7 +19,7 @@ from redactory.pipelines.loading import check, load_config
         ({}, "input: this key is needed"),
         ({"input": {"path": "x", "txt": "body"}}, r"input\.txt: no such key; did you mean 'text'"),
         ({"input": "x", "detect": {"conservative": {"rule": []}}}, r"detect\.conservative\.rule.*'rules'"),
-        ({"input": "x", "workers": 0}, "workers: .*greater than or equal to 1"),
+        ({"input": "x", "workers": 0}, "workers: must be at least 1"),
         ({"input": "x", "segment": {"mode": "sentense"}}, r"segment\.mode: .*'sentence'"),
         ({"input": "x", "train": {"epsilon": -1}}, r"train\.epsilon"),
         ({"input": []}, r"input\.path: at least one path is needed"),

@@ -203,7 +203,7 @@ def test_a_bad_row_is_named_and_not_quoted(tmp_path: Path, row: str, says: str) 
 
 
 def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"epochs: .*greater than or equal to 1.*wide: "):
+    with pytest.raises(ConfigurationError, match=r"epochs: must be at least 1.*wide: "):
         fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})
 
 

@@ -308,7 +308,7 @@ def test_what_asks_for_more_memory_than_it_needs_is_refused(folder: Path) -> Non
     greedy = bytearray(lzma.compress(LINES, format=lzma.FORMAT_ALONE))
     greedy[1:5] = (1 << 30).to_bytes(4, "little")
     path.write_bytes(greedy)
-    assert _refusal(path, format="jsonl") == "greedy.jsonl.xz cannot be read: LZMAError"
+    assert "greedy.jsonl.xz cannot be read: it is damaged" in _refusal(path, format="jsonl")
     path.write_bytes(lzma.compress(LINES, preset=9 | lzma.PRESET_EXTREME))
     assert len(_read(path, format="jsonl")) == 500
 

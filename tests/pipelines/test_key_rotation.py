@@ -27,7 +27,7 @@ from redactory.foundation.errors import (
 )
 from redactory.foundation.keys import new_key
 from redactory.foundation.locks import only_one
-from redactory.pipelines import verify_seals
+from redactory.pipelines import key_rotation, verify_seals
 from redactory.pipelines.nightly.publishing import publish_released
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.shredding import shredded
@@ -213,7 +213,7 @@ def _kill_at(patch: pytest.MonkeyPatch, step: str, nth: int) -> None:
     place: tuple[Any, str] = {
         "write": (encryption, "write_json"),
         "replace": (files, "sync"),
-        "log": (redactory.pipelines.key_rotation, "enter"),
+        "log": (key_rotation, "enter"),
     }[step]
     real: Callable[..., Any] = getattr(*place)
     calls = 0
@@ -273,7 +273,7 @@ def test_what_is_no_place_and_no_key_is_refused(
     (tmp_path / "short").write_text("too short")
     with pytest.raises(ConfigurationError, match="at least 32"):
         redactory.rotate_key(job.root, to_key_file=tmp_path / "short")
-    with pytest.raises(ConfigurationError, match=r"--to-service: no\.such:thing failed"):
+    with pytest.raises(ConfigurationError, match=r"--to-service: there is no module 'no\.such'"):
         redactory.rotate_key(job.root, to_service="no.such:thing")
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])

@@ -22,7 +22,7 @@ from tests.pipelines.oracles import json_lines, usable
 from tests.soak.fuzzing import FOLDER, fuzz
 
 EXECUTIONS, LONGEST, MAX_CHARS = 60_000, 3_000, 500
-KINDS = ("jsonl", "csv", "tsv", "text", "parquet")
+KINDS = ("jsonl", "csv", "tsv", "text", "parquet", "arrow")
 PACKERS = {
     "": bytes,
     ".gz": lambda data: gzip.compress(data, 1, mtime=0),
@@ -31,7 +31,8 @@ PACKERS = {
     ".xz": lambda data: lzma.compress(data, preset=0),
 }
 REFUSALS = re.compile(
-    r"rows(\.\w+)*( cannot be read: (it is cut off|\w+)| is no whole Parquet file|.* decompress it first"
+    r"rows(\.\w+)*( cannot be read: (it is (cut off|damaged).*|\w+)| is no whole Parquet file.*"
+    r"| is no whole Arrow file: it cannot be read after row \d+; .*|.* decompress it first"
     r"| has no column '(text|id)'; .*| has two columns '(text|id|user_id)': .*"
     r"|: its first line is no header \(\w+\))"
 )
@@ -93,6 +94,11 @@ def seeds() -> list[bytes]:
         rows = pa.table({"text": ["a", "b", None, "a"], "id": [1, 2, 3, 4], "user_id": ["x"] * 4})
         pq.write_table(rows, out, compression=compression, store_schema=False)
         files[f"parquet{compression}"] = out.getvalue()
+    for form, writer in (("stream", pa.ipc.new_stream), ("file", pa.ipc.new_file)):
+        out = io.BytesIO()
+        with writer(out, rows.schema) as written:
+            written.write_table(rows, max_chunksize=3)
+        files[f"arrow{form}"] = out.getvalue()
     found = []
     for name, content in files.items():
         kind = next(number for number, kind in enumerate(KINDS) if name.startswith(kind))

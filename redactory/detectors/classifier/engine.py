@@ -40,6 +40,11 @@ class TransformersEngine:
     @classmethod
     def identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
+        if not Path(settings.folder).is_dir():
+            raise ConfigurationError(
+                f"detect.transformers.folder: there is no folder '{settings.folder}'; give the one "
+                "with config.json"
+            )
         versions = {name: version(name) for name in ("transformers", "tokenizers", "torch", "numpy")}
         return {"folder": folder_sha256(Path(settings.folder)), "versions": versions}
 

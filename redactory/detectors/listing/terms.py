@@ -60,7 +60,9 @@ def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{key}: {path} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(
+            f"{key}: {path} cannot be read: {error.strerror}; name a file that is there"
+        ) from None
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         where = f"{path}, line {number}"
         try:

@@ -60,6 +60,11 @@ class StanzaEngine:
     @classmethod
     def identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
+        if not Path(settings.folder).is_dir():
+            raise ConfigurationError(
+                f"detect.stanza.folder: there is no folder '{settings.folder}'; give the one with "
+                "resources.json"
+            )
         versions = {name: version(name) for name in ("stanza", "torch", "spacy", "numpy")}
         return {"folder": folder_sha256(Path(settings.folder)), "versions": versions}
 

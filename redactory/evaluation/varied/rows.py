@@ -7,6 +7,7 @@ alone, so a longer corpus begins with the shorter one.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -101,13 +102,16 @@ def varied_rows(rows: int, seed: int) -> Iterator[dict[str, Any]]:
         yield {"id": f"varied-{seed}-{number}", "text": text, "spans": spans}
 
 
-def write_varied(out: Path, rows: int, seed: int, progress: Progress = silent) -> dict[str, Any]:
+def write_varied(
+    out: str | os.PathLike[str], rows: int, seed: int, progress: Progress = silent
+) -> dict[str, Any]:
     """Write :func:`varied_rows` to ``out`` as JSON lines.
 
     Returns counts: {rows, bytes, without_secret, secrets: {label: n}, seed, out}.
     """
     secrets: Counter[str] = Counter()
     without = 0
+    out = Path(out)
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for number, row in enumerate(varied_rows(rows, seed), start=1):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -7,7 +7,7 @@ it reads, and what became of it at the end; a night that was killed in between i
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.job_folder import JobFolder
 
 T = TypeVar("T")
-Curating = Callable[..., dict[str, Any]]
+Curating = Callable[..., Mapping[str, Any]]
 """``curate``, or what stands in for it: takes a configuration, ``resume``, ``sources`` and ``progress``."""
 
 

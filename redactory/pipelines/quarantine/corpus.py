@@ -36,7 +36,7 @@ CUT = "only their first 64 KiB were kept"
 REPEATED = "their document's id occurs twice"
 NO_ROW = "they are no rows of their table by themselves"
 NO_HEADER = "the header of their file cannot be read any more"
-FROM_PARQUET = "they are rows of a Parquet file: give the file to a new run"
+FROM_COLUMNS = "they are rows of a Parquet or Arrow file: give the file to a new run"
 NO_USER = "their user is not known any more"
 
 
@@ -120,8 +120,8 @@ class _Rows:
         kind = format_of(source) if self.before.format == "auto" else self.before.format
         if reason == DUPLICATE_ID:
             return REPEATED
-        if kind == "parquet":
-            return FROM_PARQUET
+        if kind in ("parquet", "arrow"):
+            return FROM_COLUMNS
         if len(content) >= KEPT_BYTES:
             return CUT
         if kind in _SEPARATORS:

@@ -73,13 +73,15 @@ def quarantine_retry(
             return {"run": None, "of": str(folder.root), **told, "state": None}
         _begin(target, job)
         with _in_memory(f"{target.root.name}.jsonl", corpus) as source:
-            summary = curate(
-                now,
-                resume=True,
-                stage_map=stage_map,
-                detector=detector,
-                sources=[source],
-                progress=progress,
+            summary: dict[str, Any] = dict(
+                curate(
+                    now,
+                    resume=True,
+                    stage_map=stage_map,
+                    detector=detector,
+                    sources=[source],
+                    progress=progress,
+                )
             )
         counts = {name: summary[name] for name in COUNTS}
         state = _enter(folder, target, job, counts, told)

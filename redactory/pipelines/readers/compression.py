@@ -31,6 +31,26 @@ def broken() -> tuple[type[Exception], ...]:
     return (OSError, EOFError, zlib.error, lzma.LZMAError, ZstdError)
 
 
+def damaged(error: Exception) -> str | None:
+    """What is wrong with a compressed file, in words; None where ``error`` is that of a disk or a store."""
+    from zstandard import ZstdError
+
+    if isinstance(error, EOFError):
+        return "it is cut off; copy it anew"
+    if isinstance(error, lzma.LZMAError):
+        return (
+            f"it is damaged, not what its ending says, or asks for more than {_XZ_BYTES >> 20} MiB of memory"
+        )
+    if isinstance(error, gzip.BadGzipFile | zlib.error | ZstdError) or _is_bzip2s(error):
+        return "it is damaged, or not compressed as its ending says; copy it anew, or rename it"
+    return None
+
+
+def _is_bzip2s(error: Exception) -> bool:
+    """Whether it is the error without a number that ``bz2`` has for what is no file of its kind."""
+    return isinstance(error, OSError) and error.errno is None and "data stream" in str(error)
+
+
 def is_compressed(name: str) -> bool:
     """Whether the ending of ``name`` says that the file is compressed."""
     return PurePosixPath(name).suffix.lower() in _OPENERS

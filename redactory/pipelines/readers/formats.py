@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from redactory.foundation.errors import InputError
+from redactory.pipelines.readers.arrow import arrow
 from redactory.pipelines.readers.records import (
     BROKEN_JSON,
     BROKEN_ROW,
@@ -80,7 +81,7 @@ def parquet(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator
     except (pa.ArrowException, UnicodeDecodeError):
         whole = False
     if not whole:
-        raise InputError(f"{name} is no whole Parquet file")
+        raise InputError(f"{name} is no whole Parquet file; copy it anew, or set input.format to what it is")
 
 
 def _parquet_row(batch: Any, row: int, number: int) -> Record:
@@ -111,6 +112,7 @@ READERS: dict[str, Callable[[BinaryIO, int, Columns, str], Iterator[Record]]] = 
     "csv": delimited(","),
     "tsv": delimited("\t"),
     "parquet": parquet,
+    "arrow": arrow,
     "text": text,
 }
 

@@ -30,9 +30,14 @@ class Columns:
         """Those of ``names`` to read; ``InputError`` where a needed one is missing, or one is there twice."""
         for column in self.needed:
             if column not in names:
-                raise InputError(f"{file} has no column '{column}'; map the columns under input")
+                raise InputError(
+                    f"{file} has no column '{column}'; say under input which column holds what (text, id, "
+                    "user, label). In CSV the first line names the columns, with commas between them"
+                )
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
         for name in wanted:
             if self.mapped is not None and wanted.count(name) > 1:
-                raise InputError(f"{file} has two columns '{name}': which one is meant cannot be told")
+                raise InputError(
+                    f"{file} has two columns '{name}': which one is meant cannot be told; rename one of them"
+                )
         return wanted

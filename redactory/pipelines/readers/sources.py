@@ -15,15 +15,17 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.readers.compression import ENDINGS, broken, decompressed
+from redactory.pipelines.readers.compression import ENDINGS, broken, damaged, decompressed
+from redactory.pipelines.readers.saved_dataset import without_notes
 from redactory.pipelines.readers.slices import Slice, sliced
-from redactory.pipelines.stores import filesystem_of, is_url, kind_of, names_below, without_secrets
+from redactory.pipelines.stores import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
 
 FORMATS: dict[str, str] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
+    ".arrow": "arrow",
     ".csv": "csv",
     ".tsv": "tsv",
     ".txt": "text",
@@ -62,7 +64,7 @@ class Source:
                 else:
                     yield decompressed(buffered, self.url) if decompress else buffered
         except broken() as error:
-            what = "it is cut off" if isinstance(error, EOFError) else _what(self.url, error)
+            what = damaged(error) or _what(self.url, error)
             raise InputError(f"{self.name} cannot be read: {what}") from None
 
     def _raw(self) -> Any:
@@ -73,13 +75,14 @@ class Source:
         return filesystem.open(inner, "rb")
 
 
-def find_sources(paths: tuple[str, ...], format_: str) -> list[Source]:
+def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """The files that ``paths`` name, in a fixed order.
 
-    A folder stands for every file below it with a known ending.  ``ConfigurationError`` where a path
+    A folder stands for every file below it with a known ending.  ``key`` is the setting that the paths
+    stand in, for messages.  ``ConfigurationError`` where a path
     names nothing, or a file's format can neither be told from its ending nor is given.
     """
-    sources = find_by_path(paths, format_)
+    sources = find_by_path(paths, format_, key)
     # a file's name goes into ids and messages: short where that is clear, else the whole path
     last = [PurePosixPath(source.name).name for source in sources]
     times = Counter(last)
@@ -89,15 +92,32 @@ def find_sources(paths: tuple[str, ...], format_: str) -> list[Source]:
     ]
 
 
-def find_by_path(paths: tuple[str, ...], format_: str) -> list[Source]:
+def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
     urls: dict[str, str] = {}
     for path in paths:
-        matches = list(_expand(path))
+        matches = list(_expand(path, key))
         if not matches:
-            raise ConfigurationError(f"input.path: nothing is there to read at '{path}'")
+            raise ConfigurationError(
+                f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
+            )
         urls.update((url, _printable(name)) for url, name in matches)
     return [_source(url, name, format_) for url, name in urls.items()]
+
+
+def _why_nothing(path: str) -> str:
+    """What may have been meant, of a path that names no file to read."""
+    if any(sign in path for sign in "*?["):
+        return ": no file matches this pattern"
+    if is_url(path):
+        return ""
+    if os.path.isdir(path):
+        return (
+            f": no file below this folder ends in {', '.join(FORMATS)}; name files of another kind one by one"
+        )
+    # a path that stands in a configuration has become absolute by now
+    start = "; relative paths start at the configuration's own folder" if os.path.isabs(path) else ""
+    return f": there is no such file or folder{start}"
 
 
 def fingerprint(source: Source) -> dict[str, Any]:
@@ -154,7 +174,7 @@ def stamp_of(source: Source) -> str | None:
     return key
 
 
-def _expand(path: str) -> Iterator[tuple[str, str]]:
+def _expand(path: str, key: str) -> Iterator[tuple[str, str]]:
     try:
         filesystem, inner = _place(path)
         if filesystem.isdir(inner):
@@ -171,20 +191,31 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
         irregular = [n for n in names if "://" not in path and not filesystem.isfile(n)]
     except (ValueError, ImportError, OSError) as error:
         shown = without_secrets(path)
-        raise ConfigurationError(f"input.path: '{shown}' cannot be opened: {_what(path, error)}") from None
+        raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
     if irregular:
         # a pipe would be waited for, and an input is read twice
         raise ConfigurationError(
-            f"input.path: '{_printable(irregular[0])}' is no file (a pipe, a device, a broken link)"
+            f"{key}: '{_printable(irregular[0])}' is no file (a pipe, a device, a broken link); take it out"
         )
-    for name in sorted(names):
+    notes_left_out = without_notes(names, lambda name: _beginning(filesystem, name))
+    for name in sorted(notes_left_out):
         yield filesystem.unstrip_protocol(name), name
 
 
+def _beginning(filesystem: Any, name: str) -> bytes:
+    """The first 16 MiB of a file; nothing of one that cannot be read, which its reader will say."""
+    try:
+        with filesystem.open(name, "rb") as file:
+            return bytes(file.read(16 * _CHUNK))
+    except OSError:
+        return b""
+
+
 def _what(url: str, error: Exception) -> str:
-    """What is wrong with a file, by the kind of its error; of one on this machine the kind is enough."""
-    name = type(error).__name__
-    return f"{kind_of(error).value} ({name})" if is_url(url) and not url.startswith(_LOCAL) else name
+    """What is wrong with a file, by the kind of its error; of one on this machine in the system's words."""
+    if is_url(url) and not url.startswith(_LOCAL):
+        return f"{kind_of(error).value} ({cause_of(url, error)})"
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
 def _place(path: str) -> tuple[Any, str]:
@@ -224,6 +255,6 @@ def _source(url: str, name: str, format_: str) -> Source:
     if kind is None:
         raise ConfigurationError(
             f"input.format: the format of '{name}' cannot be told from its ending; "
-            "set it to one of jsonl, parquet, csv, tsv, text"
+            "set it to one of jsonl, parquet, arrow, csv, tsv, text"
         )
     return Source(url, name, kind)

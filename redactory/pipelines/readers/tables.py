@@ -38,6 +38,8 @@ def delimited(separator: str) -> Callable[[BinaryIO, int, Columns, str], Iterato
             raise InputError(f"{name}: its first line is no header ({reason})")
         if not header:
             return
+        if not set(columns.needed) <= set(header) and _undecodable(header):
+            raise InputError(f"{name}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
         wanted = columns.among(header, name)
         for number, (cells, reason, line) in enumerate(rows, 2):
             raw = line[:KEPT_BYTES].encode("utf-8", "surrogateescape")[:KEPT_BYTES]
@@ -47,13 +49,18 @@ def delimited(separator: str) -> Callable[[BinaryIO, int, Columns, str], Iterato
                 continue
             elif len(cells) != len(header):
                 yield number, None, BROKEN_ROW, raw
-            elif any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
+            elif _undecodable(cells):
                 yield number, None, UNDECODABLE, raw
             else:
                 record = dict(zip(header, cells, strict=True))
                 yield number, {column: record[column] for column in wanted}, None, raw
 
     return read
+
+
+def _undecodable(cells: list[str]) -> bool:
+    """Whether a row has bytes that are no UTF-8."""
+    return any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell)
 
 
 def row_ends(file: BinaryIO, separator: str, limit: int) -> Iterator[tuple[int, bool, bool]]:

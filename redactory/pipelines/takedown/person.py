@@ -56,7 +56,10 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
             "the run drew a key of its own, which is gone: nobody can tell whose its points are. Remove "
             f"the run, or curate its input anew, without the person and with {KEY_VARIABLE} set"
         )
-    raise ConfigurationError(f"set {KEY_VARIABLE} (or ..._FILE) to the run's key, {own['fingerprint']}")
+    raise ConfigurationError(
+        f"another key than the run's is set: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the one whose "
+        f"fingerprint is {own['fingerprint']}"
+    )
 
 
 def hers(run: RunFolder, person: Person, key: DigestKey) -> Hers:

@@ -47,7 +47,10 @@ def takedown(
     """
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
-        raise ConfigurationError("say who is to be taken out: --doc-id, --user-id, or --from a file with ids")
+        raise ConfigurationError(
+            "say who is to be taken out: --doc-id, --user-id, or a file with ids (--doc-ids-from, "
+            "--user-ids-from)"
+        )
     runs = runs_in(places)
     done, problems, key = [], [], load_digest_key()
     with ExitStack() as locks:
@@ -68,7 +71,7 @@ def runs_in(places: Iterable[str | Path]) -> list[RunFolder]:
         root = Path(place).resolve()
         runs = [RunFolder(root)] if _is_run(root) else [RunFolder(p) for p in _below(root) if _is_run(p)]
         if not runs and not JobFolder(root).exists():
-            raise ConfigurationError(f"{place} is no run, nor the folder of a job's runs")
+            raise ConfigurationError(f"{place} is no run, nor the folder of a job's runs; give one of them")
         found.update((run.root, run) for run in runs)
     return list(found.values())
 

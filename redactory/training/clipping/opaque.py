@@ -55,14 +55,21 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
 def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
     """The module's outputs, differentiable by its inputs only."""
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
-    random = torch.get_rng_state()
+    random = _random_states(module)
     with not_listening(), _frozen(module):
         output = module.forward(*args, **kwargs)
     if any(buffer._version != version for buffer, version in buffers):
         raise ConfigurationError(f"{name}: writes a buffer, which carries something from point to point")
-    if not torch.equal(random, torch.get_rng_state()):
+    if not all(map(torch.equal, random, _random_states(module))):
         raise ConfigurationError(f"{name}: draws random numbers; make its dropout a module outside of it")
     return output
+
+
+def _random_states(module: nn.Module) -> list[Tensor]:
+    """What random numbers are drawn from next: on the processor, and on the card where the module lies."""
+    device = next(module.parameters()).device
+    own = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *own]
 
 
 @contextmanager

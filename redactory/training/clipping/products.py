@@ -69,7 +69,8 @@ def formed_squares(uses: Sequence[Use], rows: Sequence[int]) -> Tensor:
 def _inner(one: Outer | Rows, other: Outer | Rows, grams: Grams) -> tuple[Tensor, Tensor]:
     """⟨G_i, G'_i⟩ of every example, and the share of t with t itself, both [B] float64."""
     if not one.examples:
-        return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        nothing = torch.zeros(0, dtype=torch.float64, device=one.device)
+        return nothing, nothing
     if one.counts is None and other.counts is None:
         return _total(_cached(one.left, other.left, grams), _cached(one.right, other.right, grams))
     pairs = zip(one.pieces(), other.pieces(), strict=True)

@@ -66,7 +66,10 @@ def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
     """What besides the settings decides the first weights: the content of a pretrained folder."""
     if isinstance(settings, TransformerSettings) and settings.folder is not None:
         if not settings.folder.is_dir():
-            raise ConfigurationError(f"model.folder: there is no folder {settings.folder.name}")
+            raise ConfigurationError(
+                f"train.model.folder: there is no folder {settings.folder}; give one on this "
+                "machine, nothing is downloaded"
+            )
         return {"folder_sha256": folder_sha256(settings.folder)}
     return None
 

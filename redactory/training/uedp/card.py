@@ -104,6 +104,7 @@ def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
         "versions": facts.versions,
         "public_text": facts.public_text,
         "pretraining_epochs": settings.pretraining_epochs,
+        **guarantee_text.place_of(settings.device),
     }
 
 
@@ -135,8 +136,9 @@ def _words(facts: LedgerFacts, claim: UnitClaim) -> dict[str, Any]:
     if facts.noised is None:
         return {"assumptions": [], "not_covered": ["everything: nothing is guaranteed"], "notes": words.NOTES}
     noise = guarantee_text.NOISE[facts.noised.noise]
+    on_card = guarantee_text.resting_on(facts.settings.device)
     return {
-        "assumptions": [*words.ASSUMPTIONS, *claim.assumptions, noise],
+        "assumptions": [*words.ASSUMPTIONS, *claim.assumptions, noise, *on_card],
         "not_covered": [*claim.not_covered, *words.NOT_COVERED],
         "notes": {**words.NOTES, "curve": claim.facts.get("curve_meaning", words.NOTES["curve"])},
     }

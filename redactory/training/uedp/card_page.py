@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from redactory.training.opened_with import library_of, opened_with
+
 _TITLES = {
     "epsilon_sound": "The unit above (epsilon_sound)",
     "epsilon_user_removal": "The same, where the user's points vanish (epsilon_user_removal)",
@@ -23,7 +25,7 @@ def units_page(card: dict[str, Any]) -> str:
 
 def _front_matter(card: dict[str, Any]) -> str:
     return (
-        f"---\nlibrary_name: redactory\npipeline_tag: {_PIPELINES[card['task']]}\n"
+        f"---\nlibrary_name: {library_of(card['kind'])}\npipeline_tag: {_PIPELINES[card['task']]}\n"
         f"tags:\n- {card['trainer']}\n- {card['kind']}\n- user-entity-privacy\n---"
     )
 
@@ -35,6 +37,7 @@ def _opening(card: dict[str, Any]) -> str:
     return (
         f"# {card['model']}\n\n{_MODELS[card['task']]} (`{card['kind']}`), "
         f"trained with `{card['trainer']}`.\n\n"
+        f"{opened_with(card['kind'])}\n\n"
         f"## The guarantee\n\n{verdict}\n\nProtected unit: {card['unit']}.\n\n"
         f"Relation: **{card['relation']}**. {card['relation_meaning']}"
     )
@@ -76,6 +79,7 @@ def _how(card: dict[str, Any]) -> str:
         f"- Each contribution clipped to {card['clip_norm']:g}; noise ({card['noise']}) "
         f"{card['noise_multiplier']:g} times the clipping norm; the sum divided by the constant "
         f"{card['normaliser']:g}.\n"
+        f"- Computed on {card.get('device', 'cpu')}.\n"
         f"- Main accountant: {card['accountants']['main']}.\n"
         f"- Second accountant: {card['accountants']['second']}.{second}\n"
         f"- Ledger of {card['ledger']['steps']} steps, sha256 `{card['ledger']['head']}`; curated run "

@@ -40,7 +40,7 @@ def common_problems(
         (steps < 1, "there is at least one step"),
         (not 0.0 < delta < 1.0, "delta lies between 0 and 1"),
         (noise is not None and not 0.0 < noise < math.inf, "the noise is positive"),
-        (target is not None and not 0.0 < target < math.inf, "the target is positive"),
+        (target is not None and not 0.0 < target < math.inf, "epsilon must be more than 0, and finite"),
     ]
 
 

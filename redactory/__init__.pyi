@@ -1,0 +1,82 @@
+"""The public names of Redactory: the one list, for type checkers and for Python (see __init__.py).
+
+A name is added by one line ``from module import name as name``, and is then found as ``redactory.name``.
+"""
+
+from redactory.evaluation.simulator import write_simulation
+from redactory.evaluation.varied import write_varied
+from redactory.foundation.errors import CheckFailed as CheckFailed
+from redactory.foundation.errors import ConfigurationError as ConfigurationError
+from redactory.foundation.errors import GuaranteeError as GuaranteeError
+from redactory.foundation.errors import InputError as InputError
+from redactory.foundation.errors import RedactoryError as RedactoryError
+from redactory.foundation.errors import RunStateError as RunStateError
+from redactory.pipelines.apply import apply as apply
+from redactory.pipelines.audit import audit_sample as audit_sample
+from redactory.pipelines.audit_score import audit_score as audit_score
+from redactory.pipelines.croissant import croissant as croissant
+from redactory.pipelines.curate import curate as curate
+from redactory.pipelines.describe import describe as describe
+from redactory.pipelines.evaluate import evaluate_canary as evaluate_canary
+from redactory.pipelines.evaluate import evaluate_perplexity as evaluate_perplexity
+from redactory.pipelines.evaluate import evaluate_recall as evaluate_recall
+from redactory.pipelines.evaluate_accuracy import evaluate_accuracy as evaluate_accuracy
+from redactory.pipelines.evaluate_audit import audit_plant as audit_plant
+from redactory.pipelines.evaluate_audit import evaluate_audit as evaluate_audit
+from redactory.pipelines.evaluate_detect import evaluate_detect as evaluate_detect
+from redactory.pipelines.evaluate_extraction import evaluate_extraction as evaluate_extraction
+from redactory.pipelines.evaluate_membership import evaluate_membership as evaluate_membership
+from redactory.pipelines.evaluate_redaction import evaluate_redaction as evaluate_redaction
+from redactory.pipelines.explain import explain as explain
+from redactory.pipelines.export import export_run
+from redactory.pipelines.fetch import fetch as fetch
+from redactory.pipelines.fit import fit as fit
+from redactory.pipelines.fit_policy import fit_policy as fit_policy
+from redactory.pipelines.generate import generate as generate
+from redactory.pipelines.key_rotation import rotate_key as rotate_key
+from redactory.pipelines.label_studio import from_label_studio as from_label_studio
+from redactory.pipelines.label_studio import to_label_studio as to_label_studio
+from redactory.pipelines.ldp import ldp_encoder as ldp_encoder
+from redactory.pipelines.ldp import ldp_evaluate as ldp_evaluate
+from redactory.pipelines.ldp import ldp_train as ldp_train
+from redactory.pipelines.ldp_wire import ldp_ask as ldp_ask
+from redactory.pipelines.ldp_wire import ldp_send as ldp_send
+from redactory.pipelines.ldp_wire import ldp_serve as ldp_serve
+from redactory.pipelines.nightly.night import nightly as nightly
+from redactory.pipelines.plan import plan as plan
+from redactory.pipelines.policy import Hit as Hit
+from redactory.pipelines.policy import Point as Point
+from redactory.pipelines.policy import Policy as Policy
+from redactory.pipelines.policy_diff import policy_diff as policy_diff
+from redactory.pipelines.publish import publish as publish
+from redactory.pipelines.purge import purge as purge
+from redactory.pipelines.quarantine.listing import quarantine_list as quarantine_list
+from redactory.pipelines.quarantine.retry import quarantine_retry as quarantine_retry
+from redactory.pipelines.releases import approve_release as approve_release
+from redactory.pipelines.releases import list_releases as list_releases
+from redactory.pipelines.releases import reject_release as reject_release
+from redactory.pipelines.releases import release_log as release_log
+from redactory.pipelines.reproduce import reproduce_crt as reproduce_crt
+from redactory.pipelines.results import ComposedGuarantee as ComposedGuarantee
+from redactory.pipelines.results import ComposedUnitGuarantee as ComposedUnitGuarantee
+from redactory.pipelines.results import CurationSummary as CurationSummary
+from redactory.pipelines.results import PointGuarantee as PointGuarantee
+from redactory.pipelines.results import ScanSummary as ScanSummary
+from redactory.pipelines.results import TrainingSummary as TrainingSummary
+from redactory.pipelines.results import UnitGuarantee as UnitGuarantee
+from redactory.pipelines.run import run as run
+from redactory.pipelines.scan import scan as scan
+from redactory.pipelines.schemas import schema as schema
+from redactory.pipelines.schemas import schemas as schemas
+from redactory.pipelines.shredding import shred_key as shred_key
+from redactory.pipelines.takedown.takedown import takedown as takedown
+from redactory.pipelines.tracking.track import track as track
+from redactory.pipelines.train import guarantee as guarantee
+from redactory.pipelines.train import train as train
+from redactory.pipelines.verify import verify as verify
+
+__version__: str
+
+export = export_run
+simulate = write_simulation
+simulate_varied = write_varied

@@ -1,0 +1,49 @@
+"""Where a training's arithmetic is done: settled before the ledger's first record, which names it."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.records import read_records
+from redactory.redaction.folder import ModelFolder
+from redactory.training.settings import TrainSettings
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def settled(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
+    """``settings`` with a device by name in the place of ``auto``: CUDA where there is one, else the CPU.
+
+    A training that was begun in ``folder`` stays where its ledger says: elsewhere a replayed step would have
+    another last bit.
+    """
+    if settings.device != "auto":
+        return settings
+    found = _begun_on(folder) or ("cuda" if torch.cuda.is_available() else "cpu")
+    return settings.model_copy(update={"device": found})
+
+
+def require_device(device: str) -> None:
+    """``ConfigurationError`` where ``device`` is ``cuda`` and torch has none that it can use.
+
+    CUDA's matrix products are deterministic only with a workspace of their own, which is asked for before the
+    first of them.
+    """
+    if device != "cuda":
+        return
+    if not torch.cuda.is_available():
+        why = "was built without it" if torch.version.cuda is None else "finds no graphics card"
+        raise ConfigurationError(
+            f"train.device: this training is on cuda, and torch {why} here: give device cpu (or auto) and, "
+            "for a training that was begun on cuda, another name"
+        )
+    os.environ.setdefault(_WORKSPACE, ":4096:8")
+
+
+def _begun_on(folder: ModelFolder) -> str | None:
+    """The device that the head of the folder's ledger names; None where nothing was begun."""
+    records = read_records(folder.ledger) if folder.ledger.is_file() else []
+    return str(records[0].body["settings"]["device"]) if records else None

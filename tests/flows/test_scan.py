@@ -1,0 +1,230 @@
+"""``redactory scan``, what a shell completes, and the pre-commit hook, run by pre-commit itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from redactory.flows.cli import app
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.redaction import RunFolder
+from redactory.redaction.job_folder import JobFolder
+
+ROOT = Path(__file__).parents[2]
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+CONFIG = """\
+detect:
+  tagger: null
+  spacy: null
+  patterns: null
+  lists: {deny: [{words: [Zaphod], label: CLIENT}]}
+  conservative: {rules: [digit]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a configuration and two data files; one is clean."""
+    (tmp_path / "policy.yaml").write_text(CONFIG)
+    (tmp_path / "dirty.jsonl").write_text('{"text": "fine"}\n{"text": "so\\nZaphod said 5"}\n')
+    (tmp_path / "clean.csv").write_text("text\nfine\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _scan(*arguments: str, text: str | None = None) -> Any:
+    return CliRunner().invoke(app, ["scan", *arguments, "--config", "policy.yaml"], input=text)
+
+
+def test_hits_are_told_by_place_and_only_a_check_fails(folder: Path) -> None:
+    done = _scan("dirty.jsonl", "clean.csv")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)",
+        "Hits 1 (CLIENT 1); files 2, with hits 1; texts 3",
+    ]
+    assert "Zaphod" not in done.output
+    for arguments, code in (
+        (("dirty.jsonl",), 1),
+        (("clean.csv",), 0),
+        (("clean.csv", "--policy", "conservative"), 0),
+        (("clean.csv", "--column", "body"), None),
+    ):
+        checked = _scan(*arguments, "--check")
+        if code is None:
+            assert isinstance(checked.exception, InputError)
+        else:
+            assert checked.exit_code == code
+    told = json.loads(_scan("dirty.jsonl", "--json", "--policy", "conservative").stdout)
+    assert [(hit["label"], hit["row"]) for hit in told["hits"]] == [("CLIENT", 2), ("DIGIT", 2)]
+    more = _scan("dirty.jsonl", "--policy", "conservative", "--limit", "1").stdout
+    assert "1 more; --limit lists them." in more
+
+
+def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:
+    assert "text:1:4: CLIENT" in _scan("so Zaphod said").stdout
+    assert "text:1:1: CLIENT" in _scan("--text", "Zaphod").stdout
+    assert "text:2:1: CLIENT" in _scan("-", text="fine\nZaphod\n").stdout
+    for mistyped in ("dirty.jsonl.gz", "Zaphod", "my dirty.jsonl"):
+        refused = _scan(mistyped)
+        assert isinstance(refused.exception, ConfigurationError)
+        assert mistyped not in str(refused.exception)
+    assert isinstance(_scan().exception, ConfigurationError)
+
+
+def test_text_is_shown_to_a_terminal_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(_scan("dirty.jsonl", "--show").exception, ConfigurationError)
+    monkeypatch.setattr("redactory.flows.scan_commands._on_terminal", lambda: True)
+    assert isinstance(_scan("dirty.jsonl", "--show", "--json").exception, ConfigurationError)
+    (folder / "steers.txt").write_text("a\x1b[2J Zaphod said")
+    assert _scan("dirty.jsonl", "steers.txt", "--show").stdout.splitlines()[:4] == [
+        "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)",
+        "  Zaphod said 5",
+        "steers.txt:1:7: CLIENT 1.00 list (strict: masks)",
+        r"  a\x1b[2J Zaphod said",
+    ]
+
+
+# ------------------------------------------------------------------------------------- completion
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs, a job and a folder that is neither."""
+    for name in ("run-1", "run-2", "job/run-3"):
+        run = RunFolder(tmp_path / name)
+        run.root.mkdir(parents=True)
+        run.success.touch()
+        for model in ("crt", "sgd"):
+            run.model(model).root.mkdir(parents=True)
+            run.model(model).success.touch()
+    RunFolder(tmp_path / "run-2").model("sgd").success.unlink()
+    JobFolder(tmp_path / "job").own.mkdir()
+    (tmp_path / "rubbish").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _completed(line: str) -> list[str]:
+    """What bash is offered at the end of ``line``, by the protocol of its completion script."""
+    words = line.split(" ")
+    asked = {
+        "_REDACTORY_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return CliRunner().invoke(app, [], env=asked, prog_name="redactory").stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("redactory ver", ["verify"]),
+        ("redactory evaluate ca", ["canary"]),
+        ("redactory scan --policy s", ["strict"]),
+        ("redactory verify ru", ["run-1", "run-2"]),
+        ("redactory verify job/", ["job/run-3"]),
+        ("redactory verify ./run-1", ["./run-1"]),
+        # files and folders: the shell's own completion
+        ("redactory verify x", []),
+        ("redactory curate ", []),
+        ("redactory guarantee run-2 --model ", ["crt"]),
+        ("redactory evaluate perplexity run-1 --model s", ["sgd"]),
+        ("redactory apply run-1", ["run-1/models/crt", "run-1/models/sgd"]),
+        ("redactory apply run-1/models/s", ["run-1/models/sgd"]),
+        ("redactory release list j", ["job"]),
+        ("redactory quarantine list ", ["job", "run-1", "run-2"]),
+    ],
+)
+def test_tab_offers_commands_choices_runs_and_models(line: str, offered: list[str], places: Path) -> None:
+    assert _completed(line) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_and_gets_its_answers(shell: str, places: Path) -> None:
+    script = (
+        CliRunner()
+        .invoke(app, [], env={"_REDACTORY_COMPLETE": f"source_{shell}"}, prog_name="redactory")
+        .stdout
+    )
+    assert f"_REDACTORY_COMPLETE=complete_{shell}" in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    else:
+        asked = {
+            "_REDACTORY_COMPLETE": f"complete_{shell}",
+            "_TYPER_COMPLETE_ARGS": "redactory verify run-1",
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        assert "run-1" in CliRunner().invoke(app, [], env=asked, prog_name="redactory").stdout
+
+
+def test_completion_imports_nothing_that_takes_time(places: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['redactory']\n"
+        "from redactory.flows.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = ('torch', 'spacy', 'numpy', 'pyarrow', 'yaml', 'prefect')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    asked = {"_REDACTORY_COMPLETE": "complete_bash", "COMP_WORDS": "redactory verify ru", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:3] == ["run-1", "run-2", "[]"]
+
+
+# ------------------------------------------------------------------------------------- pre-commit
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    own = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_pre_commit_runs_the_hook_as_it_is_written(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from pre_commit.clientlib import load_manifest
+
+    load_manifest(str(HOOKS))
+    (hook,) = yaml.safe_load(HOOKS.read_text(encoding="utf-8"))
+    # the same hook without an environment of its own, which would be installed from the network
+    local = {**hook, "language": "system", "args": ["--config", "policy.yaml"]}
+    (folder / ".pre-commit-config.yaml").write_text(
+        yaml.safe_dump({"repos": [{"repo": "local", "hooks": [local]}]})
+    )
+    commands = tmp_path_factory.mktemp("bin")
+    program = commands / "redactory"
+    program.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -c "from redactory.flows.cli import main; main()" "$@"\n'
+    )
+    program.chmod(0o700)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PRE_COMMIT"))}
+    places = {"PATH": f"{commands}:{kept['PATH']}", "PRE_COMMIT_HOME": str(commands / "home")}
+    path = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
+    (folder / "notes.txt").write_text("Zaphod is no data file\n")
+    _git(folder, "init", ".")
+    _git(folder, "add", ".")
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run", "--all-files"],
+        cwd=folder,
+        env={**kept, **places, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)" in done.stdout
+    assert "files 2, with hits 1" in done.stdout
+    assert "exit code: 1" in done.stdout
+    assert "Zaphod" not in done.stdout

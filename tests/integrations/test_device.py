@@ -1,0 +1,163 @@
+"""Where a training's arithmetic is done: what ``auto`` settles on, what is refused, what is assumed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+
+import redactory
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json
+from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.stream import RandomStream
+from redactory.redaction import RunFolder
+from redactory.training import train_model
+from redactory.training.checkpoint import Checkpoint
+from redactory.training.clipping import clipped_sum
+from redactory.training.device import settled
+from redactory.training.guarantee import guarantee_card
+from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.mechanism import PoissonGaussian
+from redactory.training.models.build import network_of
+from redactory.training.models.network import Network
+from redactory.training.numerics import fixed_numerics
+from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
+from redactory.training.points import EncodedPoints, Placed
+from redactory.training.sampling import PoissonSampler
+from redactory.training.tokenizer import Tokenizer
+from tests.integrations.elsewhere import ELSEWHERE, MixedDevices, another_device
+from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+
+KINDS: dict[str, dict[str, Any]] = {
+    "lstm": {"embedding_size": 6, "hidden_size": 8},
+    "llama": {"kind": "llama", "layers": 1, "width": 8, "heads": 2, "context": 64},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with a model that was trained on ``auto``."""
+    folder = write_run(tmp_path_factory.mktemp("device") / "RUN")
+    train_model(folder, small(device="auto"))
+    return folder
+
+
+def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
+    """This machine has no graphics card, or torch none that it can use."""
+    assert not torch.cuda.is_available()
+    model = run.model("crt")
+    assert read_records(model.ledger)[0].body["settings"]["device"] == "cpu"
+    assert read_json(model.manifest)["settings"]["device"] == "cpu"
+    assert "Clipped sums computed on cpu." in model.card.read_text()
+    assert train_model(run, small(device="auto"))["guarantee"] == read_json(model.guarantee)
+
+
+def test_cuda_is_refused_where_there_is_none(run: RunFolder) -> None:
+    with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*give device cpu"):
+        train_model(run, small(device="cuda", name="other"))
+    assert not run.model("other").root.exists()
+
+
+def test_what_was_begun_on_a_card_goes_on_there(run: RunFolder, tmp_path: Path) -> None:
+    copy = RunFolder(shutil.copytree(run.root, tmp_path / "RUN"))
+    with RecordLog(copy.model("begun").ledger) as log:
+        head = read_records(run.model("crt").ledger)[0].body
+        log.append("head", {**head, "settings": {**head["settings"], "device": "cuda"}})
+    assert settled(small(device="auto"), copy.model("begun")).device == "cuda"
+    assert settled(small(device="auto"), copy.model("absent")).device == "cpu"
+    with pytest.raises(ConfigurationError, match=r"train\.device"):
+        train_model(copy, small(device="auto", name="begun"))
+
+
+def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_cuda(folder: RunFolder, model: Any) -> LedgerFacts:
+        facts = ledger_facts(folder, model)
+        return dataclasses.replace(facts, settings=facts.settings.model_copy(update={"device": "cuda"}))
+
+    plain = read_json(run.model("crt").guarantee)
+    monkeypatch.setattr("redactory.training.guarantee.ledger_facts", on_cuda)
+    card = guarantee_card(run, "crt")
+    jsonschema.validate(card, redactory.schema("guarantee"))
+    assert card["device"] == "cuda"
+    assert "device" not in plain
+    assert [line for line in card["assumptions"] if line not in plain["assumptions"]] != []
+
+
+def test_products_are_not_rounded_to_fewer_bits_while_training() -> None:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with fixed_numerics(1):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+class _Anything:
+    """Admits every sum, and keeps where it lay."""
+
+    def __init__(self) -> None:
+        self.devices: list[torch.device] = []
+
+    def admit(self, step: int, clipped_sum: torch.Tensor) -> None:
+        self.devices.append(clipped_sum.device)
+        assert clipped_sum.detach().cpu().contiguous().numpy().size
+
+
+def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[Any, Any]]:
+    """Parameters after two steps without noise and two with it, through a checkpoint."""
+    words = Tokenizer.from_texts(PUBLIC_TEXTS, 20)
+    network: Network = network_of(small(model=KINDS[kind]).model, words)
+    stream = RandomStream.from_seed(5)
+    network.initialise(stream)
+    network.to(device)
+    points = Placed(EncodedPoints.from_texts(PUBLIC_TEXTS[:12], words, 20), network.device)
+    optimizer = make_optimizer(network, "adam")
+    ledger = _Anything()
+    plain = PlainPhase(network, Descent(optimizer, 0.01), points, np.arange(12), 5, stream)
+    noisy = NoisyPhase(
+        network=network,
+        descent=Descent(optimizer, 0.01),
+        points=points,
+        mechanism=PoissonGaussian(0.5, 1.0, 0.1, 6.0, noise="lattice" if kind == "lstm" else "float"),
+        sampler=PoissonSampler(0.5),
+        physical_tokens=40,
+        stream=stream,
+        ledger=ledger,
+        clipped_sum=clipped_sum,
+    )
+    checkpoint = Checkpoint(folder / f"{kind}-{device.type}", "binding", network, [optimizer])
+    for number in range(2):
+        plain.step(number)
+        noisy.step(number)
+        checkpoint.write(number)
+        assert checkpoint.read() == number
+    assert ledger.devices == [device, device]
+    return [p.detach().cpu().numpy() for p in network.parameters()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_on_another_device_meet_no_tensor_of_the_processor(kind: str, tmp_path: Path) -> None:
+    here = _trained(kind, torch.device("cpu"), tmp_path)
+    with another_device():
+        there = _trained(kind, ELSEWHERE, tmp_path)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_device_that_was_assumed_would_be_found() -> None:
+    with another_device():
+        moved = torch.ones(3).to(ELSEWHERE)
+        assert moved.device == ELSEWHERE
+        assert (moved + moved).cpu().tolist() == [2.0, 2.0, 2.0]
+        with pytest.raises(MixedDevices):
+            moved + torch.ones(3)
+        with pytest.raises(RuntimeError):
+            moved.numpy()

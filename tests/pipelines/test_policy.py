@@ -1,0 +1,245 @@
+"""Policy and scan: what a curation would do to a text, asked of the text alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import redactory
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.curate import curate
+from redactory.pipelines.explain import explain
+from redactory.pipelines.policy import Policy
+from tests.pipelines.support import DigitDetector, write_rows
+
+OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
+LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}]}
+LISTED: dict[str, Any] = {
+    "detect": {**OFF, "lists": LISTS, "max_chars": 60, "conservative": {"rules": ["digit"]}}
+}
+WHOLE: dict[str, Any] = {"segment": {"mode": "document"}, "detect": OFF}
+PIECES = [
+    "call 555-1234",
+    " ",
+    "\n",
+    "We met Anna. ",
+    "USER: ",
+    "broken",
+    "<MASK>",
+    "Ünï 7 ",
+    ".",
+    "ok\r\n",
+    "  x",
+]
+DOCUMENTS = st.lists(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join).filter(str.strip),
+    min_size=5,
+    max_size=25,
+)
+_NUMBERS = count()
+
+
+@settings(max_examples=3, deadline=None)
+@given(documents=DOCUMENTS, mode=st.sampled_from(["sentence", "turn", "line", "document"]))
+def test_a_policy_says_what_a_curation_does(
+    documents: list[str], mode: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / f"curation-{next(_NUMBERS)}"
+    folder.mkdir()
+    config = {"segment": {"mode": mode}, "dedup": {"mode": "none"}, "detect": OFF}
+    source = write_rows(folder / "rows.jsonl", [{"text": text} for text in documents])
+    curate({**config, "input": str(source)}, output=folder / "run", detector=DigitDetector())
+    policy = Policy.load(config, detector=DigitDetector())
+    told = [point for points in policy.split_many(documents) for point in points]
+    assert [_of_policy(point) for point in told] == _of_run(folder / "run")
+    for text, points in zip(documents, policy.split_many(documents), strict=True):
+        if all(point.failure is None for point in points):
+            assert policy.redact(text) == _replaced(text, points)
+        else:
+            with pytest.raises(InputError, match="engine_error"):
+                policy.redact(text)
+
+
+def _of_policy(point: redactory.Point) -> tuple[Any, ...]:
+    hits = [(h.start - point.start, h.end - point.start, h.label, h.detector, h.policy) for h in point.hits]
+    return point.side, point.redacted, list(point.reasons), sorted(hits)
+
+
+def _of_run(run: Path) -> list[tuple[Any, ...]]:
+    """Every point of a run in order: side, released text, reasons, hits as a policy tells them."""
+    released = {
+        row["point_id"]: row
+        for side in ("public", "private")
+        for row in pq.read_table(run / side).to_pylist()
+    }
+    spans: dict[tuple[int, str], set[tuple[Any, ...]]] = {}
+    for row in pq.read_table(run / "audit" / "spans").to_pylist():
+        place = row["start"], row["end"], row["label"], row["detector"]
+        spans.setdefault((row["point_id"], row["policy"]), set()).add(place)
+    found = []
+    for row in sorted(pq.read_table(run / "audit" / "points").to_pylist(), key=lambda row: row["point_id"]):
+        if row["fate"] == "quarantined":
+            found.append(("quarantined", "", [], []))
+            continue
+        strict = spans.get((row["point_id"], "strict"), set())
+        rest = spans.get((row["point_id"], "conservative"), set()) - strict
+        hits = [(*place, "strict") for place in strict] + [(*place, "conservative") for place in rest]
+        text = released[row["released_id"]]["text"]
+        found.append((row["side"], text, row["reasons"], sorted(hits)))
+    return found
+
+
+def _replaced(text: str, points: list[redactory.Point]) -> str:
+    for point in reversed(points):
+        text = text[: point.start] + point.redacted + text[point.end :]
+    return text
+
+
+def test_engines_lists_and_rules_are_those_of_the_configuration(tmp_path: Path) -> None:
+    policy = Policy.load({**LISTED, "segment": {"mode": "line"}})
+    text = "all is well\n  we saw Zaphod\ncall 5"
+    hits = policy.scan(text)
+    assert [(text[h.start : h.end], h.label, h.detector, h.policy) for h in hits] == [
+        ("Zaphod", "CLIENT", "list", "strict"),
+        ("5", "DIGIT", "rule", "conservative"),
+    ]
+    assert policy.redact(text) == "all is well\n  we saw <MASK>\ncall 5"
+    assert [point.side for point in policy.split(text)] == ["public", "private", "private"]
+    assert [policy.side(t) for t in ("all is well", text, "Zaphod " * 10)] == [
+        "public",
+        "private",
+        "quarantined",
+    ]
+    assert (policy.scan(""), policy.redact(" \n"), policy.split("")) == ([], " \n", [])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        hits[0].label = "X"  # type: ignore[misc]
+    (point,) = policy.split("we saw Zaphod 5")
+    told = explain("we saw Zaphod 5", {**LISTED, "input": "-"})
+    assert (point.side, point.redacted, list(point.reasons)) == (
+        told["side"],
+        told["masked"],
+        told["reasons"],
+    )
+    assert [(h.start, h.end, h.policy == "strict") for h in point.hits] == [
+        (mark["start"], mark["end"], mark["masks"]) for mark in told["marks"]
+    ]
+
+
+def test_many_texts_are_one_pass_of_the_engines_and_fail_as_one_would() -> None:
+    class Passes(DigitDetector):
+        passes = 0
+
+        def detect(self, texts: Any) -> Any:
+            Passes.passes += 1
+            return super().detect(texts)
+
+    policy = Policy.load(WHOLE, detector=Passes())
+    texts = [f"number {n}" for n in range(50)]
+    assert list(policy.redact_many(texts)) == ["number <MASK>"] * 50
+    assert Passes.passes == 1
+    assert list(policy.scan_many(texts)) == [policy.scan(text) for text in texts]
+    with pytest.raises(InputError, match=r"text 2 cannot be processed in whole \(engine_error\)"):
+        list(policy.scan_many(["fine", "broken", "fine"]))
+
+
+def test_the_hashes_are_those_of_a_run(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "rows.jsonl", [{"text": "all is well"}])
+    policy = Policy.load(LISTED)
+    assert policy.hashes == curate({**LISTED, "input": str(source)}, output=tmp_path / "run")["policies"]
+    assert policy.hash == Policy.load({**LISTED, "input": "elsewhere", "workers": 3}).hash
+    others = [{**LISTED, "segment": {"mode": "line"}}, {"detect": {**LISTED["detect"], "lists": None}}]
+    assert len({policy.hash, *(Policy.load(other).hash for other in others)}) == 3
+
+
+def test_a_configuration_needs_no_input_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    (tmp_path / "clients.txt").write_text("Zaphod\n")
+    engines = "spacy: null, tagger: null, patterns: null, conservative: {rules: []}"
+    file.write_text(f"detect: {{{engines}, lists: {{deny: [{{file: clients.txt}}]}}}}\n")
+    assert Policy.load(file).redact("we saw Zaphod") == "we saw <MASK>"
+    with pytest.raises(ConfigurationError, match="detect"):
+        Policy.load({"detect": {"spaci": None}})
+    with pytest.raises(ConfigurationError, match="is no configuration"):
+        Policy.load(tmp_path / "clients.txt")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with a file of every format, each with numbers in it."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_rows(
+        folder / "a.jsonl", [{"text": "one\nand 22"}, {"text": ["x"]}, {"text": ""}, {"text": "broken"}]
+    )
+    (folder / "b.csv").write_text('id,text\n1,"two\nlines 333"\n2,one,too many\n3,\n')
+    pq.write_table(pa.table({"text": ["none", None, "4444"]}), folder / "c.parquet")
+    (folder / "d.txt").write_text("plain\n  5 and 66\n")
+    return folder
+
+
+def test_a_folder_is_looked_through_and_every_place_is_told(files: Path) -> None:
+    result = redactory.scan([str(files)], detector=DigitDetector(), config=WHOLE)
+    places = [(Path(h["file"]).name, h["row"], h["line"], h["column"]) for h in result["hits"]]
+    assert places == [
+        ("a.jsonl", 1, 2, 5),
+        ("b.csv", 2, 2, 7),
+        ("c.parquet", 3, 1, 1),
+        ("d.txt", None, 2, 3),
+        ("d.txt", None, 2, 9),
+    ]
+    line = (files / "d.txt").read_text().splitlines()[1]
+    assert [line[h["column"] - 1] for h in result["hits"][-2:]] == ["5", "6"]
+    told = {Path(file["file"]).name: (file["texts"], file["found"]) for file in result["files"]}
+    assert told == {"a.jsonl": (2, 1), "b.csv": (1, 1), "c.parquet": (2, 1), "d.txt": (1, 2)}
+    assert result["files"][0]["rejected"] == {"text_not_string": 1, "empty_text": 1}
+    assert result["files"][0]["quarantined"] == {"engine_error": 1}
+    # the list in place of a text, the broken row and the point; an empty cell and a null hold nothing
+    assert (result["found"], result["unread"], result["clean"]) == (5, 3, False)
+    assert result["by_label"] == {"NUMBER": 5}
+    assert "333" not in json.dumps(result["hits"])
+
+
+def test_policies_limits_and_what_is_shown(files: Path) -> None:
+    seen: list[tuple[int, str]] = []
+    result = redactory.scan(
+        [str(files / "d.txt"), str(files / "d.txt")],
+        texts=["so we met Anna 7"],
+        config=WHOLE,
+        detector=DigitDetector(),
+        policy="conservative",
+        limit=3,
+        look=lambda hit, line: seen.append((hit["column"], line)),
+    )
+    assert (result["found"], len(result["hits"]), result["texts"]) == (4, 3, 2)
+    assert seen == [(3, "  5 and 66"), (9, "  5 and 66"), (11, "so we met Anna 7")]
+    assert [hit["policy"] for hit in result["hits"]] == ["strict", "strict", "conservative"]
+
+
+def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) -> None:
+    write_rows(files / "e.jsonl", [{"body": "Zaphod"}])
+    (files / "f.log").write_text("so Zaphod said")
+    missing = redactory.scan([str(files / "e.jsonl")], config=LISTED)
+    assert (missing["found"], missing["clean"]) == (0, False)
+    paths = [str(files / name) for name in ("e.jsonl", "f.log")]
+    assert redactory.scan(paths, config=LISTED, column="body")["by_label"] == {"CLIENT": 2}
+    allowed = {
+        **LISTED,
+        "detect": {**LISTED["detect"], "lists": None, "conservative": {"rules": ["capital"]}},
+    }
+    (tmp_path / "known.txt").write_text("Anna\n")
+    for allow, found in (((), 1), ((tmp_path / "known.txt",), 0)):
+        told = redactory.scan(texts=["so Anna said"], config=allowed, policy="conservative", allow=allow)
+        assert (told["found"], told["clean"]) == (found, not found)
+    with pytest.raises(InputError, match="no column 'body'"):
+        redactory.scan([str(files / "b.csv")], config=LISTED, column="body")
+    with pytest.raises(ConfigurationError, match="nothing"):
+        redactory.scan([str(files / "absent.csv")], config=LISTED)
