@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,8 @@ def promises(card: Mapping[str, Any]) -> list[str]:
             "who does not know which of this corpus's secrets was masked can, of a secret that at least one "
             f"of the two policies catches, {_odds(card['epsilon_bayesian'])}{certainty}"
         )
-    return [*sentences, _coverage(card["coverage_failure"], card["miss_rates"].get("measured"))]
+    sentences.append(_coverage(card["coverage_failure"], card["miss_rates"].get("measured")))
+    return [*sentences, *_resting_on_labels(card["miss_rates"].get("measured"))]
 
 
 def named_epsilon(card: Mapping[str, Any]) -> float | None:
@@ -96,6 +97,16 @@ def nothing_promised(card: Mapping[str, Any]) -> str:
     named = "epsilon_sound" if is_of_units(card) else "epsilon_substitution"
     reason = card["reasons"].get(named, card["holds_reason"])
     return f"Nothing is promised about this model: {reason}. Treat it as you would treat the text itself."
+
+
+def _resting_on_labels(measured: Mapping[str, Any] | None) -> Iterator[str]:
+    """How sure the bounds on what is missed are, where they come from labels."""
+    if measured:
+        yield (
+            "What detection misses was bounded from labelled secrets: each of its two bounds holds with "
+            f"{_percent(measured['confidence'])} confidence, and what is said above of most secrets, or of "
+            "missed ones, holds where they do."
+        )
 
 
 def _coverage(failure: float | None, measured: Mapping[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,17 +66,23 @@ def render_model(report: ModelReport) -> str:
     return _environment().get_template(_MODEL_TEMPLATE).render(model=report)
 
 
-def write_report(run: RunFolder) -> Path:
-    """Commit :func:`render_report` to ``RUN/report.html``, mode 0600, and return its path.
+def pages_of(run: RunFolder) -> Iterator[tuple[Path, str]]:
+    """Each page of a finished run and what stands on it: its finished models', and then its own report.
 
-    Each finished model's page is written again as well, as HTML and as Markdown.
+    A model has its page as HTML and as Markdown.
     """
     for name in run.model_names():
         folder = run.model(name)
         report = model_report(folder)
-        write_text(folder.report, render_model(report))
-        write_text(folder.measured, model_page(report))
-    write_text(run.report, render_report(run))
+        yield folder.report, render_model(report)
+        yield folder.measured, model_page(report)
+    yield run.report, render_report(run)
+
+
+def write_report(run: RunFolder) -> Path:
+    """Commit :func:`pages_of` the run, mode 0600, and return the path of ``RUN/report.html``."""
+    for path, page in pages_of(run):
+        write_text(path, page)
     return run.report
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
-from redactory.evaluation.report import render_report
+from redactory.evaluation.report import pages_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError
 from redactory.foundation.files import read_json
@@ -234,8 +234,12 @@ def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> Check:
 def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
     if manifest["versions"]["redactory"] != importlib.metadata.version("redactory"):
         return not_made("report", "rendered by another version")
-    rendered = render_report(run).encode("utf-8", "backslashreplace")  # as write_text writes it
-    same = run.report.is_file() and run.report.read_bytes() == rendered
-    return Check(
-        "report", same, "says what the manifests say" if same else "differs from what the manifests say"
-    )
+    changed = [
+        path.relative_to(run.root).as_posix()
+        for path, page in pages_of(run)
+        # as write_text writes it
+        if not path.is_file() or path.read_bytes() != page.encode("utf-8", "backslashreplace")
+    ]
+    if changed:
+        return Check("report", False, f"differs from what the manifests say: {', '.join(changed)}")
+    return Check("report", True, "says what the manifests say, and so does each model's page")

@@ -10,6 +10,7 @@ import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -246,6 +247,19 @@ def test_words_follow_the_card() -> None:
     assert "every point is private" in sentences[2]
     assert warning(all_private) == ""
     assert "seed known" in warning(card("crt", seeded=True, epsilon_substitution=1.0))
+
+
+def test_what_rests_on_labels_says_how_sure_it_is() -> None:
+    measured = card("crt", epsilon_substitution=0.5, epsilon_bayesian=0.2, coverage_failure=0.01)
+    assert not any(
+        "confidence" in sentence for sentence in promises({**measured, "miss_rates": _rates(None)})
+    )
+    [*_, last] = promises({**measured, "miss_rates": _rates({"confidence": 0.95})})
+    assert "95% confidence" in last
+
+
+def _rates(measured: dict[str, Any] | None) -> dict[str, Any]:
+    return {"gamma_upper": 0.1, "delta_2_upper": 0.01, "measured": measured}
 
 
 def test_what_was_not_measured_is_not_promised() -> None:

@@ -469,7 +469,7 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
     )
     known = guarantee_card(folder, "crt", whole)
     assert known["epsilon_confidentiality"] == known["epsilon_bayesian"] > 0
-    assert "every public text" in promises(known)[-1]
+    assert "every public text" in promises(known)[-2]
     counted = guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
     assert "on 180 secrets drawn i.i.d." in " ".join(counted["assumptions"])
     assert counted["coverage_failure"] > 0.01
