@@ -34,7 +34,7 @@ from redactory.evaluation.detection_scores import Counts, count_matches, figures
 from redactory.evaluation.strata import TEMPLATE
 from redactory.foundation.progress import silent
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelled import labelled_points, labelled_rows
+from redactory.pipelines.labelling.labelled import labelled_points, labelled_rows
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import PUBLIC, route

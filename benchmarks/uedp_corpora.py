@@ -21,7 +21,7 @@ from redactory.detectors.detector import Detection
 from redactory.detectors.span import Span
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelled import labelled_points
+from redactory.pipelines.labelling.labelled import labelled_points
 from redactory.pipelines.segment import segmenter
 from redactory.redaction.folder import RunFolder
 

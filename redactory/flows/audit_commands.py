@@ -25,7 +25,7 @@ def audit_sample(
     as_json: JsonOption = False,
 ) -> None:
     """Draw points of a finished run for people to label, into the private part of the run folder."""
-    from redactory.pipelines.audit import audit_sample as draw
+    from redactory.pipelines.labelling.sample import audit_sample as draw
 
     show(draw(run, n, seed=seed, name=name, public_share=public_share), as_json, audit_page.sampled)
 
@@ -45,7 +45,7 @@ def audit_score(
     as_json: JsonOption = False,
 ) -> None:
     """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""
-    from redactory.pipelines.audit_score import audit_score as score
+    from redactory.pipelines.labelling.score import audit_score as score
 
     with output.shown_progress() as progress:
         result = score(

@@ -18,7 +18,7 @@ IndexArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folde
 @indexes.command("show")
 def show_command(folder: IndexArgument, as_json: JsonOption = False) -> None:
     """List the runs that an index holds, and what it is bound to. Nothing is changed."""
-    from redactory.pipelines.index_view import show_index
+    from redactory.pipelines.indexes.view import show_index
 
     show(show_index(folder), as_json, _page)
 
@@ -35,7 +35,7 @@ def prune_command(
     as_json: JsonOption = False,
 ) -> None:
     """Forget old runs: what they saw is no duplicate any more. Also drafts whose run folder is gone."""
-    from redactory.pipelines.index_view import prune_index
+    from redactory.pipelines.indexes.view import prune_index
 
     show(
         prune_index(folder, keep_runs, keep_days),
@@ -48,7 +48,7 @@ def prune_command(
 
 
 def _page(index: dict[str, Any]) -> None:
-    from redactory.pipelines.index_view import WAITING
+    from redactory.pipelines.indexes.view import WAITING
 
     made = index["parameters"]
     modes = ", ".join(f"{side} {mode}" for side, mode in made["modes"].items())

@@ -174,7 +174,7 @@ def ask(
     as_json: JsonOption = False,
 ) -> None:
     """A user's side: ask a service, which sees noisy vectors and no text."""
-    from redactory.pipelines.ldp_rows import read_queries
+    from redactory.pipelines.ldp.rows import read_queries
 
     result = redactory.ldp_ask(
         read_queries(text),

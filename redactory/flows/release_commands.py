@@ -31,7 +31,7 @@ ConfigOption = Annotated[
 @releases.command("list")
 def list_command(job: JobArgument, as_json: JsonOption = False) -> None:
     """List the runs of a job: when, how they stand, how many points, and why."""
-    from redactory.pipelines.releases import list_releases
+    from redactory.pipelines.releases.decisions import list_releases
 
     show(list_releases(job), as_json, nightly_page.runs)
 
@@ -39,7 +39,7 @@ def list_command(job: JobArgument, as_json: JsonOption = False) -> None:
 @releases.command("log")
 def log_command(job: JobArgument, as_json: JsonOption = False) -> None:
     """Read the release log, one line a record; its chain is checked."""
-    from redactory.pipelines.releases import release_log
+    from redactory.pipelines.releases.decisions import release_log
 
     show(release_log(job), as_json, nightly_page.log)
 
@@ -53,7 +53,7 @@ def approve_command(
     as_json: JsonOption = False,
 ) -> None:
     """Release a held run all the same; the name and the reason go into the log."""
-    from redactory.pipelines.releases import approve_release
+    from redactory.pipelines.releases.decisions import approve_release
 
     _decided(approve_release(run, by, reason, config), as_json)
 
@@ -67,7 +67,7 @@ def reject_command(
     as_json: JsonOption = False,
 ) -> None:
     """Give a run up: the next night reads its material as new."""
-    from redactory.pipelines.releases import reject_release
+    from redactory.pipelines.releases.decisions import reject_release
 
     _decided(reject_release(run, by, reason, config), as_json)
 

@@ -87,7 +87,7 @@ def _told_apart(given: list[str]) -> tuple[list[str], list[str]]:
     ``ConfigurationError`` for one that could be a mistyped path: taken for a text, it would be found clean.
     """
     from redactory.pipelines.readers.sources import format_of
-    from redactory.pipelines.stores import is_url
+    from redactory.pipelines.stores.store import is_url
 
     paths, texts = list[str](), list[str]()
     for number, one in enumerate(given, 1):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
-from redactory.pipelines.evaluate_accuracy import CLASSIFY, task_of
+from redactory.pipelines.evaluations.accuracy import CLASSIFY, task_of
 from redactory.pipelines.train import require_training_packages
 from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
 

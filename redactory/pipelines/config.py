@@ -13,7 +13,7 @@ from redactory.foundation.canonical import hash_of
 from redactory.foundation.settings import Settings
 from redactory.pipelines.nightly.disk_settings import DiskSettings
 from redactory.pipelines.nightly.settings import NightlySettings
-from redactory.pipelines.stores import is_url
+from redactory.pipelines.stores.store import is_url
 from redactory.pipelines.tracking.settings import TrackSettings
 from redactory.training.settings import TrainSettings
 

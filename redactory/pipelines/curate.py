@@ -20,22 +20,23 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import RecordLog
 from redactory.foundation.reports import StageReport, merge_reports
-from redactory.pipelines import indexing, stages
+from redactory.pipelines import stages
 from redactory.pipelines.config import Config
 from redactory.pipelines.differences import difference
 from redactory.pipelines.finished import check_made_of
-from redactory.pipelines.index_binding import check_index
+from redactory.pipelines.indexes import indexing
+from redactory.pipelines.indexes.binding import check_index
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
 from redactory.pipelines.nightly.preflight import check_sources
 from redactory.pipelines.output_folder import check_apart, check_output, close, forget_holder, occupied
-from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources, fingerprint
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
+from redactory.pipelines.stores.publish import check_store, publish_configured
 from redactory.pipelines.tracking.configured import check_tracking
 from redactory.pipelines.tracking.lineage import told
 from redactory.pipelines.tracking.lineage_work import Curation

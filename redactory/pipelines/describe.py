@@ -16,7 +16,7 @@ from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
-from redactory.pipelines.stores import is_url
+from redactory.pipelines.stores.store import is_url
 from redactory.redaction import PRIVATE, PUBLIC
 
 ROWS = 1_000

@@ -29,7 +29,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.settings import plainly
-from redactory.pipelines.labelled import labelled_rows
+from redactory.pipelines.labelling.labelled import labelled_rows
 
 LEAST_ROWS = 20
 

@@ -11,7 +11,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.apply import opened, promise
-from redactory.pipelines.evaluate_accuracy import CLASSIFY, task_of
+from redactory.pipelines.evaluations.accuracy import CLASSIFY, task_of
 from redactory.pipelines.train import require_training_packages
 from redactory.redaction import read_manifest
 

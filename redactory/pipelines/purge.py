@@ -12,7 +12,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.locks import only_one
 from redactory.foundation.records import read_records
 from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
-from redactory.pipelines.release_log import Event
+from redactory.pipelines.releases.log import Event
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.takedown.models import is_training, trainings_of
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest

@@ -16,9 +16,9 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
 from redactory.foundation.records import chain_head
 from redactory.foundation.reports import StageReport
-from redactory.pipelines import indexing
 from redactory.pipelines.card import dataset_card
 from redactory.pipelines.dedup_facts import check_across, dedup_facts
+from redactory.pipelines.indexes import indexing
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.stages.redact import BINS
 from redactory.pipelines.work import Job

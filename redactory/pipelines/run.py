@@ -9,12 +9,14 @@ from typing import Any, Protocol
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.curate import curate
-from redactory.pipelines.evaluate import evaluate_canary, evaluate_perplexity, evaluate_recall
-from redactory.pipelines.evaluate_accuracy import CLASSIFY, evaluate_accuracy
+from redactory.pipelines.evaluations.accuracy import CLASSIFY, evaluate_accuracy
+from redactory.pipelines.evaluations.canary import evaluate_canary
+from redactory.pipelines.evaluations.perplexity import evaluate_perplexity
+from redactory.pipelines.evaluations.recall import evaluate_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
-from redactory.pipelines.publish import publish_configured
 from redactory.pipelines.release import summary
+from redactory.pipelines.stores.publish import publish_configured
 from redactory.pipelines.tracking.configured import track_configured
 from redactory.pipelines.train import require_training_packages, train, train_summary
 from redactory.redaction import RunFolder, is_finished

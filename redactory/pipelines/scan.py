@@ -14,7 +14,7 @@ from redactory.detectors.settings import ListSettings, WordList
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
-from redactory.pipelines.policy import Hit, Policy
+from redactory.pipelines.policies.policy import Hit, Policy
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT
 from redactory.pipelines.readers.sources import format_of

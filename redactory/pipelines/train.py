@@ -11,14 +11,14 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.audited import audited
 from redactory.pipelines.config import Config
+from redactory.pipelines.evaluations.audited import audited
+from redactory.pipelines.keys.shredding import refuse_shredded
 from redactory.pipelines.loading import Given, check, load_config
-from redactory.pipelines.publish import check_store, publish_configured
-from redactory.pipelines.release_log import check_released
+from redactory.pipelines.releases.log import check_released
 from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.shredding import refuse_shredded
+from redactory.pipelines.stores.publish import check_store, publish_configured
 from redactory.pipelines.tracking.configured import check_tracking, track_configured
 from redactory.pipelines.tracking.lineage import told
 from redactory.pipelines.tracking.lineage_work import Training

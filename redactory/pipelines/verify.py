@@ -17,13 +17,13 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.fetch import fetched
+from redactory.pipelines.exports.verify import verify_export
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation
 from redactory.pipelines.sealed import sealed, wordless
-from redactory.pipelines.stores import is_url, without_secrets
+from redactory.pipelines.stores.fetch import fetched
+from redactory.pipelines.stores.store import is_url, without_secrets
 from redactory.pipelines.train import guarantee
-from redactory.pipelines.verify_export import verify_export
 from redactory.pipelines.verify_releases import purged, superseded
 from redactory.pipelines.verify_seals import Check, encryption, files, journal, no_strays, not_made, signature
 from redactory.redaction import (

@@ -11,7 +11,7 @@ from redactory.foundation.errors import RedactoryError
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.journal import FILES, REISSUE
 from redactory.pipelines.reissue.reissue import pending
-from redactory.pipelines.release_log import Event, history
+from redactory.pipelines.releases.log import Event, history
 from redactory.pipelines.takedown.manifest import counts_without
 from redactory.pipelines.verify_seals import Check
 from redactory.redaction import RunFolder

@@ -9,7 +9,7 @@ from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.journal import FILES
-from redactory.pipelines.shredding import shredded, told_of
+from redactory.pipelines.keys.shredding import shredded, told_of
 from redactory.redaction import RunFolder, broken_files, content_of, is_encrypted, key_of, parts, read_part
 from redactory.redaction.content import keyed_digest, table_digest
 from redactory.redaction.keyservice import configured_service

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.fetch import WORK_VARIABLE
-from redactory.pipelines.stores import is_url
+from redactory.pipelines.stores.fetch import WORK_VARIABLE
+from redactory.pipelines.stores.store import is_url
 
 
 def worked_on_here(value: Mapping[str, Any], changes: Mapping[str, Any], beside: Path) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from redactory.flows.dask_worker import carry_out
 from redactory.foundation.errors import ConfigurationError, SealedError
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.curate import curate
-from redactory.pipelines.fetch import fetch
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.maps import StageMap, Task, name_of, serial, timed
+from redactory.pipelines.stores.fetch import fetch
 from redactory.pipelines.verify import verify
 from redactory.redaction import RunFolder
 from tests.flows.dask_cases import Killer, Quoting, Waiter

@@ -25,9 +25,9 @@ from redactory.evaluation.sample_labels import DrawnText, LabelledText
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.audit import audit_sample
-from redactory.pipelines.audit_score import audit_score as score
-from redactory.pipelines.audit_score import refuse_fitted
+from redactory.pipelines.labelling.sample import audit_sample
+from redactory.pipelines.labelling.score import audit_score as score
+from redactory.pipelines.labelling.score import refuse_fitted
 from redactory.pipelines.train import recall_of
 from redactory.redaction import RunFolder, broken_files, read_batches, route
 from redactory.training import RecallMeasurement, guarantee_card, train_model

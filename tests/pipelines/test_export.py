@@ -25,9 +25,9 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.foundation.keys import new_key
-from redactory.pipelines.export import what_may_be_said
-from redactory.pipelines.mirror import sums_text
-from redactory.pipelines.release_log import Event, enter, history, log_of
+from redactory.pipelines.exports.export import what_may_be_said
+from redactory.pipelines.releases.log import Event, enter, history, log_of
+from redactory.pipelines.stores.mirror import sums_text
 from redactory.redaction import RunFolder, parts, read_manifest
 from tests.pipelines.leaving import NAME, small_run
 
@@ -233,7 +233,7 @@ def test_a_model_that_left_says_what_it_is_and_can_be_used(exported: Path) -> No
 
 def test_a_ledger_of_another_model_is_found(own: Path, exported: Path, tmp_path: Path) -> None:
     """Sealed anew by whoever changed it: the digests hold, ledger and guarantee do not go together."""
-    from redactory.pipelines.verify_export import check_export
+    from redactory.pipelines.exports.verify import check_export
     from redactory.redaction.export_folder import ExportFolder
 
     folder = ExportFolder(Path(shutil.copytree(exported, tmp_path / "x")))

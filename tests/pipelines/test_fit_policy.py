@@ -21,9 +21,9 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.fit_policy import fit_policy
-from redactory.pipelines.independent_secrets import draw_secrets, read_labels
 from redactory.pipelines.loading import load_config
+from redactory.pipelines.policies.fit import fit_policy
+from redactory.pipelines.policies.independent_secrets import draw_secrets, read_labels
 from redactory.redaction import route
 from tests.pipelines.support import write_rows
 

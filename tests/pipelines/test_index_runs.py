@@ -25,7 +25,8 @@ from redactory.foundation.errors import (
     RunStateError,
     SealedError,
 )
-from redactory.pipelines import indexing, release
+from redactory.pipelines import release
+from redactory.pipelines.indexes import indexing
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
 from tests.pipelines.faults import few_ranges

@@ -19,7 +19,7 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.purge import due, purge_run
-from redactory.pipelines.release_log import history
+from redactory.pipelines.releases.log import history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.job_folder import JobFolder
 from tests.pipelines.support import DigitDetector, write_rows

@@ -20,7 +20,7 @@ from redactory.pipelines import release
 from redactory.pipelines.nightly.begun import unfinished
 from redactory.pipelines.quarantine import retry as retrying
 from redactory.pipelines.quarantine.listing import content_of_entry, entries, harmless
-from redactory.pipelines.release_log import Event, enter, history, read_log, release_state
+from redactory.pipelines.releases.log import Event, enter, history, read_log, release_state
 from redactory.redaction import RunFolder, read_batches, read_column, read_manifest
 from redactory.redaction.job_folder import JobFolder
 from tests.pipelines.support import DigitDetector, write_rows

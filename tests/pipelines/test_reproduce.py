@@ -12,9 +12,9 @@ import pytest
 import redactory
 from redactory.evaluation.crt_trends import highest_by_chance
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.reproduce_corpus import Corpus
-from redactory.pipelines.reproduce_plan import Plan, checked
-from redactory.pipelines.reproduce_training import trainings
+from redactory.pipelines.reproduction.corpus import Corpus
+from redactory.pipelines.reproduction.plan import Plan, checked
+from redactory.pipelines.reproduction.training import trainings
 from redactory.redaction import MASK, RunFolder, read_column
 
 SMALL: dict[str, Any] = {

@@ -18,8 +18,8 @@ import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import write_json, write_text
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.mirror import read_sums
-from redactory.pipelines.stores import Kind, Store, StoreError, kind_of
+from redactory.pipelines.stores.mirror import read_sums
+from redactory.pipelines.stores.store import Kind, Store, StoreError, kind_of
 from redactory.redaction import RunFolder, parts, read_manifest, seal
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
 from tests.pipelines.support import data_bytes, write_rows
@@ -28,7 +28,8 @@ KEY = "an encryption key of these tests, long enough"
 S3 = f"s3://{BUCKET}"
 KILLED = """
 import os, signal, sys
-from redactory.pipelines import publish, stores
+from redactory.pipelines.stores import publish
+from redactory.pipelines.stores import store as stores
 real, left = stores.Store.put, [int(sys.argv[3])]
 def put(self, path, name):
     left[0] -= 1

@@ -27,7 +27,7 @@ from redactory.foundation.keys import load_digest_key, new_key
 from redactory.pipelines import release
 from redactory.pipelines.reissue import steps as reissue_steps
 from redactory.pipelines.reissue.reissue import finish_reissue
-from redactory.pipelines.release_log import history
+from redactory.pipelines.releases.log import history
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal
 from redactory.redaction.releases import releases
 from tests.pipelines.faults import few_ranges

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from redactory.foundation.records import Record
 from redactory.pipelines.nightly.pieces import Piece
 from redactory.pipelines.nightly.watermark import planned
-from redactory.pipelines.release_log import standings
+from redactory.pipelines.releases.log import standings
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from redactory.pipelines.nightly.publishing import publish_released
 from redactory.pipelines.nightly.settings import NightlySettings
 from redactory.pipelines.purge import due, purge_run
 from redactory.pipelines.reissue.reissue import finish_reissue
-from redactory.pipelines.release_log import Event, Standing, enter, latest_run, read_log, standings
+from redactory.pipelines.releases.log import Event, Standing, enter, latest_run, read_log, standings
 from redactory.redaction import RunFolder
 from redactory.redaction.job_folder import JobFolder
 

@@ -9,7 +9,7 @@ from redactory.evaluation.drift_figures import figures_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import make_private_folder, read_json, write_json
-from redactory.pipelines.release_log import Event, read_log, standings
+from redactory.pipelines.releases.log import Event, read_log, standings
 from redactory.redaction import RunFolder, is_finished, read_manifest, seal
 from redactory.redaction.job_folder import JobFolder
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redactory.pipelines.nightly.hook_settings import HookSettings
-from redactory.pipelines.release_log import Event
+from redactory.pipelines.releases.log import Event
 from redactory.redaction import RunFolder
 from redactory.redaction.job_folder import JobFolder
 

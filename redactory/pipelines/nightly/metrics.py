@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from redactory.foundation.files import PUBLIC_FILE, write_text
 from redactory.foundation.records import Record
-from redactory.pipelines.release_log import Event, read_log, standings
+from redactory.pipelines.releases.log import Event, read_log, standings
 from redactory.redaction import is_finished, read_manifest
 from redactory.redaction.job_folder import JobFolder
 

@@ -30,11 +30,11 @@ from redactory.pipelines.nightly.plan import changed_since, plan_night
 from redactory.pipelines.nightly.preflight import check_disk
 from redactory.pipelines.nightly.publishing import place_of
 from redactory.pipelines.nightly.watermark import watermark
-from redactory.pipelines.publish import check_store
 from redactory.pipelines.readers.sources import find_by_path
 from redactory.pipelines.release import COUNTS
-from redactory.pipelines.release_log import Event, enter, latest_run, read_log, standings
+from redactory.pipelines.releases.log import Event, enter, latest_run, read_log, standings
 from redactory.pipelines.sealed import sealed, wordless
+from redactory.pipelines.stores.publish import check_store
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.job_folder import JobFolder
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.records import Record
-from redactory.pipelines.publish import publish
-from redactory.pipelines.release_log import Event, enter, read_log, standings
-from redactory.pipelines.stores import without_secrets
+from redactory.pipelines.releases.log import Event, enter, read_log, standings
+from redactory.pipelines.stores.publish import publish
+from redactory.pipelines.stores.store import without_secrets
 from redactory.redaction import is_finished
 from redactory.redaction.job_folder import JobFolder
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from redactory.foundation.records import Record
 from redactory.pipelines.nightly.pieces import Piece
-from redactory.pipelines.release_log import Event
+from redactory.pipelines.releases.log import Event
 
 
 @dataclass(frozen=True)

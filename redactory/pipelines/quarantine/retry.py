@@ -31,7 +31,7 @@ from redactory.pipelines.quarantine.corpus import Corpus, corpus_of
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import MISSING_ID
 from redactory.pipelines.release import COUNTS
-from redactory.pipelines.release_log import Event, check_released, enter, history, read_log, standings
+from redactory.pipelines.releases.log import Event, check_released, enter, history, read_log, standings
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.job_folder import JobFolder, job_of

@@ -18,7 +18,14 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.readers.compression import ENDINGS, broken, damaged, decompressed
 from redactory.pipelines.readers.saved_dataset import without_notes
 from redactory.pipelines.readers.slices import Slice, sliced
-from redactory.pipelines.stores import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
+from redactory.pipelines.stores.store import (
+    cause_of,
+    filesystem_of,
+    is_url,
+    kind_of,
+    names_below,
+    without_secrets,
+)
 
 FORMATS: dict[str, str] = {
     ".jsonl": "jsonl",

@@ -25,7 +25,7 @@ from redactory.dedup.index_folder import Entry, IndexFolder
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.files import make_private_folder, write_json
 from redactory.foundation.records import read_records
-from redactory.pipelines.indexing import promote_finished
+from redactory.pipelines.indexes.indexing import promote_finished
 from redactory.pipelines.journal import INDEX
 from redactory.pipelines.stages.earlier import BY_DIGEST, signed_files
 from redactory.pipelines.stages.fate_digests import purpose_of

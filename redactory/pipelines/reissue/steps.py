@@ -22,7 +22,7 @@ from redactory.foundation.records import RecordLog, chain_head
 from redactory.pipelines.card import dataset_card
 from redactory.pipelines.journal import REISSUE, Journal
 from redactory.pipelines.reissue import index as reissue_index
-from redactory.pipelines.release_log import Event, enter, history
+from redactory.pipelines.releases.log import Event, enter, history
 from redactory.redaction import RunFolder, is_finished, list_files, succeed, write_manifest
 
 

@@ -9,7 +9,7 @@ from redactory.evaluation.guarantee_words import figures
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.release_log import Event, history
+from redactory.pipelines.releases.log import Event, history
 from redactory.redaction import RunFolder, is_finished, read_manifest
 
 

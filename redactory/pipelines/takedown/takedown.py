@@ -12,7 +12,7 @@ from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.locks import only_one
 from redactory.pipelines.config import Config
 from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
-from redactory.pipelines.release_log import Event, history
+from redactory.pipelines.releases.log import Event, history
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.takedown.heirs import Heirs, heirs_of
 from redactory.pipelines.takedown.index import forgotten

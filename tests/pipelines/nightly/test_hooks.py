@@ -12,7 +12,7 @@ import pytest
 
 from redactory.pipelines.nightly.hook_settings import HookSettings
 from redactory.pipelines.nightly.hooks import call_hooks
-from redactory.pipelines.release_log import Event
+from redactory.pipelines.releases.log import Event
 from redactory.redaction import RunFolder
 from redactory.redaction.job_folder import JobFolder
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.nightly.metrics import render, write_metrics
-from redactory.pipelines.release_log import Event, enter
+from redactory.pipelines.releases.log import Event, enter
 from redactory.redaction.job_folder import JobFolder
 from tests.pipelines.nightly.made_job import MadeJob
 

@@ -25,7 +25,7 @@ from redactory.foundation.locks import only_one
 from redactory.pipelines import release
 from redactory.pipelines.curate import curate
 from redactory.pipelines.nightly import ending, gate, publishing
-from redactory.pipelines.release_log import Event, read_log, release_state, standings
+from redactory.pipelines.releases.log import Event, read_log, release_state, standings
 from redactory.redaction import RunFolder, read_column
 from redactory.redaction.job_folder import JobFolder
 from tests.pipelines.support import DigitDetector, write_rows

@@ -23,7 +23,7 @@ from redactory.pipelines.nightly.pieces import sources_of
 from redactory.pipelines.nightly.plan import Plan, changed_since, plan_night
 from redactory.pipelines.nightly.watermark import Watermark, planned, watermark
 from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
-from redactory.pipelines.release_log import Event
+from redactory.pipelines.releases.log import Event
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """When every file has been quiet for long."""

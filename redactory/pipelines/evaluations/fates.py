@@ -1,0 +1,31 @@
+"""What a finished run would do to any text: side and masked text, by its own policies or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
+from redactory.foundation.errors import ConfigurationError
+from redactory.redaction import route
+
+
+def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
+    """F of a finished run: texts of points to (side, masked text) of each.
+
+    ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
+    """
+    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+    for policy in policies_of(settings):
+        if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
+            raise ConfigurationError(
+                f"the {policy.name} policy is not that of the run any more: a model, a list or a package has "
+                "changed since; bring it back, or curate again"
+            )
+    detector = Detector(settings)
+
+    def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+        routed = (route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True))
+        return [("quarantined" if f.failure else f.side, f.text) for f in routed]
+
+    return fates

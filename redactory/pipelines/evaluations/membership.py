@@ -1,0 +1,166 @@
+"""Evaluate membership: can a model's training secrets be told from others of the same form?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from redactory.evaluation.member_texts import SecretSentence, commonest_label, member_texts
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.evaluations.model import keep_result, open_model
+from redactory.pipelines.labelling.labelled import labelled_points, labelled_rows
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.segment import segmenter
+from redactory.pipelines.train import named_model
+from redactory.redaction import RunFolder
+from redactory.redaction.shards import read_batches
+
+COUNT, GROUP_SIZE = 1_000, 20
+
+
+def evaluate_membership(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    secrets: str | Path | None = None,
+    others: str | Path | None = None,
+    label: str | None = None,
+    reference: str | Path | None = None,
+    count: int = COUNT,
+    group_size: int = GROUP_SIZE,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
+
+    ``secrets`` is JSON lines with true spans of this corpus (the run's ``evaluate.labelled`` by default),
+    ``label`` the kind of secret, the one with the most different values by default.  ``others`` is a labelled
+    file whose values stand for secrets that were never trained on; without it values of the same form are
+    drawn.  None of them stands in the run's originals, and every sentence that counts as trained on does.
+    ``reference`` is another model of this run, or the folder of a run with a model of this one's name: the
+    stronger attack compares the two.
+
+    The result is that of :func:`redactory.evaluation.membership.membership` with {run, model, label,
+    fresh_values: "file" | "drawn", reference_model}; figures and counts, no text.
+    """
+    folder, name, manifest = open_model(run, model)
+    labelled = secrets or manifest["configuration"]["evaluate"]["labelled"]
+    if labelled is None:
+        raise ConfigurationError(
+            "evaluate.labelled: name a JSONL file with true spans there, or with --secrets"
+        )
+    if count < 4 or group_size < 1:
+        raise ConfigurationError("count must be at least 4, group_size at least 1")
+    compared = _reference(folder, name, reference)
+
+    def measure() -> dict[str, Any]:
+        from redactory.evaluation.membership import GROUPS, membership
+        from redactory.training import load_model
+
+        sentences, kind = _sentences(folder, manifest, Path(labelled), label)
+        members, strangers = member_texts(sentences, _fresh(folder, kind, others, seed), count, seed)
+        against = load_model(compared[0].model(compared[1])) if compared else None
+        found = membership(
+            load_model(folder.model(name)),
+            members,
+            strangers,
+            reference=against,
+            groups=GROUPS,
+            group_size=group_size,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
+        )
+        return {
+            "run": str(folder.root),
+            "model": name,
+            "label": kind,
+            "fresh_values": "drawn" if others is None else "file",
+            "reference_model": compared[1] if compared else None,
+            **found,
+        }
+
+    return sealed(folder.state, keep_result, folder, name, "membership", measure, _draw)
+
+
+def standing(run: RunFolder, values: Iterable[str]) -> set[str]:
+    """Those of ``values`` that stand anywhere in the run's originals; nothing of them is kept."""
+    import ahocorasick
+
+    automaton = ahocorasick.Automaton()
+    for value in values:
+        if value:
+            automaton.add_word(value, value)
+    if not len(automaton):
+        return set()
+    automaton.make_automaton()
+    texts = (text for batch in read_batches(run.vault, ["text"]) for text in batch.column(0).to_pylist())
+    return {value for text in texts for _, value in automaton.iter(text)}
+
+
+def _sentences(
+    run: RunFolder, manifest: dict[str, Any], labelled: Path, label: str | None
+) -> tuple[list[SecretSentence], str]:
+    """The points of the labelled rows that stand in the vault and hold a whole secret of ``label``."""
+    cut = segmenter(SegmentSettings.model_validate(manifest["configuration"]["segment"]))
+    found = [
+        SecretSentence(text, span["start"], span["end"], span["label"])
+        for row in labelled_rows(labelled)
+        for text, spans in labelled_points(row, cut)
+        for span in spans
+    ]
+    wanted = {one.text for one in found}
+    batches = read_batches(run.vault, ["text"])
+    trained = wanted.intersection(t for batch in batches for t in batch.column(0).to_pylist())
+    kept = [one for one in found if one.text in trained]
+    if not kept:
+        raise InputError(f"{labelled.name}: no labelled secret of it stands in this run's originals")
+    kind = label or commonest_label(kept)
+    chosen = [one for one in kept if one.label == kind]
+    if not chosen:
+        raise InputError(f"{labelled.name}: no secret with the label {kind} stands in this run's originals")
+    return chosen, kind
+
+
+def _fresh(
+    run: RunFolder, kind: str, others: str | Path | None, seed: int
+) -> Callable[[Sequence[SecretSentence]], Sequence[str | None]]:
+    def drawn(exchanged: Sequence[SecretSentence]) -> Sequence[str | None]:
+        from redactory.evaluation.control_values import control_values
+
+        return control_values([(kind, one.value) for one in exchanged], lambda v: standing(run, v), seed)
+
+    def from_file(exchanged: Sequence[SecretSentence]) -> Sequence[str | None]:
+        values = list(dict.fromkeys(_values(Path(str(others)), kind)))
+        there = standing(run, values)
+        left = (value for value in values if value not in there)
+        return [next(left, None) for _ in exchanged]
+
+    return drawn if others is None else from_file
+
+
+def _values(path: Path, kind: str) -> Iterator[str]:
+    for row in labelled_rows(path):
+        yield from (row["text"][s["start"] : s["end"]] for s in row["spans"] if s["label"] == kind)
+
+
+def _reference(run: RunFolder, name: str, reference: str | Path | None) -> tuple[RunFolder, str] | None:
+    if reference is None:
+        return None
+    there = Path(reference)
+    if there.is_dir():
+        other = RunFolder(there)
+        return other, named_model(other, name)
+    if str(reference) == name:
+        raise ConfigurationError("reference: another model than the one that is attacked")
+    return run, named_model(run, str(reference))
+
+
+def _draw(result: dict[str, Any]) -> dict[str, str]:
+    from redactory.evaluation.roc_plot import membership_plot
+
+    return {"roc.svg": membership_plot(result)}

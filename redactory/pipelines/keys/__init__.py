@@ -1,0 +1,1 @@
+"""Keys of finished runs: wrapped anew, or destroyed."""

@@ -1,0 +1,106 @@
+"""Crypto-shredding: the data key of a run is destroyed, so that nobody can read its private part any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import TEMPORARY_PREFIX, read_json
+from redactory.foundation.records import Record, read_records
+from redactory.pipelines.alone import alone
+from redactory.pipelines.releases.log import Event, enter, log_of
+from redactory.pipelines.sealed import sealed
+from redactory.redaction import RunFolder
+from redactory.redaction.encryption import destroy, key_identity
+
+
+def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
+    """Destroy the data key of an encrypted run, and the root keys of trainings that are not finished.
+
+    ``by`` is who answers for it: the name goes into the release log, before anything is destroyed.
+    Returns {run, time, by, destroyed, left}: ``left`` names what of the private part lies open, and is
+    not touched.  Asked again, it destroys what a crash or a restored backup left.  Raises
+    ``ConfigurationError`` without a name, ``RunStateError`` where the run is not encrypted, or where its
+    key is gone and nobody entered that.
+    """
+    folder, name = RunFolder(Path(run)), by.strip()
+    if not name:
+        raise ConfigurationError("--by: give the name of who answers for it")
+    if not folder.state.is_dir():
+        raise RunStateError(f"{folder.root} is no run folder")
+    return sealed(folder.state, _shred, folder, name)
+
+
+def shredded(run: RunFolder) -> Record | None:
+    """The record that says that the data key of ``run`` was destroyed; None where the log has none.
+
+    It is known by the id under which the key was wrapped: a run that was given another name is the same,
+    and one that took its name is another.  ``CheckFailed`` where the log's chain is broken.
+    """
+    log, key, name = log_of(run), _identity(run), run.root.resolve().name
+    records = [r for r in read_records(log) if r.type == Event.SHREDDED] if log.is_file() else []
+    # of a run that was not finished, nothing has kept the id
+    own = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
+    return own[-1] if own else None
+
+
+def told_of(record: Record) -> str:
+    """When and by whom, in words."""
+    return f"was shredded on {record.body['time']} by {record.body['by']}"
+
+
+def refuse_shredded(run: RunFolder) -> None:
+    """``RunStateError`` that says when and by whom, where the private part can never be read again."""
+    if not run.data_key.is_file() and (record := shredded(run)) is not None:
+        raise RunStateError(f"the private part of {run.root.name} {told_of(record)}: nobody can read it")
+
+
+def _shred(run: RunFolder, by: str) -> dict[str, Any]:
+    with alone(run):
+        _enter_first(run, by)
+        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
+        there = [path for path in keys if path.is_file()]
+        for path in there:
+            destroy(path)
+    record = shredded(run)
+    assert record is not None
+    return {
+        "run": str(run.root),
+        "time": record.body["time"],
+        "by": record.body["by"],
+        "destroyed": [path.relative_to(run.root).as_posix() for path in there],
+        "left": [path.relative_to(run.root).as_posix() for path in (run.samples,) if path.is_dir()],
+    }
+
+
+def _enter_first(run: RunFolder, by: str) -> None:
+    """The record stands before the first byte is gone: a key that went without one is a key that was lost."""
+    if not run.data_key.is_file():
+        if shredded(run) is None:
+            raise RunStateError(_no_key(run))
+        return
+    key = _identity(run)
+    if key is not None:
+        enter(run, Event.SHREDDED, by=by, run_id=key)
+    elif shredded(run) is None:
+        # not what a shredding that was cut off has written over
+        raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is no key file of a run")
+
+
+def _no_key(run: RunFolder) -> str:
+    if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
+        return (
+            f"the data key of {run.root.name} is gone already, and the log does not say that it was shredded"
+        )
+    return f"{run.root.name} is not encrypted, so it has no key: redactory purge, or remove the folder"
+
+
+def _identity(run: RunFolder) -> str | None:
+    """The id under which the run's data key is, or was, wrapped."""
+    if run.manifest.is_file() and (named := read_json(run.manifest)["encryption"]):
+        return str(named["run_id"])
+    try:
+        return key_identity(run)
+    except CheckFailed:
+        return None

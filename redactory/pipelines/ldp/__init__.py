@@ -1,0 +1,1 @@
+"""Local privacy: both sides in one process, and over a wire."""

@@ -1,0 +1,1 @@
+"""Policies as a library, compared, and fitted to labelled text."""

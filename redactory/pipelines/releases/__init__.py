@@ -1,0 +1,1 @@
+"""Releases: the log of what became of each run of a job, and what people decide about them."""

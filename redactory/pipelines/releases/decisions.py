@@ -1,0 +1,169 @@
+"""What a person decides about a job's runs, and what the release log says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from redactory.dedup.index_folder import IndexFolder
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.records import read_records
+from redactory.pipelines.alone import alone
+from redactory.pipelines.indexes.indexing import promote_finished
+from redactory.pipelines.journal import INDEX
+from redactory.pipelines.loading import Given
+from redactory.pipelines.nightly.ending import decided, settings_of
+from redactory.pipelines.nightly.names import point_latest
+from redactory.pipelines.releases.log import Event, Standing, enter, latest_run, read_log, standings
+from redactory.pipelines.releases.words import in_words
+from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction.job_folder import JobFolder, job_of
+
+LONGEST = 500
+"""Characters of a name or a reason in the log."""
+
+
+def list_releases(job: str | Path) -> dict[str, Any]:
+    """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "reason", "by"}]}``, oldest first.
+
+    ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken.
+    """
+    folder = _job(job)
+    records = read_log(folder)
+    return {
+        "job": str(folder.root),
+        "latest": latest_run(records),
+        "runs": [_listed(own) for own in standings(records).values()],
+    }
+
+
+def release_log(job: str | Path) -> dict[str, Any]:
+    """``{"job", "records": [{"seq", "time", "run", "type", "words"}]}``: the log as an operator reads it."""
+    folder = _job(job)
+    return {
+        "job": str(folder.root),
+        "records": [
+            {
+                "seq": record.seq,
+                "time": record.body["time"],
+                "run": record.body["run"],
+                "type": record.type,
+                "words": in_words(record),
+            }
+            for record in read_log(folder)
+        ],
+    }
+
+
+def approve_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
+    """Release a held run all the same; ``latest`` leads to it, and the hooks of a release are called.
+
+    ``config`` is the job's configuration; by default the file that the night was begun with.
+    ``{"run", "state", "latest", "hooks_failed"}``; ``RunStateError`` where the run is not held.
+    """
+    folder = RunFolder(Path(run))
+    _check_words(by, reason)
+    with alone(folder):
+        own, job = _standing(folder)
+        if own.state != "held":
+            raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+        read_manifest(folder)
+        settings = settings_of(config, own)
+        enter(folder, Event.APPROVED, by=by, reason=reason, manifest=file_sha256(folder.manifest))
+        latest = latest_run(read_log(job))
+        point_latest(job, latest)
+        failed = decided(job, folder, settings, Event.APPROVED, {"by": by, "reason": reason})
+    return {"run": str(folder.root), "state": "released", "latest": latest, "hooks_failed": failed}
+
+
+def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
+    """Give a run up: it will not be released, and the next night reads its material as new.
+
+    What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
+    a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
+    """
+    folder = RunFolder(Path(run))
+    _check_words(by, reason)
+    with alone(folder):
+        own, job = _standing(folder)
+        if own.state == "rejected":
+            raise RunStateError(f"{own.run} was rejected before")
+        settings = settings_of(config, own)
+        # first: asked again after a crash, this does nothing, and what follows is done
+        entries = _out_of_index(folder) if is_finished(folder) else []
+        enter(folder, Event.REJECTED, by=by, reason=reason)
+        latest = latest_run(read_log(job))
+        point_latest(job, latest)
+        failed = decided(job, folder, settings, Event.REJECTED, {"by": by, "reason": reason})
+    left_out = _went_by(job, entries)
+    return {
+        "run": str(folder.root),
+        "state": "rejected",
+        "latest": latest,
+        "index": entries,
+        "left_out": left_out,
+        "hooks_failed": failed,
+    }
+
+
+def _job(folder: str | Path) -> JobFolder:
+    job = JobFolder(Path(folder))
+    if not job.exists():
+        raise RunStateError(f"{job.root} is no job: give the folder that nights write their runs in")
+    return job
+
+
+def _standing(run: RunFolder) -> tuple[Standing, JobFolder]:
+    job, name = job_of(run), run.root.resolve().name
+    if job is None:
+        raise RunStateError(f"{run.root} belongs to no job: no night ever held or released it")
+    own = standings(read_log(job)).get(name)
+    if own is None:
+        raise RunStateError(f"{job.root} knows no run {name}: see redactory release list {job.root}")
+    return own, job
+
+
+def _check_words(*words: str) -> None:
+    for word in words:
+        if not word.strip() or len(word) > LONGEST or not word.isprintable():
+            raise ConfigurationError(f"--by and --reason: one line of 1 to {LONGEST} characters each")
+
+
+def _out_of_index(run: RunFolder) -> list[str]:
+    """Remove what the index counts of ``run``, or is about to; the names of the entries that counted."""
+    settings = read_manifest(run)["configuration"]["dedup"].get("index")
+    index = None if settings is None else IndexFolder(Path(settings["path"]))
+    if index is None or not index.exists():
+        return []
+    tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
+    with index.alone():
+        promote_finished(index)
+        own = [entry for entry in index.entries() if entry.body["token"] in tokens]
+        for entry in own:
+            index.remove(entry.folder)
+    return [entry.name for entry in own]
+
+
+def _went_by(job: JobFolder, entries: list[str]) -> list[str]:
+    """The finished runs of the job that went by one of ``entries``."""
+    found = []
+    for name in standings(read_log(job)):
+        run = job.run(name)
+        if is_finished(run):
+            index = read_manifest(run)["dedup"].get("index") or {"runs": []}
+            found += [name] if set(entries) & set(index["runs"]) else []
+    return found
+
+
+def _listed(own: Standing) -> dict[str, Any]:
+    said = own.record.body
+    return {
+        "run": own.run,
+        "when": said["time"],
+        "state": own.state,
+        "counts": None if own.ended is None else own.ended.body.get("counts"),
+        "findings": [] if own.ended is None else own.ended.body.get("findings", []),
+        "reason": said.get("reason") or said.get("error"),
+        "by": said.get("by"),
+    }
