@@ -13,9 +13,10 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redactory.dedup.banding import Banding
 
@@ -71,36 +72,42 @@ def _shingles(text: str, length: int) -> list[str]:
     return [" ".join(words[i : i + length]) for i in range(max(1, len(words) - length + 1))]
 
 
-def _datasketch_loop(task: Task) -> int:
-    from datasketch import MinHash, MinHashLSH
-
-    values = task.banding.permutations
-    index = MinHashLSH(num_perm=values, params=(task.banding.bands, task.banding.rows))
+def _left_out(index: Any, signatures: Iterable[Any]) -> int:
+    """How many texts find an earlier one in ``index``; the others are put into it."""
     dropped = 0
-    for number, text in enumerate(task.texts):
-        signature = MinHash(num_perm=values)
-        signature.update_batch([shingle.encode() for shingle in _shingles(text, task.shingle)])
+    for number, signature in enumerate(signatures):
         if index.query(signature):
             dropped += 1
         else:
             index.insert(number, signature)
     return dropped
+
+
+def _datasketch_loop(task: Task) -> int:
+    from datasketch import MinHash, MinHashLSH
+
+    def signed(text: str) -> Any:
+        signature = MinHash(num_perm=task.banding.permutations)
+        signature.update_batch([shingle.encode() for shingle in _shingles(text, task.shingle)])
+        return signature
+
+    params = (task.banding.bands, task.banding.rows)
+    index = MinHashLSH(num_perm=task.banding.permutations, params=params)
+    return _left_out(index, map(signed, task.texts))
 
 
 def _rensa_loop(task: Task) -> int:
     from rensa import RMinHash, RMinHashLSH
 
     values = task.banding.permutations
-    index = RMinHashLSH(threshold=task.threshold, num_perm=values, num_bands=task.banding.bands)
-    dropped = 0
-    for number, text in enumerate(task.texts):
+
+    def signed(text: str) -> Any:
         signature = RMinHash(num_perm=values, seed=1)
         signature.update(_shingles(text, task.shingle))
-        if index.query(signature):
-            dropped += 1
-        else:
-            index.insert(number, signature)
-    return dropped
+        return signature
+
+    index = RMinHashLSH(threshold=task.threshold, num_perm=values, num_bands=task.banding.bands)
+    return _left_out(index, map(signed, task.texts))
 
 
 def _rensa_bulk(task: Task) -> int:

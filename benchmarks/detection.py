@@ -28,7 +28,7 @@ from typing import Any
 
 from detection_contest import Contest, Recorded
 
-from redactory.detectors import Detection, DetectSettings, Reading, policy_record
+from redactory.detectors import Detection, DetectSettings, Reading, policy_hashes
 from redactory.evaluation.detection import LabelledPoint, measure_detection, public_share
 from redactory.evaluation.detection_scores import Counts, count_matches, figures, labelled_spans, proportion
 from redactory.evaluation.strata import TEMPLATE
@@ -59,13 +59,10 @@ def main() -> None:
             for path, mode in _files(given)
             for result in _measured(contest, path, mode, arguments.limit)
         ]
-    detector = contest.recorded.detector
     result = {
         "benchmark": "detection",
         "limit": arguments.limit,
-        "policies": {
-            p.name: policy_record(settings, p)["hash"] for p in (detector.strict, detector.conservative)
-        },
+        "policies": policy_hashes(settings),
         "versions": {name: version(name) for name in ("redactory", "spacy", "presidio-analyzer")},
         "files": files,
         "speed": contest.speed(),

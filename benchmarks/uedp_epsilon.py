@@ -10,11 +10,11 @@ from uedp_drawing import COLOURS, Axis, Line, plot, steps_grid
 from redactory.training.uedp.algorithm1_accounting import paper_noise_ratio
 from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, zero_out
 from redactory.training.uedp.federated_figures import figure_of
-from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.planning import suggested_cap
 from redactory.training.uedp.published import Estimator, published_epsilon, published_rate
-from redactory.training.uedp.relations import Constants, Protect
 from redactory.training.uedp.stability import GREEDY
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.units.relations import Constants, Protect
 
 Z, USER_RATE, ENTITY_RATE, DELTA, MOST = 2.0, 0.05, 0.5, 1e-5, 500
 _HELD = Conditions(True, True, True, True, True, True, Constants.GRAPH)

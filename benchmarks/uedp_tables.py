@@ -14,7 +14,7 @@ from redactory.pipelines.labelling.labelled import labelled_points
 from redactory.pipelines.segment import segmenter
 from redactory.training.uedp.lists import read_units
 from redactory.training.uedp.planning import points_by_label
-from redactory.training.uedp.settings import UnitSettings
+from redactory.training.units.settings import UnitSettings
 
 
 def table(corpus: Corpus) -> dict[str, Any]:

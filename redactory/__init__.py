@@ -19,7 +19,7 @@ if _sys.version_info < (3, 11):  # noqa: UP036 (a source tree can be run by any 
     )
     raise SystemExit(2)
 
-from redactory.foundation.public_names import Deprecated as _Deprecated
+from redactory.foundation.deprecation import Deprecated as _Deprecated
 from redactory.foundation.public_names import look_up as _look_up
 from redactory.foundation.public_names import names_in as _names_in
 

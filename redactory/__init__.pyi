@@ -41,6 +41,10 @@ from redactory.pipelines.ldp.local import ldp_train as ldp_train
 from redactory.pipelines.ldp.wire import ldp_ask as ldp_ask
 from redactory.pipelines.ldp.wire import ldp_send as ldp_send
 from redactory.pipelines.ldp.wire import ldp_serve as ldp_serve
+from redactory.pipelines.nightly.decisions import approve_release as approve_release
+from redactory.pipelines.nightly.decisions import list_releases as list_releases
+from redactory.pipelines.nightly.decisions import reject_release as reject_release
+from redactory.pipelines.nightly.decisions import release_log as release_log
 from redactory.pipelines.nightly.night import nightly as nightly
 from redactory.pipelines.plan import plan as plan
 from redactory.pipelines.policies.diff import policy_diff as policy_diff
@@ -51,10 +55,6 @@ from redactory.pipelines.policies.policy import Policy as Policy
 from redactory.pipelines.purge import purge as purge
 from redactory.pipelines.quarantine.listing import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine.retry import quarantine_retry as quarantine_retry
-from redactory.pipelines.releases.decisions import approve_release as approve_release
-from redactory.pipelines.releases.decisions import list_releases as list_releases
-from redactory.pipelines.releases.decisions import reject_release as reject_release
-from redactory.pipelines.releases.decisions import release_log as release_log
 from redactory.pipelines.reproduction.reproduce import reproduce_crt as reproduce_crt
 from redactory.pipelines.results import ComposedGuarantee as ComposedGuarantee
 from redactory.pipelines.results import ComposedUnitGuarantee as ComposedUnitGuarantee

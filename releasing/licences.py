@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -43,6 +43,12 @@ a program under the Apache License 2.0."""
 EXCEPTIONS = {"udapi": "stanza", "udtools": "stanza"}
 """Packages under other licences, and the one extra that brings each; the page says what follows."""
 
+INSIDE = (
+    ("libquadmath", ("numpy", "scipy"), "LGPL-2.1-or-later"),
+    ("libgfortran", ("numpy", "scipy"), "GPL-3.0-or-later WITH GCC-exception-3.1"),
+    ("libgomp", ("torch",), "GPL-3.0-or-later WITH GCC-exception-3.1"),
+)
+"""Copyleft libraries inside of Linux wheels, those of GCC: which, in whose wheels, under what."""
 LOOKED_UP = {
     # metadata that names no SPDX licence, or none at all: what the licence file of the package says
     "mlcroissant": "Apache-2.0",
@@ -70,6 +76,7 @@ SPELLED = {
     "the mit license (mit)": "MIT",
     "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
 }
+_COPYLEFT = re.compile("GPL|MPL")
 _SPDX = re.compile(r"[\w.+-]+(?: (?:AND|OR|WITH) [\w.+-]+)*")
 
 
@@ -153,9 +160,25 @@ def page() -> str:
     groups = declared()
     shipped = {extra: closure(listed) for extra, listed in groups.items() if extra not in TOOLS | {"build"}}
     tools = {e: {str(canonicalize_name(r.name)) for r in groups[e]} for e in sorted(TOOLS | {"build"})}
+    installed = list(rows(shipped))
     return FRAME.read_text(encoding="utf-8").format(
-        installed=_table(rows(shipped)), tools=_table(rows(tools))
+        copyleft=_copyleft(installed), installed=_table(installed), tools=_table(rows(tools))
     )
+
+
+def _copyleft(installed: Sequence[Row]) -> str:
+    """A table of what is under a licence with copyleft, in the wheels of others too."""
+    told = {row.name: ", ".join(extra or "base" for extra in row.wanted_by) for row in installed}
+    lines = [
+        f"| {row.name} | {row.licence} | {told[row.name]} |"
+        for row in sorted(installed, key=lambda row: ("GPL" not in row.licence, row.name))
+        if _COPYLEFT.search(row.licence)
+    ]
+    inside = [
+        f"| {library}, in the wheels of {' and '.join(holders)} | {licence} | {told[holders[0]]} |"
+        for library, holders, licence in INSIDE
+    ]
+    return "\n".join(["| what | licence | comes with |", "|---|---|---|", *inside, *lines])
 
 
 def _table(listed: Iterable[Row]) -> str:

@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.machine import Machine, warm_machine
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# two threads of numerics that share a core would spin while they wait: thirty times the work of a small step
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+OF_PREFECT = {f"tests/flows/test_{name}.py" for name in ("dask", "postgres", "put_in_leaks", "server")}
+LONGEST = ("prefect", "tests/docs/test_blocks.py", "tests/flows/test_leaks.py")
 KEY = "a key of the tests, 32 bytes long"
 LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", None, b"localhost", b"127.0.0.1"}
+
+
+# nothing is timed: a test that takes long on a busy machine has not failed
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+
+class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
+    """A process takes all tests of a file, and those of all files that share one Prefect server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether:
+    return FilesTogether(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest come first, so that none is the last."""
+    items.sort(key=lambda item: _group(item.nodeid) not in LONGEST)
+
+
+def _group(nodeid: str) -> str:
+    file = nodeid.split("::")[0]
+    return "prefect" if file in OF_PREFECT else file
+
+
+def pytest_collection_finish() -> None:
+    """What collection has imported stays: it is not looked through again whenever memory is tidied."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,11 +27,13 @@ FLOORS = {
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
 def _imports(path: Path) -> set[str]:
+    """The modules that a file names, wherever in it; of ``from a import b`` both a and a.b."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            found.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
         elif isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
     return found
@@ -43,6 +48,37 @@ def test_a_room_imports_only_from_floors_below(path: Path) -> None:
         parts = name.split(".")
         if parts[0] == "redactory" and len(parts) > 1 and parts[1] != room:
             assert FLOORS[parts[1]] < FLOORS[room], f"{room} imports {name}"
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def _circle(arrows: Mapping[str, Collection[str]]) -> list[str]:
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return [str(name) for name in error.args[1]]
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # a package's own file only hands names on
+    modules = {_name(path): path for path in MODULES if path.name != "__init__.py"}
+    assert _circle({name: _imports(path) & modules.keys() for name, path in modules.items()}) == []
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_no_packages_of_a_room_import_each_other_in_a_circle(room: str) -> None:
+    arrows: dict[str, set[str]] = {}
+    for path in (PACKAGE / room).rglob("*.py"):
+        inside = {tuple(name.split(".")) for name in {_name(path), *_imports(path)}}
+        below = {parts[2] for parts in inside if parts[:2] == ("redactory", room) and len(parts) > 2}
+        own = path.relative_to(PACKAGE / room).parts[0].removesuffix(".py")
+        arrows.setdefault(own, set()).update(below - {own, "__init__"})
+    del arrows["__init__"]
+    known = {own: {name for name in below if name in arrows} for own, below in arrows.items()}
+    assert _circle(known) == []
 
 
 def test_prefect_typer_and_torch_stay_in_their_rooms() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.foundation.public_names import Deprecated, names_in
+from redactory.foundation.deprecation import Deprecated
+from redactory.foundation.public_names import names_in
 from redactory.pipelines import results
 from redactory.pipelines.curate import curate
 from tests import consumer

@@ -92,8 +92,10 @@ def test_the_citation_is_of_this_project() -> None:
     told = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (told["cff-version"], told["title"], told["type"]) == ("1.2.0", "Redactory", "software")
     assert set(told) >= {"message", "authors", "license"}
-    # what would have to be changed with each release, and would be forgotten
-    assert not {"version", "date-released", "commit"} & set(told)
+    # changed with each release, and not to be forgotten
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    [last, *_] = [*re.findall(r"^## \[(\d[^\]]*)\] - (\S+)$", changes, re.M), ("None", "None")]
+    assert (str(told.get("version")), str(told.get("date-released"))) == last
     assert {*told["license"], "LicenseRef-SCOWL"} == set(SPDX.split(" AND "))
 
 
@@ -126,6 +128,15 @@ def test_every_licence_may_be_combined_with_ours(listed: dict[str, tuple[str, se
     assert others == {name: {extra} for name, extra in licences.EXCEPTIONS.items()}
     # none of which a container image is made with
     assert re.search(r"^ARG EXTRAS=flows$", (ROOT / "Containerfile").read_text(encoding="utf-8"), re.M)
+
+
+def test_what_is_copyleft_stands_together(listed: dict[str, tuple[str, set[str]]]) -> None:
+    page = licences.PAGE.read_text(encoding="utf-8")
+    together = set(re.findall(r"^\| ([a-z-]+) \| .*GPL|^\| ([a-z-]+) \| MPL", page, re.M))
+    tools = {"hypothesis"}
+    due = {name for name, (licence, _) in listed.items() if re.search("[GM]PL", licence)} - tools
+    assert due == {one or other for one, other in together}
+    assert "libquadmath, in the wheels of numpy and scipy | LGPL" in page
 
 
 def test_the_page_says_what_installed_packages_say(listed: dict[str, tuple[str, set[str]]]) -> None:

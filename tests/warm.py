@@ -12,6 +12,20 @@ import os
 import socket
 import sys
 
+_LATE = (
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "cryptography.hazmat.primitives.serialization",
+    "datasketch",
+    "fsspec.implementations.local",
+    "nupunkt",
+    "pandas",
+    "pyarrow.acero",
+    "pyarrow.dataset",
+    "torch._dynamo",  # the first optimizer imports it
+)
+"""What commands import when they need it."""
+_TEXT = "I am Rose Chase from 4 Mill Lane, Oakham: call +44 1572 722000 about order 4711-22."
+
 
 def ask(path: str, command: list[str]) -> int:
     """Have ``command`` carried out with this process's streams; its exit status."""
@@ -92,15 +106,36 @@ def _run_python(arguments: list[str]) -> None:
 
 
 def _import_everything() -> None:
-    import pandas  # noqa: F401
+    """Import, and read one text: whatever starts a thread would be broken in the children."""
+    import gc
+    from functools import cache
+    from importlib import import_module
 
-    import redactory.flows.cli
-    import redactory.training.train
-    from redactory.detectors import Detector, DetectSettings
+    gc.disable()
+    for name in (*_LATE, "redactory.training.train"):
+        import_module(name)
+
+    import typer.main
+
+    import redactory
+    from redactory.detectors import DetectSettings, policy_hashes
+    from redactory.evaluation import report
+    from redactory.flows.cli import app
+    from redactory.pipelines.stages import detect
 
     for name in redactory.__all__:
         getattr(redactory, name)
-    Detector(DetectSettings())
+    settings = DetectSettings()
+    list(detect.loaded(settings.model_dump_json(), *policy_hashes(settings).values()).detect([_TEXT]))
+    templates = report._environment()
+    for name in templates.list_templates(["j2"]):
+        templates.get_template(name)
+    # the tree of commands, which a process makes once
+    typer.main.get_command = cache(typer.main.get_command)
+    typer.main.get_command(app)
+    # no child is to look through, and so to copy, what it only shares
+    gc.freeze()
+    gc.enable()
 
 
 if __name__ == "__main__":

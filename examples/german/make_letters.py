@@ -4,7 +4,8 @@
 
 - ``labelled.jsonl``: single lines, to fit a tagger on;
 - ``letters.jsonl``: the corpus, whole letters by the same hand, of people who are in no line of the first;
-- ``other-hand.jsonl``: lines by another hand about those people, to measure on what was never seen.
+- ``other-hand.jsonl``: lines by another hand about those people, in sentences that no tagger is
+  fitted on.
 
 A row has ``text`` and ``spans``, each with ``start``, ``end`` (code points, end exclusive) and ``label``.
 """

@@ -69,11 +69,6 @@ def load_bloom(path: Path, parameters: BloomParameters) -> BloomFilter:
     return BloomFilter.from_bytes(parameters.capacity, parameters.error_rate, content)
 
 
-def read_bloom_head(path: Path) -> dict[str, Any]:
-    """The parameters that a filter was made with, and how many digests were added."""
-    return _read(path)[0]
-
-
 def _digest(head: dict[str, Any], content: bytes) -> str:
     """Of the head and the bits together."""
     return hashlib.sha256(canonical_json(head) + b"\n" + content).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from redactory.dedup.rules import RULES
+from redactory.foundation.wording import some
 
 
 def told(facts: dict[str, Any]) -> list[str]:
@@ -34,7 +35,7 @@ def _earlier(facts: dict[str, Any]) -> Iterator[str]:
     number = len(index["runs"])
     found = " and ".join(f"{count:,} {side}" for side, count in index["duplicate_earlier"].items())
     yield (
-        f"earlier runs: {found} points repeat what one of the {number} earlier runs of the index saw"
+        f"earlier runs: {found} points repeat what the index saw in {some(number, 'earlier run')}"
         if number
         else "earlier runs: this is the first run of its index"
     )
@@ -47,9 +48,10 @@ def _filters(facts: dict[str, Any]) -> Iterator[str]:
             yield f"{side} filter: the side has no text"
             continue
         yield (
-            f"{side} filter: of {new:,} new texts that were watched, {lost:,} were taken for repeats and "
+            f"{side} filter: of {some(new, 'new text')} watched, {lost:,} taken for repeats and "
             f"lost, a rate of at most {own['loss_rate_upper']:.2g} (95 % confidence); made for "
-            f"{own['capacity']:,} texts at a rate of {own['error_rate']:g}, it holds {own['texts_added']:,}"
+            f"{some(own['capacity'], 'text')} at a rate of {own['error_rate']:g}, it holds "
+            f"{own['texts_added']:,}"
         )
         if own["texts_added"] > own["capacity"]:
             yield f"{side} filter: it holds more texts than it was made for; raise dedup.bloom.capacity"
@@ -61,13 +63,13 @@ def _near(facts: dict[str, Any]) -> Iterator[str]:
         return
     if "dropped" in near:
         yield (
-            f"near-duplicates: {near['dropped']:,} texts dropped, in groups of at most "
+            f"near-duplicates: {some(near['dropped'], 'text')} dropped, in groups of at most "
             f"{near['largest_group']:,}; Jaccard similarity from {near['threshold']:g} of "
             f"{near['shingle']}-word shingles, found by {near['bands']} bands of {near['rows']}"
         )
     if near["crowded"]:
         yield (
-            f"near-duplicates: {near['crowded']:,} times a text was compared with some, not all, of a "
+            f"near-duplicates: {some(near['crowded'], 'time')} a text was compared with some, not all, of a "
             "crowded bucket: some pairs may have stayed unseen"
         )
 

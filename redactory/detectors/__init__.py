@@ -8,7 +8,14 @@ text without hits.  No message carries text.
 
 from redactory.detectors.detector import Detection, Detector, TextDetector
 from redactory.detectors.engine import Reading
-from redactory.detectors.policy import ConservativePolicy, StrictPolicy, policies_of, policy_record
+from redactory.detectors.policy import (
+    ConservativePolicy,
+    StrictPolicy,
+    changed_policy,
+    policies_of,
+    policy_hashes,
+    policy_records,
+)
 from redactory.detectors.settings import (
     ConservativeSettings,
     CustomRecognizer,
@@ -29,6 +36,8 @@ __all__ = [
     "StrictPolicy",
     "StrictSettings",
     "TextDetector",
+    "changed_policy",
     "policies_of",
-    "policy_record",
+    "policy_hashes",
+    "policy_records",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors.recognizer_mistakes import no_lists, why_refused
 from redactory.detectors.settings import CustomRecognizer, PatternSettings
 from redactory.foundation.errors import ConfigurationError
 
@@ -83,14 +84,17 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     found: list[EntityRecognizer] = []
     for number, entry in enumerate(document["recognizers"]):
         name = entry.get("name") if isinstance(entry, dict) else entry
+        where = f"detect.patterns.files: {file}, recognizer {number + 1} ('{name}')"
+        if wrong := no_lists(entry):
+            raise ConfigurationError(f"{where}: {'; '.join(wrong)}")
         try:
             # a name alone stands for a recognizer of Presidio's
             given: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
             found += map(_by_pattern, RecognizerListLoader.get(given, [language], flags))
+        except _NoPatterns as error:
+            raise ConfigurationError(f"{where}: {_kind(error)}") from None
         except Exception as error:
-            raise ConfigurationError(
-                f"detect.patterns.files: {file}, recognizer {number + 1} ('{name}'): {_kind(error)}"
-            ) from None
+            raise ConfigurationError(f"{where}: {'; '.join(why_refused(entry)) or _kind(error)}") from None
     if not found:
         raise ConfigurationError(
             f"detect.patterns.files: {file} has no recognizer that is enabled for '{language}'"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors.lean_imports import lean_imports, lean_spacy
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -115,10 +115,9 @@ class Surroundings:
 
 def blank(language: str) -> Language:
     """A tokenizer of ``language``; the one for any language where spaCy has none that works here."""
-    with lean_imports():
-        import spacy
-
+    spacy: Any = lean_spacy()
     try:
-        return spacy.blank(language)
+        nlp: Language = spacy.blank(language)
     except ImportError:
-        return spacy.blank("xx")
+        nlp = spacy.blank("xx")
+    return nlp

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 _NOT_USED = ("torch", "transformers", "stanza")
 """spaCy imports the first where it is installed, Presidio all of them: for engines of theirs, where ours has
@@ -29,6 +30,19 @@ def lean_imports() -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+def lean_spacy() -> ModuleType:
+    """spaCy, to make pipelines with.
+
+    Its first pipeline imports every package that offers it a component; Presidio offers one, and is imported
+    here, where it finds only what it needs.
+    """
+    with lean_imports():
+        import presidio_analyzer  # noqa: F401
+        import spacy
+
+    return spacy
 
 
 def _absent() -> list[str]:

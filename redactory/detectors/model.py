@@ -7,9 +7,9 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors.lean_imports import lean_imports, lean_spacy
 from redactory.foundation.canonical import folder_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError
 
@@ -34,18 +34,18 @@ def load_pipeline(model: str) -> Language:
 
     Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
     """
-    with lean_imports():
-        import spacy
-
+    spacy: Any = lean_spacy()
     if model.startswith(BLANK_PREFIX):
-        return spacy.blank(model.removeprefix(BLANK_PREFIX))
+        blank: Language = spacy.blank(model.removeprefix(BLANK_PREFIX))
+        return blank
     folder = model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
     # a recognizer with an embedding of its own has no use for the shared one, which costs as much as it
     listens = "Listener" in str(components.get("ner", {}).get("model"))
     used = {"ner"} | (_EMBEDDINGS if listens else set())
     try:
-        return spacy.load(folder, exclude=[name for name in components if name not in used])
+        pipeline: Language = spacy.load(folder, exclude=[name for name in components if name not in used])
+        return pipeline
     except Exception as error:
         problem = type(error).__name__
         raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None

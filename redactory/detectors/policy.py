@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -132,8 +132,23 @@ def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePol
     )
 
 
-def policy_record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
-    """What a manifest says of a policy: its settings, all that it stands on, and the hash of both."""
+def policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:
+    """What a manifest says of each policy, by name: its settings, all that it stands on, the hash of both."""
+    return {policy.name: _record(settings, policy) for policy in policies_of(settings)}
+
+
+def policy_hashes(settings: DetectSettings) -> dict[str, str]:
+    """The hash of each policy, by name."""
+    return {name: record["hash"] for name, record in policy_records(settings).items()}
+
+
+def changed_policy(settings: DetectSettings, records: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The name of a policy that is another one here and now than in ``records``; None where none is."""
+    hashes = policy_hashes(settings)
+    return next((name for name, now in hashes.items() if now != records[name]["hash"]), None)
+
+
+def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
     stands_on: dict[str, Any] = {
         "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED, exclude_none=True),
         # a title-cased reading is every policy's

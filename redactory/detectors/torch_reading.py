@@ -1,4 +1,7 @@
-"""How models on torch read a text: without gradients, on one thread, with the libraries' loggers closed."""
+"""How models on torch read a text: without gradients, on one thread, with the libraries' loggers closed.
+
+And by what such a model in a folder is known.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,12 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.canonical import folder_sha256
+from redactory.foundation.errors import ConfigurationError
 
 _LOGGERS = ("stanza", "transformers", "tokenizers", "torch")
 _NOTHING = logging.CRITICAL + 1
@@ -43,3 +52,14 @@ def silence() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def folder_identity(key: str, folder: str | Path, holds: str, *packages: str) -> dict[str, Any]:
+    """What a policy's hash names of a model in a folder: its content, and the versions of what reads it.
+
+    ``ConfigurationError`` where there is no such folder; ``key`` is the setting that gave it, and ``holds``
+    the file by which the right one is known.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigurationError(f"{key}: there is no folder '{folder}'; give the one with {holds}")
+    return {"folder": folder_sha256(Path(folder)), "versions": {name: version(name) for name in packages}}

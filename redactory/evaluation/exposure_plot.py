@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from redactory.foundation.wording import some
+
 _WIDTH, _HEIGHT = 720.0, 350.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60.0, 510.0, 40.0, 300.0
 _MISSED, _CAUGHT, _PLANTED, _NEVER = (
@@ -36,7 +38,7 @@ def exposure_plot(result: Mapping[str, Any]) -> str:
         middle = _LEFT + width * (number + 0.5)
         parts.append(f'<text x="{middle:.0f}" y="{_BOTTOM + 18:.0f}" text-anchor="middle">{kind}</text>')
         known = [value for value in values if value is not None]
-        counted = f"{len(values)} canaries" + (
+        counted = some(len(values), "canary", "canaries") + (
             "" if len(known) == len(values) else f", {len(values) - len(known)} without a figure"
         )
         parts.append(

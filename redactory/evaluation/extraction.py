@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,35 +58,22 @@ def extraction(
     ``controls_share`` are shares with 95 % Clopper-Pearson intervals; ``p_value`` is one-sided (Fisher's
     exact test).
     """
-    values = [secret.value for secret in secrets]
-    search = _Search(values, controls)
+    search = _Search([secret.value for secret in secrets], controls)
     found: Counter[int] = Counter()
     control_found: Counter[int] = Counter()
     by_prompt = {}
-    for kind, count, own in _kinds(settings.samples, prompts):
-        texts = generate(
-            model,
-            count,
-            settings.tokens,
-            settings.temperature,
-            settings.top_k,
-            settings.seed + (kind == PUBLIC_PROMPT),
-            own,
-            progress,
-        )
-        hits, control_hits = search.count(texts)
-        by_prompt[kind] = {"samples": count, "secrets_found": len(hits), "controls_found": len(control_hits)}
+    for kind, texts in _written(model, settings, prompts, progress):
+        hits, controls_hit = search.count(texts)
+        by_prompt[kind] = {
+            "samples": len(texts),
+            "secrets_found": len(hits),
+            "controls_found": len(controls_hit),
+        }
         found.update(hits)
-        control_found.update(control_hits)
+        control_found.update(controls_hit)
     trials = [
-        Trial(
-            secret.label,
-            secret.times_seen,
-            index in found,
-            controls[index] is not None,
-            index in control_found,
-        )
-        for index, secret in enumerate(secrets)
+        Trial(s.label, s.times_seen, index in found, controls[index] is not None, index in control_found)
+        for index, s in enumerate(secrets)
     ]
     return {
         "samples": settings.samples,
@@ -99,6 +86,16 @@ def extraction(
         "occurrences": sum(found.values()),
         "completion": _completion(model, secrets, controls, settings, progress),
     }
+
+
+def _written(
+    model: LanguageModel, settings: ExtractionSettings, prompts: Sequence[str], progress: Progress
+) -> Iterator[tuple[str, list[str]]]:
+    """(kind of prompt, texts), each kind with draws of its own."""
+    sampling = (settings.tokens, settings.temperature, settings.top_k)
+    for kind, count, own in _kinds(settings.samples, prompts):
+        seed = settings.seed + (kind == PUBLIC_PROMPT)
+        yield kind, generate(model, count, *sampling, seed, own, progress)
 
 
 class _Search:

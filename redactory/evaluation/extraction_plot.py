@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.wording import some
 
 _WIDTH, _HEIGHT = 640.0, 380.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 620.0, 62.0, 300.0
@@ -32,7 +33,7 @@ def extraction_plot(result: Mapping[str, Any]) -> str:
         for side, kind, colour in ((-1.0, "secrets", _SECRET), (1.0, "controls", _CONTROL)):
             if group[kind]:
                 parts.append(_bar(middle + side * _BAR / 2.0, _interval(group, kind), height, colour))
-        for line, text in enumerate((_times(group), f"{group['secrets']:,} secrets")):
+        for line, text in enumerate((_times(group), some(group["secrets"], "secret"))):
             colour = "#666" if line else "#333"
             parts.append(
                 f'<text x="{middle:.0f}" y="{_BOTTOM + 18 + 16 * line:.0f}" text-anchor="middle" '
@@ -44,8 +45,8 @@ def extraction_plot(result: Mapping[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" '
         f'width="{_WIDTH:.0f}" height="{_HEIGHT:.0f}" font-family="sans-serif" font-size="12" fill="#333">'
         '<rect width="100%" height="100%" fill="#fff"/>'
-        f'<text x="{_LEFT:.0f}" y="22" font-size="14">Secrets found in {result["samples"]:,} texts that '
-        f"the model wrote</text>{''.join(parts)}</svg>\n"
+        f'<text x="{_LEFT:.0f}" y="22" font-size="14">Secrets found in {some(result["samples"], "text")} '
+        f"that the model wrote</text>{''.join(parts)}</svg>\n"
     )
 
 

@@ -43,7 +43,9 @@ def generate(
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
     room = getattr(model.network, "context", None)
     if room is not None and max_tokens >= room:
-        raise ConfigurationError(f"tokens must be below the model's context of {room}")
+        raise ConfigurationError(
+            f"tokens: the model has a context of {room}, so ask for at most {room - 1} (--tokens {room - 1})"
+        )
     most = None if room is None else room - max_tokens
     encoded = [model.tokenizer.encode(prompt) for prompt in prompts] or [[]]
     heads = [

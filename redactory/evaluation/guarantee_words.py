@@ -73,9 +73,9 @@ def promises(card: Mapping[str, Any]) -> list[str]:
         return sentences
     if card["epsilon_bayesian"] is not None and card["miss_rates"]["gamma_upper"] < 1:
         sentences.append(
-            "Detection catches most secrets, and what is caught never reaches the model. So an adversary "
-            "who does not know which of this corpus's secrets was masked can, of a secret that at least one "
-            f"of the two policies catches, {_odds(card['epsilon_bayesian'])}{certainty}"
+            "Detection catches most secrets, and what is caught never reaches the model from that place. So "
+            "an adversary who does not know which of this corpus's secrets was masked can, of a secret that "
+            f"at least one of the two policies catches, {_odds(card['epsilon_bayesian'])}{certainty}"
         )
     sentences.append(_coverage(card["coverage_failure"], card["miss_rates"].get("measured")))
     return [*sentences, *_resting_on_labels(card["miss_rates"].get("measured"))]
@@ -102,10 +102,13 @@ def nothing_promised(card: Mapping[str, Any]) -> str:
 def _resting_on_labels(measured: Mapping[str, Any] | None) -> Iterator[str]:
     """How sure the bounds on what is missed are, where they come from labels."""
     if measured:
+        date = measured.get("date") or (measured.get("sample") or {}).get("date")
+        each, both = measured["confidence"], max(0.0, 2 * measured["confidence"] - 1)
         yield (
-            "What detection misses was bounded from labelled secrets: each of its two bounds holds with "
-            f"{_percent(measured['confidence'])} confidence, and what is said above of most secrets, or of "
-            "missed ones, holds where they do."
+            f"What detection misses was bounded from labelled secrets{f', on {date}' if date else ''}: each "
+            f"of its two bounds holds with {_percent(each)} confidence, both together with {_percent(both)}, "
+            "and what is said above of most secrets, or of missed ones, holds where they do. That no policy "
+            "was tuned on these labels is the word of whoever gave them."
         )
 
 

@@ -26,6 +26,8 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_batches
 
 _QUARANTINED, _STRICT = "quarantined", "strict"
+_SPAN = ("start", "end", "label", "score", "detector")
+_LIST = "list"
 _COLUMNS = ("id", "point_id", "stratum", "text", "spans")
 Ids = NDArray[np.int64]
 
@@ -60,7 +62,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class SampledText:
-    """A distinct text of the sample, under one of its points' ids; ``strict`` are all of π's spans in it."""
+    """A distinct text of the sample, under one of its points' ids; ``strict`` are all of π's spans in it.
+
+    The surest come first: higher score, then the list that somebody wrote, then by place and label.
+    """
 
     point_id: int
     stratum: str
@@ -69,9 +74,9 @@ class SampledText:
     strict: tuple[Marked, ...]
 
     def prefilled(self) -> list[Marked]:
-        """π's spans without those that overlap a longer one: what a labeller starts from, in order."""
+        """π's spans without those that overlap a longer one, or an equal one that stands before them."""
         kept: list[Marked] = []
-        for span in sorted(set(self.strict), key=lambda s: (s.start - s.end, s)):
+        for span in sorted(self.strict, key=lambda s: (s.start - s.end, s.start)):
             if all(span.end <= other.start or other.end <= span.start for other in kept):
                 kept.append(span)
         return sorted(kept)
@@ -185,13 +190,15 @@ def _strict_points(run: RunFolder) -> Ids:
 
 
 def _strict_spans(run: RunFolder, wanted: Iterable[int]) -> dict[int, tuple[Marked, ...]]:
-    ids, spans = pa.array(sorted(wanted), pa.int64()), dict[int, tuple[Marked, ...]]()
-    for batch in read_batches(run.spans, ["point_id", "policy", "start", "end", "label"]):
+    """π's spans of the wanted points, the surest first."""
+    ids, found = pa.array(sorted(wanted), pa.int64()), dict[int, list[tuple[float, bool, Marked]]]()
+    for batch in read_batches(run.spans, ["point_id", "policy", *_SPAN]):
         chosen = pc.and_(pc.is_in(batch["point_id"], ids), pc.equal(batch["policy"], _STRICT))
-        columns = (batch[name].filter(chosen).to_pylist() for name in ("point_id", "start", "end", "label"))
-        for point_id, start, end, label in zip(*columns, strict=True):
-            spans[point_id] = (*spans.get(point_id, ()), Marked(start, end, label))
-    return spans
+        columns = (batch[name].filter(chosen).to_pylist() for name in ("point_id", *_SPAN))
+        for point_id, start, end, label, score, detector in zip(*columns, strict=True):
+            own = found.setdefault(point_id, [])
+            own.append((-score, detector != _LIST, Marked(start, end, label)))
+    return {point_id: tuple(mark for *_, mark in sorted(own)) for point_id, own in found.items()}
 
 
 def _texts(run: RunFolder, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:

@@ -121,14 +121,8 @@ def gaussian_level(mu: float) -> Level:
     return lambda power: float(ndtr(ndtri(min(power, 1.0)) - mu))
 
 
-def private_level(epsilon: float, delta: float) -> Level:
-    """The same for two worlds of which no more is known than that they are (ε, δ)-close."""
-    small, large = math.exp(-epsilon), math.exp(epsilon)
-    return lambda power: max(0.0, small * (power - delta), 1.0 - delta - large * (1.0 - power))
-
-
 def curve_level(curve: Sequence[tuple[float, float]]) -> Level:
-    """The same for two worlds of which many (ε, δ) are known at once: the largest of their levels."""
+    """The same for two worlds of which (ε, δ) are known, many at once: the largest of their levels."""
     epsilon, delta = np.array(curve).T
     small, large = np.exp(-epsilon), np.exp(epsilon)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
+from redactory.foundation.wording import some
+
 _WIDTH, _LEFT, _RIGHT = 720.0, 250.0, 640.0
 _FOUND, _CHANCE = "#b5541c", "#8a8a8a"
 _BAR, _GAP, _FOOT = 16.0, 10.0, 56.0
@@ -53,7 +55,7 @@ def _linked(result: Mapping[str, Any]) -> list[Row]:
 def _left(result: Mapping[str, Any]) -> list[Row]:
     sides = [] if result["residual"] is None else ["public", "private"]
     return [
-        (f"{side}, {own['looked_at']:,} points", own["share"], _FOUND)
+        (f"{side}, {some(own['looked_at'], 'point')}", own["share"], _FOUND)
         for side in sides
         if (own := result["residual"][side])["looked_at"]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ from redactory.evaluation.model_page import model_page
 from redactory.evaluation.report_drift import drift_of
 from redactory.evaluation.report_models import ModelReport, model_report, model_reports
 from redactory.evaluation.report_shards import shard_findings
+from redactory.evaluation.sample_words import resting_on_labellers
 from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.files import read_json, write_text
+from redactory.foundation.wording import some
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
+from redactory.redaction.sealing import is_finished
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,6 +40,7 @@ def render_report(run: RunFolder) -> str:
     """
     manifest = read_json(run.manifest)
     counts = manifest["counts"]
+    missed = read_json(run.recall.root / "result.json") if is_finished(run.recall) else None
     return (
         _environment()
         .get_template(_TEMPLATE)
@@ -50,7 +55,8 @@ def render_report(run: RunFolder) -> str:
             most_histograms=facts.MOST_HISTOGRAMS,
             seconds=facts.total_seconds(manifest["stages"]),
             dedup=told(manifest["dedup"]),
-            missed=read_json(run.recall) if run.recall.is_file() else None,
+            missed=missed,
+            resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
             shards=shard_findings(run),
             drift=drift_of(run),
             models=model_reports(run),
@@ -86,7 +92,9 @@ def write_report(run: RunFolder) -> Path:
     return run.report
 
 
+@functools.cache
 def _environment() -> Environment:
+    """The templates and what they call; each is compiled once a process, not once a model."""
     # most commands write no report
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -104,6 +112,7 @@ def _environment() -> Environment:
         "duration": facts.duration,
         "engine": facts.engine_line,
         "ranked": facts.ranked,
+        "some": some,
         "histogram": histogram,
     }
     environment.filters.update(filters)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from redactory.evaluation.control_chart import control_chart
 from redactory.evaluation.drift_figures import METRICS
 from redactory.foundation.files import read_json
+from redactory.foundation.wording import some
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import is_finished
 
@@ -79,7 +80,7 @@ def _row(figure: Mapping[str, Any]) -> Row:
         said(figure["value"]),
         said(figure["expected"]),
         f"{said(figure['low'])} to {said(figure['high'])}",
-        f"{figure['count']:,} of {figure['n']:,}" if shares else f"{figure['count']:,} hits",
+        f"{figure['count']:,} of {figure['n']:,}" if shares else some(figure["count"], "hit"),
         figure["outside"],
         control_chart(*(figure[name] for name in ("history", "value", "expected", "low", "high"))),
     )

@@ -110,7 +110,10 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 raise InputError(f"{path.name}, row {number}: a JSON object is needed")
             yield number, row
     except OSError as error:
-        raise InputError(f"{path.name} cannot be read: {error.strerror}") from None
+        raise InputError(
+            f"{path.name} cannot be read: {error.strerror}; give the sample's labelled JSON lines, or Label "
+            "Studio's JSON export"
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name}, after row {number}: no JSON ({type(error).__name__})") from None
     except InputError:
@@ -128,7 +131,9 @@ def _point_id(row: Mapping[str, Any], where: str) -> int:
     given = row.get("point_id", row.get("id"))
     if isinstance(given, int) or (isinstance(given, str) and given.isascii() and given.isdigit()):
         return int(given)
-    raise InputError(f"{where}: it has no 'point_id'")
+    raise InputError(
+        f"{where}: it has no 'point_id'; label the rows of the sample, and change their spans alone"
+    )
 
 
 def _secrets(spans: Any, length: int, where: str) -> tuple[Marked, ...]:

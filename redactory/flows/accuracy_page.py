@@ -7,6 +7,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 _MOST_CLASSES = 12
 
@@ -22,7 +23,8 @@ def accuracy(result: dict[str, Any]) -> None:
     out.print(f"Always saying the most frequent class: {_rate(result['majority_error_rate'])}")
     left = result["left_out"]
     out.print(
-        f"Left out: {left['without_class']:,} texts without a class, {left['other_class']:,} with another\n"
+        f"Left out: {some(left['without_class'], 'text')} without a class, {left['other_class']:,} with "
+        "another\n"
     )
     names = [escape(name) for name in result["classes"]]
     if len(names) <= _MOST_CLASSES:

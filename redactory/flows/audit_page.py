@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 _TO_DO = (
     "Mark EVERY secret in every text, also those that are masked already: they are filled in. Delete or mend "
@@ -28,9 +29,11 @@ def sampled(result: dict[str, Any]) -> None:
     table(f"Sample '{result['name']}', seed {result['seed']}", rows, headers)
     fitted, files = sum(result["fitted_on"].values()), result["files"]
     if result["quarantined"]:
-        out.print(f"Not drawn, and counted as missed by π: {result['quarantined']:,} quarantined points")
+        out.print(
+            f"Not drawn, and counted as missed by π: {some(result['quarantined'], 'quarantined point')}"
+        )
     if fitted:
-        out.print(f"Not drawn, and counted as missed: {fitted:,} points that the policy was fitted on")
+        out.print(f"Not drawn, and counted as missed: {some(fitted, 'point')} that the policy was fitted on")
     out.print(_TO_DO, soft_wrap=True)
     out.print(f"  JSON lines       {files['rows']}", soft_wrap=True)
     out.print(f"  Label Studio     {files['tasks']}", soft_wrap=True)
@@ -46,10 +49,17 @@ def scored(result: dict[str, Any]) -> None:
     sample = result["sample"]
     out.print(
         f"Sample '{sample['name']}' of {result['drawn']['date']}, scored on {sample['date']}: "
-        f"{result['texts']:,} texts with {result['secrets']:,} secrets. In {result['changed']:,} texts the "
+        f"{some(result['texts'], 'text')} with {some(result['secrets'], 'secret')}. In "
+        f"{some(result['changed'], 'text')} the "
         "labels differ from what was filled in.",
         soft_wrap=True,
     )
+    if (before := result["replaces"]) is not None:
+        out.print(
+            f"Replaces the score of {before['date'] or 'a day that was not recorded'} (γ at most "
+            f"{before['gamma_upper']:.3g}, δ₂ at most {before['delta_2_upper']:.3g}).",
+            soft_wrap=True,
+        )
     rows = [(name, *_stratum(own)) for name, own in result["strata"].items()]
     headers = ("stratum", "points", "drawn", "with a secret", "missed by π", "by both")
     table("Points, each counted by one of its secrets", rows, headers)
@@ -61,13 +71,16 @@ def scored(result: dict[str, Any]) -> None:
     ]
     headers = ("label", "secrets", "γ seen", "γ at most", "δ₂ seen", "δ₂ at most")
     table(f"Share of secrets missed, each bound at confidence {misses['confidence']:g}", figures, headers)
+    if any(own[rate]["rate"] is None for own in shares.values() for rate in ("gamma", "delta_2")):
+        out.print("none: no secret was drawn, so nothing was seen; what is at most holds.")
+    # late: it brings pyarrow along
+    from redactory.evaluation.sample_words import resting_on_labellers
+
+    for sentence in resting_on_labellers(result):
+        out.print(sentence, soft_wrap=True)
     out.print(f"A share is {result['estimand']}.", soft_wrap=True)
     for goal in result["needed"]:
-        out.print(
-            f"To show δ₂ ≤ {goal['delta_2']:g} without a miss: {goal['secrets']:,} secrets drawn "
-            f"independently, or {_draws(goal['public_draws'])}.",
-            soft_wrap=True,
-        )
+        out.print(_needed(goal), soft_wrap=True)
     out.print(_FROM_NOW_ON, soft_wrap=True)
 
 
@@ -81,9 +94,12 @@ def _share(share: dict[str, Any]) -> tuple[str, str]:
     return "none" if share["rate"] is None else f"{share['rate']:.3g}", f"{share['upper']:.3g}"
 
 
-def _draws(public: int | None) -> str:
-    if public is None:
-        return "a sample that says more of the private points"
+def _needed(goal: dict[str, Any]) -> str:
+    shown, public = f"δ₂ ≤ {goal['delta_2']:g}", goal["public_draws"]
     if public == 0:
-        return "this sample, which shows it"
-    return f"{public:,} public draws of a sample like this one"
+        return f"This sample shows {shown}."
+    draws = "a sample that says more of the private points"
+    if public is not None:
+        draws = f"{public:,} public draws of a sample like this one"
+    secrets = some(goal["secrets"], "secret")
+    return f"To show {shown} without a miss: {secrets} drawn independently, or {draws}."

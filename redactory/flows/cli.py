@@ -27,11 +27,14 @@ from redactory.flows import (
     scan_commands,
     schedule_commands,
     schema_commands,
+    stopping,
     store_commands,
     takedown_commands,
     track_commands,
+    train_commands,
 )
 from redactory.flows.audit_commands import audits
+from redactory.flows.deprecated_words import Commands, tell, tell_deprecated_uses
 from redactory.flows.endings import NOT_LOGGED, asks_for_help, is_usage, unexpected, usage_message
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
@@ -57,15 +60,18 @@ from redactory.flows.quarantine_commands import quarantines
 from redactory.flows.release_commands import releases
 from redactory.flows.reproduce_commands import reproductions
 from redactory.flows.simulate_commands import simulations
+from redactory.flows.train_commands import say_open, say_remarks
 from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
 
 _INTERRUPTED = 130
+_GO_ON = "give the command again to go on (curate and run with --resume)"
 app = typer.Typer(
     name="redactory",
     help="Audited training shards from raw text, and models trained on them with a guarantee.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=Commands,
 )
 app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
@@ -83,7 +89,11 @@ app.add_typer(simulations, name="simulate")
 def main() -> None:
     """The console script: 0 done, 1 a check failed, 2 bad input or configuration."""
     forbid_core_dumps()
+    stopping.end_in_order()
     output.print_anything()
+    tell_deprecated_uses()
+    # what a command before this one asked for, in one process
+    json_log.end()
     try:
         # not on its own: what it does not understand is told as every other error is
         code = app(standalone_mode=False, prog_name="redactory") or 0
@@ -103,12 +113,14 @@ def main() -> None:
             _fail(usage_message(error), 2, NOT_LOGGED)
         _fail(unexpected(error), 1)
     if code == _INTERRUPTED:
-        _fail("interrupted: give the command again to go on (curate and run with --resume)", code)
+        _fail(f"interrupted: {_GO_ON}", code)
     json_log.ended(code)
     raise SystemExit(code)
 
 
 def _fail(message: str, code: int, logged: str | None = None) -> None:
+    if stopping.was_asked():
+        message, code, logged = f"stopped by SIGTERM: {_GO_ON}", stopping.EXIT_CODE, None
     if "--json" in sys.argv:
         output.print_json({"ok": False, "error": message, "exit_code": code})
     if not json_log.on_terminal():
@@ -135,6 +147,7 @@ def _root(
         output.out.print(redactory.__version__)
         raise typer.Exit
     json_log.begin(log_json, context.invoked_subcommand)
+    tell(context.obj)
 
 
 @app.command()
@@ -171,7 +184,8 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run would do: stages, policies, columns, first bad rows. Nothing is written."""
-    result = redactory.describe(config, output=out)
+    with output.shown_progress() as progress:
+        result = redactory.describe(config, progress=progress, output=out)
     if against is not None:
         result["differs"] = redactory.policy_diff(against, config)
     show(result, as_json, pages.describe)
@@ -191,26 +205,10 @@ def curate(
     plain = None if prefect else redactory.curate
     result = carry_out(plain, "curate", config, out, dask, resume=resume, workers=workers)
     show(result, as_json, pages.curated)
+    say_open(result)
 
 
-@app.command()
-def train(
-    config: ConfigArgument,
-    out: OutOption = None,
-    trainer: Annotated[
-        str | None, typer.Option(help="A trainer (train.trainer), instead of the configured one.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes that share a step; the same model.")
-    ] = None,
-    prefect: PrefectOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Train a model on a finished run."""
-    asked: dict[str, Any] = {"trainer": trainer, "workers": workers}
-    changes = {key: value for key, value in asked.items() if value}
-    plain = None if prefect else redactory.train
-    show(carry_out(plain, "train", config, out, **changes), as_json, pages.trained)
+app.command()(train_commands.train)
 
 
 @app.command()
@@ -227,6 +225,8 @@ def run(
     plain = None if prefect else redactory.run
     result = carry_out(plain, "curate_and_train", config, out, dask, resume=resume, workers=workers)
     show(result, as_json, pages.ran)
+    say_open(result)
+    say_remarks(config, out)
 
 
 @app.command()

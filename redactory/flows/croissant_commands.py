@@ -10,6 +10,7 @@ import typer
 import redactory
 from redactory.flows import output
 from redactory.flows.options import JsonOption, show
+from redactory.foundation.wording import some
 
 
 def croissant(
@@ -38,5 +39,5 @@ def croissant(
     show(
         told,
         as_json,
-        lambda _: output.out.print(f"Wrote {out}: {count:,} files", soft_wrap=True, markup=False),
+        lambda _: output.out.print(f"Wrote {out}: {some(count, 'file')}", soft_wrap=True, markup=False),
     )

@@ -31,12 +31,12 @@ def curated_hints(result: dict[str, Any]) -> Iterator[str]:
         yield "The input has no rows: see whether input.path names the right files."
     elif not result["documents"]:
         yield "No row could be used: 'redactory describe' shows the first of them."
-    elif result["points"] and not result["private"]:
+    elif result["public"] and not result["private"] + result["quarantined"]:
         yield (
             "Every point is public: nothing was found to protect. See whether detect.language is that of the "
             "text; 'redactory explain TEXT' shows what is found in one."
         )
-    elif result["points"] and not result["public"]:
+    elif result["private"] and not result["public"] + result["quarantined"]:
         yield (
             "Every point is private: a model has no public text to learn words from. 'redactory explain "
             "TEXT' shows why; the rules are set in detect.conservative."

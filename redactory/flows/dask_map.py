@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.dedup.index_folder import IndexFolder
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import policy_hashes
 from redactory.flows.dask_cluster import check_dask, cluster
 from redactory.flows.dask_worker import PROBE_CONTEXT, Parcel, Terms, carry_out, look, opened, packed
 from redactory.foundation import errors
@@ -175,7 +175,7 @@ def _terms(config: Config, folder: Path) -> Terms:
         probe,
         hashlib.sha256(token).hexdigest(),
         versions(),
-        {policy.name: policy_record(config.detect, policy)["hash"] for policy in policies_of(config.detect)},
+        policy_hashes(config.detect),
         None if service is None else service.name,
         config.detect.model_dump_json(),
     )

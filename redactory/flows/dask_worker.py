@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import policy_hashes
 from redactory.detectors.settings import DetectSettings
 from redactory.foundation import errors
 from redactory.foundation.core_dumps import forbid_core_dumps
@@ -144,7 +144,7 @@ def _check(terms: Terms, worker: Any) -> None:
     _check_probe(terms)
     try:
         detect = DetectSettings.model_validate_json(terms.detect)
-        found = {policy.name: policy_record(detect, policy)["hash"] for policy in policies_of(detect)}
+        found = policy_hashes(detect)
     except Exception as error:
         found = {"failed": type(error).__name__}
     if found != terms.policies:

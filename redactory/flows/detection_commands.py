@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import redactory
-from redactory.flows import explain_page, output, pages
-from redactory.flows.options import JsonOption, show
+from redactory.flows import explain_page, fit_page, output
+from redactory.flows.options import JsonOption, readable_configuration, show
+from redactory.flows.standard_input import standard_input
+from redactory.foundation.errors import ConfigurationError
 
 
 def explain(
     text: Annotated[str, typer.Argument(help="The text; - reads it from standard input.")],
     config: Annotated[
-        str | None, typer.Option(help="The configuration; the default detection without one.")
+        str | None,
+        typer.Option(
+            help="The configuration; the default detection without one.", callback=readable_configuration
+        ),
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every mark of every engine and rule.")] = False,
 ) -> None:
-    """Show which engine marks what in a text and what each policy does with it, on the terminal only."""
-    given = typer.get_text_stream("stdin").read() if text == "-" else text
-    explain_page.explained(redactory.explain(given, config))
+    """Show what each policy does with a text, and which hits decide it, on the terminal only."""
+    if os.path.isfile(text):
+        raise ConfigurationError(
+            f"{text}: this is a file: redactory scan FILE looks into files; a text that is a file's name is "
+            "read from standard input (-)"
+        )
+    given = standard_input() if text == "-" else text
+    with output.shown_progress() as progress:
+        result = redactory.explain(given, config, progress=progress)
+    explain_page.explained(result, explain_page.every_mark if every else explain_page.deciding_hits)
 
 
 def fit(
@@ -42,14 +56,18 @@ def fit(
     given = {key: value for key, value in settings.items() if value is not None}
     with output.shown_progress() as progress:
         result = redactory.fit(labelled, out, given, progress=progress, base=base)
-    show(result, as_json, pages.tagger_fitted)
+    show(result, as_json, fit_page.tagger_fitted)
 
 
 def fit_policy(
     labelled: Annotated[Path, typer.Option(help="JSONL with the true spans (text, spans).")],
     out: Annotated[Path, typer.Option("--out", help="The YAML file to write.")] = Path("policy.yaml"),
     config: Annotated[
-        str | None, typer.Option(help="The configuration to fit; the default detection without one.")
+        str | None,
+        typer.Option(
+            help="The configuration to fit; the default detection without one.",
+            callback=readable_configuration,
+        ),
     ] = None,
     miss_rate: Annotated[float, typer.Option(help="Bound of the share of secrets that are missed.")] = 0.001,
     confidence: Annotated[float, typer.Option(help="Confidence of the bound.")] = 0.95,
@@ -60,6 +78,6 @@ def fit_policy(
         result = redactory.fit_policy(
             labelled, out=out, config=config, miss_rate=miss_rate, confidence=confidence, progress=progress
         )
-    show(result, as_json, pages.fitted)
+    show(result, as_json, fit_page.fitted)
     if result["chosen"] is None:
         raise SystemExit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 _HEADS = {"strict": "strict (π)", "conservative": "both (π ∪ π_c)"}
 _CHARACTERS = ("cover_recall", "char_precision", "char_recall", "f1", "f2")
@@ -13,8 +14,9 @@ _CHARACTERS = ("cover_recall", "char_precision", "char_recall", "f1", "f2")
 def detection(result: dict[str, Any]) -> None:
     """Each figure with its 95 % interval, a miss rate beside what it costs."""
     out.print(
-        f"{result['labelled']}: {result['rows']:,} rows, {result['points']:,} points by {result['segment']}, "
-        f"{result['secrets']:,} secrets; {result['quarantined']:,} points quarantined.",
+        f"{result['labelled']}: {some(result['rows'], 'row')}, {some(result['points'], 'point')} by "
+        f"{result['segment']}, "
+        f"{some(result['secrets'], 'secret')}; {some(result['quarantined'], 'point')} quarantined.",
         soft_wrap=True,
     )
     scored = {name: result[name] for name in _HEADS if name in result}

@@ -9,6 +9,7 @@ import typer
 import redactory
 from redactory.flows import output
 from redactory.flows.options import JsonOption, RunArgument, show
+from redactory.foundation.wording import some
 
 
 def export(
@@ -31,7 +32,8 @@ def exported(result: dict[str, Any]) -> None:
     models = f", models {', '.join(result['models'])}" if result["models"] else ""
     output.out.print(
         f"Exported release {result['release']} of {result['run']} to {result['to']}: "
-        f"{result['public']:,} public points{models}, {result['files']:,} files, {result['bytes']:,} bytes.",
+        f"{some(result['public'], 'public point')}{models}, {some(result['files'], 'file')}, "
+        f"{some(result['bytes'], 'byte')}.",
         soft_wrap=True,
         markup=False,
     )

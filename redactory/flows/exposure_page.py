@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 
 def canary(result: dict[str, Any]) -> None:
@@ -38,7 +39,8 @@ def canary(result: dict[str, Any]) -> None:
 def extraction(result: dict[str, Any]) -> None:
     """Secrets found beside controls, by label and by how often they were seen."""
     out.print(
-        f"{result['samples']:,} texts of {result['model']} were searched for {result['secrets']:,} secrets: "
+        f"Searched {some(result['samples'], 'text')} of {result['model']} for "
+        f"{some(result['secrets'], 'secret')}: "
         f"{_share(result['found'])} found; of values never seen {_share(result['controls_share'])}.",
         soft_wrap=True,
     )
@@ -51,7 +53,8 @@ def extraction(result: dict[str, Any]) -> None:
     table("By times seen in training", seen, headers)
     completion = result["completion"]
     out.print(
-        f"Given the words before it: {completion['secrets_found']:,} of {completion['secrets']:,} secrets "
+        f"Given the words before it: {completion['secrets_found']:,} of "
+        f"{some(completion['secrets'], 'secret')} "
         f"completed, {completion['controls_found']:,} of {completion['controls']:,} controls",
         soft_wrap=True,
     )

@@ -9,6 +9,7 @@ import typer
 
 from redactory.flows import output
 from redactory.flows.options import JsonOption, show
+from redactory.foundation.wording import some
 
 indexes = typer.Typer(no_args_is_help=True, help="Look into the index across runs, and prune it.")
 
@@ -41,7 +42,7 @@ def prune_command(
         prune_index(folder, keep_runs, keep_days),
         as_json,
         lambda done: output.out.print(
-            f"Removed {', '.join(done['removed']) or 'nothing'}; {len(done['kept'])} runs are left.",
+            f"Removed {', '.join(done['removed']) or 'nothing'}; {some(len(done['kept']), 'run')} left.",
             soft_wrap=True,
         ),
     )

@@ -7,6 +7,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 _ATTACKS = {
     "individual": "one sentence, by perplexity",
@@ -35,7 +36,8 @@ def membership(result: dict[str, Any]) -> None:
     )
     group = result["group"]
     out.print(
-        f"{result['members']:,} sentences that were trained on and {result['others']:,} with a secret that "
+        f"{some(result['members'], 'sentence')} that were trained on and {result['others']:,} with a "
+        "secret that "
         f"was not; groups of {group['group_size']}. An accuracy of 50% is a coin's. In brackets: "
         f"{result['confidence']:.4g} confidence.\n",
         soft_wrap=True,
@@ -45,7 +47,8 @@ def membership(result: dict[str, Any]) -> None:
 def planted(result: dict[str, Any]) -> None:
     """``redactory audit plant``."""
     out.print(
-        f"Planted {result['planted']:,} sentences of {result['canaries']:,} canaries ({result['form']}); "
+        f"Planted {some(result['planted'], 'sentence')} of "
+        f"{some(result['canaries'], 'canary', 'canaries')} ({result['form']}); "
         f"curate {result['out']}",
         soft_wrap=True,
     )
@@ -55,8 +58,9 @@ def planted(result: dict[str, Any]) -> None:
 def audit(result: dict[str, Any]) -> None:
     """``redactory evaluate audit``: the least epsilon that was shown beside the most that is stated."""
     out.print(
-        f"One-run audit of {result['model']}: {result['correct']:,} of {result['guesses']:,} guesses right, "
-        f"of {result['canaries']:,} canaries ({result['form']}).",
+        f"One-run audit of {result['model']}: {result['correct']:,} of "
+        f"{some(result['guesses'], 'guess', 'guesses')} right, "
+        f"of {some(result['canaries'], 'canary', 'canaries')} ({result['form']}).",
         soft_wrap=True,
     )
     rows = [
@@ -80,7 +84,9 @@ def beside_guarantee(result: dict[str, Any] | None) -> None:
     if result is None:
         return
     least = f"{result['epsilon_lower']:.3g}"
-    shown = f"A one-run audit of {result['canaries']:,} canaries shows epsilon at least {least}"
+    shown = (
+        f"A one-run audit of {some(result['canaries'], 'canary', 'canaries')} shows epsilon at least {least}"
+    )
     if not result["comparable"]:
         out.print(f"{shown}; it is not compared: {escape(result['reason'])}.", soft_wrap=True)
     elif result["holds"]:

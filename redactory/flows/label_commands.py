@@ -11,6 +11,7 @@ import typer
 import redactory
 from redactory.flows import output
 from redactory.flows.options import JsonOption, show
+from redactory.foundation.wording import some
 
 labels = typer.Typer(no_args_is_help=True, help="Labelled rows to Label Studio and back.")
 
@@ -57,7 +58,8 @@ def from_label_studio(
 
 def _tasks_written(result: dict[str, Any]) -> None:
     output.out.print(
-        f"{result['tasks']:,} tasks with {sum(result['spans'].values()):,} spans: {result['out']}. "
+        f"{some(result['tasks'], 'task')} with {some(sum(result['spans'].values()), 'span')}: "
+        f"{result['out']}. "
         f"The project's labelling interface: {result['interface']}.",
         soft_wrap=True,
         markup=False,
@@ -69,7 +71,7 @@ def _tasks_written(result: dict[str, Any]) -> None:
 
 def _rows_written(result: dict[str, Any]) -> None:
     output.out.print(
-        f"{result['rows']:,} rows with {sum(result['spans'].values()):,} spans: {result['out']}",
+        f"{some(result['rows'], 'row')} with {some(sum(result['spans'].values()), 'span')}: {result['out']}",
         soft_wrap=True,
         markup=False,
     )

@@ -7,6 +7,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 
 def encoder(result: dict[str, Any]) -> None:
@@ -20,7 +21,10 @@ def encoder(result: dict[str, Any]) -> None:
 def trained(result: dict[str, Any]) -> None:
     """A service that has learnt, and its promise."""
     out.print(f"{result['service']}: trained", style="bold", soft_wrap=True)
-    _line(f"  {result['slots']:,} sentences in {result['messages']:,} messages, of {result['users']:,} users")
+    _line(
+        f"  {some(result['slots'], 'sentence')} in {some(result['messages'], 'message')}, of "
+        f"{some(result['users'], 'user')}"
+    )
     out.print()
     promise(result["guarantee"])
 
@@ -55,7 +59,7 @@ def accuracy(result: dict[str, Any]) -> None:
         ("no noise on queries (for comparison)", f"{result['accuracy_without_noise']:.4f}", ""),
         ("always the most frequent class", f"{result['majority_accuracy']:.4f}", ""),
     ]
-    table(f"Accuracy on {result['texts']:,} texts", rows, ("", "accuracy", "least to greatest"))
+    table(f"Accuracy on {some(result['texts'], 'text')}", rows, ("", "accuracy", "least to greatest"))
     epsilon = result["epsilon_sound"]
     cost = "no finite epsilon" if epsilon is None else f"epsilon {epsilon:.4g} at delta {result['delta']:g}"
     _line(f"Each sentence and each query: {cost}, noise {result['noise_multiplier']:g}.")
@@ -68,10 +72,10 @@ def served(result: dict[str, Any]) -> None:
 
 def sent(result: dict[str, Any]) -> None:
     """What a user sent, and what each sentence cost."""
-    _line(f"Sent {result['sentences']:,} sentences in {result['messages']:,} messages.")
+    _line(f"Sent {some(result['sentences'], 'sentence')} in {some(result['messages'], 'message')}.")
     _cost(result)
     if result["trained"] is not None:
-        _line(f"The service trained on {result['trained']['slots']:,} sentences.")
+        _line(f"The service trained on {some(result['trained']['slots'], 'sentence')}.")
 
 
 def answered(result: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 FATES = ("public", "private", "duplicate", "quarantined")
 SHOWN = ("rows", "public", "private")
@@ -23,7 +24,10 @@ def nights(result: dict[str, Any]) -> None:
         for finding in night.get("findings", ()):
             _line(f"  {_finding(finding)}")
         for own in night.get("waiting", ()):
-            _line(f"  {own['path']}: a last row that is not whole is left for later ({own['bytes']:,} bytes)")
+            _line(
+                f"  {own['path']}: a last row that is not whole is left for later "
+                f"({some(own['bytes'], 'byte')})"
+            )
         for hook in night.get("hooks_failed", ()):
             _line(f"  the hook failed: {hook}")
     if result["latest"]:
@@ -44,6 +48,8 @@ def runs(result: dict[str, Any]) -> None:
         if why := _why(own):
             _line(f"{own['run']}: {why}")
     _line(f"Latest: {result['latest'] or 'none'}")
+    for problem in result["problems"]:
+        _line(f"MIND: {problem}")
 
 
 def log(result: dict[str, Any]) -> None:
@@ -55,6 +61,8 @@ def log(result: dict[str, Any]) -> None:
 def decided(result: dict[str, Any]) -> None:
     """How a run stands now."""
     _line(f"{Path(result['run']).name}: {result['state']}. Latest: {result['latest'] or 'none'}")
+    if result.get("empty"):
+        _line("Mind: it holds no point, neither public nor private.")
     for entry in result.get("index", ()):
         _line(f"Taken out of the index: {entry}")
     if result.get("left_out"):
@@ -78,8 +86,9 @@ def _night(night: dict[str, Any]) -> str:
     counts = night["counts"]
     fates = ", ".join(f"{counts[fate]:,} {fate}" for fate in FATES)
     resumed = " (begun by an earlier night)" if night["resumed"] else ""
-    points = f"{counts['rows']:,} rows, {counts['points']:,} points ({fates})"
-    return f"{name}: {night['state']}{resumed}; {points}"
+    points = f"{some(counts['rows'], 'row')}, {some(counts['points'], 'point')} ({fates})"
+    nothing = "" if counts["public"] or counts["private"] else "; IT HOLDS NO POINT TO READ"
+    return f"{name}: {night['state']}{resumed}; {points}{nothing}"
 
 
 def _counts(own: dict[str, Any]) -> tuple[str, ...]:

@@ -10,8 +10,26 @@ import typer
 
 from redactory.flows import completion, json_log, output
 
+
+def readable_configuration(given: str | None) -> str | None:
+    """``given``; ``ConfigurationError`` for a YAML file that is not there or is no YAML.
+
+    Called while options are read: the settings it would be checked against take a second to import.
+    """
+    if given is not None and given.endswith((".yaml", ".yml")):
+        from redactory.pipelines.yaml_file import read_yaml
+
+        read_yaml(Path(given))
+    return given
+
+
 ConfigArgument = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A configuration (.yaml), or an input file, folder or URL.")
+    str,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A configuration (.yaml), or an input file, folder or URL.",
+        callback=readable_configuration,
+    ),
 ]
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completion.run_folders)

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from redactory.flows import json_log
 from redactory.foundation.progress import silent
@@ -53,7 +54,10 @@ def table(
         grid.add_column(headers[number] if headers else "", justify=side, overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    out.print(grid)
+    for segments in out.render_lines(grid, pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()  # what is pasted from a terminal, or kept in a file, ends where its words end
+        out.print(line, soft_wrap=True)
     out.print()
 
 
@@ -119,14 +123,20 @@ class _Lines:
         if not worth:
             return
         self._last = now
-        err.print(f"{work}: {_amount(done, total, unit)} {_rate(done, start, unit)}".rstrip(), soft_wrap=True)
+        told = filter(None, (f"{work}:", _amount(done, total, unit), _rate(done, start, unit)))
+        err.print(" ".join(told), soft_wrap=True)
 
 
 def _amount(done: int, total: int | None, unit: str) -> str:
+    if not unit:
+        # it cannot say how far it is
+        return ""
     return f"{done:,} {unit}" if total is None else f"{done:,} of {total:,} {unit}"
 
 
 def _rate(done: int, start: float, unit: str) -> str:
     seconds = time.monotonic() - start
+    if seconds <= 1:
+        return ""
     # what follows a comma is a remark
-    return f"{done / seconds:,.1f} {unit.split(',')[0]}/s" if seconds > 1 else ""
+    return f"{done / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

@@ -12,6 +12,7 @@ from redactory.flows.exposure_page import canary
 from redactory.flows.inference_page import beside_guarantee
 from redactory.flows.output import out, table
 from redactory.flows.unit_page import unit_figures
+from redactory.foundation.wording import some
 
 _FIGURES = (
     "epsilon",
@@ -102,7 +103,7 @@ def verified(result: dict[str, Any]) -> None:
         word, colour = ("ok", "green") if check["made"] else ("open", "yellow")
         word, colour = (word, colour) if check["ok"] else ("FAILED", "red")
         state = f"[{colour}]{word:<7}[/]"
-        out.print(f"{state} {check['name']:<24} {escape(check['detail'])}", soft_wrap=True)
+        out.print(f"{state} {check['name']:<24} {escape(check['detail'])}".rstrip(), soft_wrap=True)
     unmade = ", ".join(check["name"] for check in result["checks"] if check["ok"] and not check["made"])
     holds = f"every check holds; not made in full: {unmade}" if unmade else "every check holds"
     out.print(f"{result['run']}: {holds if result['ok'] else 'a check FAILED'}", soft_wrap=True)
@@ -138,7 +139,7 @@ def recall(result: dict[str, Any]) -> None:
     """Misses of the policies on labelled secrets."""
     misses, left = result["misses"], result["left"]
     out.print(
-        f"Of {misses['n']:,} labelled secrets drawn, π missed {misses['gamma']['misses']} (γ ≤ "
+        f"Of {some(misses['n'], 'labelled secret')} drawn, π missed {misses['gamma']['misses']} (γ ≤ "
         f"{misses['gamma']['upper']:.4f}) and both policies {misses['delta_2']['misses']} (δ₂ ≤ "
         f"{misses['delta_2']['upper']:.4f}), at 95 % each.",
         soft_wrap=True,
@@ -150,82 +151,12 @@ def recall(result: dict[str, Any]) -> None:
     table("Secrets left in the shards", rows, ("label", "secrets", "public", "private"))
 
 
-def fitted(result: dict[str, Any]) -> None:
-    """``redactory fit-policy``: the curve of public share against miss rate, and what was chosen."""
-    out.print(
-        f"One secret of each {result['unit']}: {result['secrets']:,} of {result['secrets_labelled']:,} "
-        f"labelled ones, in {result['rows']:,} rows. Bounded is {result['estimand']}.",
-        soft_wrap=True,
-    )
-    chosen, curve, previous, rows = result["chosen"], result["curve"], None, []
-    for point in curve:
-        fate = (point["public_share"], point["misses"], point["holds"])
-        if fate != previous:
-            state = "chosen" if point == chosen else "holds" if point["holds"] else ""
-            rows.append((*_policy_of(point, curve[0]["rules"]), *_curve_of(point), state))
-        previous = fate
-    headers = ("plain", "sure", "rules", "public", "of clean", "missed", "rate", "at most", "")
-    table("Public share against miss rate, from the safest policy on", rows, headers)
-    asked = f"a miss rate of at most {result['miss_rate']:g} at confidence {result['confidence']:g}"
-    if chosen is None:
-        out.print(
-            f"No policy shows {asked}, not even the safest one: nothing was written. Only "
-            "conservative.flags_everything, which makes every point private, misses nothing.",
-            soft_wrap=True,
-        )
-        return
-    out.print(f"Wrote {result['out']}: {asked} was shown on these labels.", soft_wrap=True)
-    out.print(f"Its rows can be told again by {result['rows_file']}; keep it.", soft_wrap=True)
-    if result["key_fresh"]:
-        out.print(
-            "No REDACTORY_KEY was set: no other process can tell these rows again, so none will measure what "
-            "this policy misses. Set a lasting key and fit again.",
-            soft_wrap=True,
-        )
-
-
-def _policy_of(point: dict[str, Any], every: list[str]) -> tuple[str, ...]:
-    gone = [rule for rule in every if rule not in point["rules"]]
-    rules = "all" if not gone else f"no {', '.join(gone)}" if point["rules"] else "none"
-    return f"{point['plain_confidence']:.8g}", f"{point['sure']:.8g}", rules
-
-
-def _curve_of(point: dict[str, Any]) -> tuple[str, ...]:
-    shares = (f"{point['public_share']:.1%}", f"{point['clean_public_share']:.1%}")
-    return *shares, f"{point['misses']:,}", *(f"{100 * point[key]:.3g}%" for key in ("rate", "upper"))
-
-
-def tagger_fitted(result: dict[str, Any]) -> None:
-    """``redactory fit``."""
-    held_out, reliability = result["held_out"], result["reliability"]
-    rows = [
-        (label, f"{count:,}", _share(held_out["by_label"].get(label)))
-        for label, count in result["labels"].items()
-    ]
-    table("Labels", rows, ("label", "spans trained on", "covered whole, held out"))
-    out.print(
-        f"Held out, {held_out['rows']:,} texts: {_share(held_out['cover_recall'])} of the spans covered, "
-        f"{_share(held_out['char_precision'])} of the marked characters labelled.",
-        soft_wrap=True,
-    )
-    out.print(
-        f"Calibrated: temperature {reliability['temperature']}, calibration error "
-        f"{reliability['error_before']:.4f} before, {reliability['error']:.4f} after."
-    )
-    section = "transformers.folder" if "base" in result["settings"] else "tagger.models"
-    out.print(f"Wrote {result['tagger']}: name it in detect.{section}", soft_wrap=True)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
 def simulated_varied(result: dict[str, Any]) -> None:
     """``redactory simulate varied``."""
     secrets = sum(result["secrets"].values())
     out.print(
-        f"Wrote {result['rows']:,} texts with {secrets:,} labelled secrets to {result['out']}; "
-        f"{result['without_secret']:,} texts hold none",
+        f"Wrote {some(result['rows'], 'text')} with {some(secrets, 'labelled secret')} to {result['out']}; "
+        f"{some(result['without_secret'], 'text')} without any",
         soft_wrap=True,
     )
 
@@ -234,7 +165,8 @@ def simulated(result: dict[str, Any]) -> None:
     """``redactory simulate``."""
     secrets = sum(result["secrets"].values())
     out.print(
-        f"Wrote {result['rows']:,} dialogues with {secrets:,} labelled secrets to {result['out']}",
+        f"Wrote {some(result['rows'], 'dialogue')} with {some(secrets, 'labelled secret')} to "
+        f"{result['out']}",
         soft_wrap=True,
     )
     out.print(f"Canaries: {result['canaries_file']}", soft_wrap=True)
@@ -248,7 +180,7 @@ def demo(result: dict[str, Any]) -> None:
     perplexity(base["evaluation"]["perplexity"])
     canary(base["evaluation"]["canary"])
     checks = result["verify"]["checks"]
-    out.print(f"\nverify: {sum(c['ok'] for c in checks)} of {len(checks)} checks hold.")
+    out.print(f"\nverify: {sum(c['ok'] for c in checks)} of {some(len(checks), 'check')} hold.")
     out.print(f"Configuration, to run it again: {result['configuration']}", soft_wrap=True)
     out.print(f"Report: {result['report']}", soft_wrap=True)
 
@@ -259,7 +191,10 @@ def _figures(card: dict[str, Any]) -> None:
         return
     for name in _FIGURES:
         value, reason = card[name], card["reasons"].get(name, "")
-        out.print(f"  {name:<24} {'none' if value is None else f'{value:.4g}':>8}  {reason}", soft_wrap=True)
+        # what holds for all of them is said once, below
+        reason = "" if reason == card["holds_reason"] else reason
+        shown = "none" if value is None else f"{value:.4g}"
+        out.print(f"  {name:<24} {shown:>8}  {reason}".rstrip(), soft_wrap=True)
     for size, value in card["epsilon_group"].items():
         shown = "none" if value is None else f"{value:.4g}"
         out.print(f"  {'epsilon_group, ' + size:<24} {shown:>8}", soft_wrap=True)

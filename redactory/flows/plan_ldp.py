@@ -10,6 +10,7 @@ import redactory
 from redactory.flows.options import JsonOption, show
 from redactory.flows.output import out, table
 from redactory.flows.plan_units import NoiseOption, ratio
+from redactory.foundation.wording import some
 
 PublishedTargetOption = Annotated[
     float | None,
@@ -109,7 +110,8 @@ def page(result: dict[str, Any]) -> None:
     if told["kind"] == "fixed":
         often = "sent once" if told["sends"] == 1 else f"sent {told['sends']:,} times"
     else:
-        often = f"{told['steps']:,} steps, sent with probability {told['rate']:.4g} in each ({told['kind']})"
+        steps = some(told["steps"], "step")
+        often = f"{steps}, sent with probability {told['rate']:.4g} in each ({told['kind']})"
     out.print(
         f"ldp: {result['unit']}, {often}; noise multiplier {result['noise_multiplier']:.4g} "
         f"({result['noise_source']}), delta {result['delta']:.3g}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from redactory.flows.output import out, table
+from redactory.foundation.wording import some
 
 _TITLES = {
     "epsilon": "one named secret that π missed",
@@ -20,8 +22,8 @@ def planned(result: dict[str, Any]) -> None:
     """``redactory plan``: the mechanism, each figure or why there is none, and what would improve it."""
     found = "found for the target" if result["noise_calibrated"] else "as given"
     out.print(
-        f"{result['trainer']}: {result['steps']:,} noisy steps at rate {result['sampling_rate']:g} "
-        f"({result['epochs']:g} epochs), noise multiplier {result['noise_multiplier']:g} ({found}), "
+        f"{result['trainer']}: {some(result['steps'], 'noisy step')} at rate {result['sampling_rate']:g} "
+        f"(epochs: {result['epochs']:g}), noise multiplier {result['noise_multiplier']:g} ({found}), "
         f"delta {result['delta']:g}",
         soft_wrap=True,
     )
@@ -32,6 +34,7 @@ def planned(result: dict[str, Any]) -> None:
     ]
     table("What it would guarantee", rows, ("figure", "", "for"), text=True)
     _ratio(result)
+    remarks(result["remarks"])
     _published(result["as_published"])
     if "plot" in result:
         out.print(f"Epsilon against steps: {result['plot']}", soft_wrap=True)
@@ -45,7 +48,8 @@ def units(result: dict[str, Any]) -> None:
         noise += f" on the sum (z = {result['noise']:.4g})"
     rate = result.get("sampling_rate", result.get("user_rate"))
     out.print(
-        f"{result['trainer']}: {result['steps']:,} noisy steps at rate {rate:g}, {noise} ({found}), delta "
+        f"{result['trainer']}: {some(result['steps'], 'noisy step')} at rate {rate:g}, {noise} ({found}), "
+        "delta "
         f"{result['delta']:g}",
         soft_wrap=True,
     )
@@ -142,6 +146,13 @@ def _meaning(result: dict[str, Any], name: str) -> str:
 
 
 def _ratio(result: dict[str, Any]) -> None:
+    if result["points_drawn"] is not None:
+        out.print(
+            f"A noisy step draws {result['points_drawn']:,.3g} of {result['private_points']:,} noised "
+            "points on "
+            f"average; {result['expected_batch']:g} divides their sum.",
+            soft_wrap=True,
+        )
     if result["noise_to_batch"] is not None:
         out.print(
             f"Noise to batch: {result['noise_multiplier']:g} / {result['expected_batch']:g} = "
@@ -154,6 +165,12 @@ def _ratio(result: dict[str, Any]) -> None:
             for entry in result["improve"]
         ]
         table("With the same epsilon", rows, ("change", "noise", "noise to batch"))
+
+
+def remarks(told: Sequence[str]) -> None:
+    """What is odd about a training, a line each."""
+    for remark in told:
+        out.print(f"Mind: {remark}.", soft_wrap=True, markup=False)
 
 
 def _published(told: dict[str, Any] | None) -> None:

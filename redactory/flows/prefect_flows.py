@@ -36,7 +36,9 @@ from redactory.pipelines import verify as verification
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.maps import StageMap
+from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.train_checks import check_device
 from redactory.redaction import RunFolder
 
 listener: ContextVar[Progress] = ContextVar("listener", default=silent)
@@ -102,12 +104,16 @@ def curate(
 
 @quiet_flow("train")
 def train(
-    config: str, output: str | None = None, trainer: str | None = None, workers: int | None = None
+    config: str,
+    output: str | None = None,
+    trainer: str | None = None,
+    name: str | None = None,
+    workers: int | None = None,
 ) -> dict[str, Any]:
     """``redactory.train`` as one task."""
     forbid_core_dumps()
     asked = _asked(config, output, True, None, "UTC")
-    changes = {"trainer": trainer, "workers": workers}
+    changes = {"trainer": trainer, "name": name, "workers": workers}
     return sealed(asked.run.state, _train, asked, {key: value for key, value in changes.items() if value})
 
 
@@ -168,7 +174,8 @@ def _train(asked: Asked, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _curate_and_train(asked: Asked, verify: bool) -> dict[str, Any]:
-    training.require_training_packages()
+    require_training_packages()
+    check_device(asked.settings)
     run = RunFolder(Path(_curated(asked)["run"]))
     result = whole.run(
         asked.settings, output=run.root, resume=True, step=step_as_task(run.state), progress=listener.get()

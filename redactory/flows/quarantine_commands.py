@@ -12,6 +12,7 @@ import redactory
 from redactory.flows import completion, output
 from redactory.flows.options import JsonOption, RunArgument, WorkersOption, show
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.wording import some
 
 quarantines = typer.Typer(no_args_is_help=True, help="Look into a quarantine, and try what lies there again.")
 
@@ -70,7 +71,9 @@ def _listed(result: dict[str, Any]) -> None:
             continue
         rows = [(r["reason"], r["kind"], f"{r['count']:,}", f"{r['bytes']:,}") for r in run["reasons"]]
         output.table(
-            f"{run['run']}: {run['entries']:,} entries", rows, ("reason", "kind", "entries", "bytes")
+            f"{run['run']}: {some(run['entries'], 'entry', 'entries')}",
+            rows,
+            ("reason", "kind", "entries", "bytes"),
         )
         listed = [
             (entry["id"], entry["kind"], entry["reason"], _place_of(entry), f"{entry['bytes']:,}")
@@ -92,14 +95,16 @@ def _retried(result: dict[str, Any]) -> None:
     else:
         counts = result["counts"]
         output.out.print(
-            f"{result['retried']:,} of {result['entries']:,} entries went into {result['run']}: "
-            f"{counts['points']:,} points; {counts['rejected']:,} rows and {counts['quarantined']:,} points "
+            f"{result['retried']:,} of {some(result['entries'], 'entry', 'entries')} went into "
+            f"{result['run']}: "
+            f"{some(counts['points'], 'point')}; {some(counts['rejected'], 'row')} and "
+            f"{some(counts['quarantined'], 'point')} "
             "failed again.",
             soft_wrap=True,
             markup=False,
         )
     for why, count in result["left"].items():
-        output.out.print(f"{count:,} were left: {why}", soft_wrap=True, markup=False)
+        output.out.print(f"Left {count:,}: {why}", soft_wrap=True, markup=False)
     if result["state"] == "held":
         output.out.print(
             f"It is held. Next: redactory release approve {result['run']}", soft_wrap=True, markup=False

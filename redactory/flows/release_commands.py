@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+import redactory
 from redactory.flows import completion, nightly_page
 from redactory.flows.options import JsonOption, RunArgument, show
 
@@ -31,17 +32,16 @@ ConfigOption = Annotated[
 @releases.command("list")
 def list_command(job: JobArgument, as_json: JsonOption = False) -> None:
     """List the runs of a job: when, how they stand, how many points, and why."""
-    from redactory.pipelines.releases.decisions import list_releases
-
-    show(list_releases(job), as_json, nightly_page.runs)
+    result = redactory.list_releases(job)
+    show(result, as_json, nightly_page.runs)
+    if result["problems"]:
+        raise SystemExit(1)
 
 
 @releases.command("log")
 def log_command(job: JobArgument, as_json: JsonOption = False) -> None:
     """Read the release log, one line a record; its chain is checked."""
-    from redactory.pipelines.releases.decisions import release_log
-
-    show(release_log(job), as_json, nightly_page.log)
+    show(redactory.release_log(job), as_json, nightly_page.log)
 
 
 @releases.command("approve")
@@ -50,12 +50,13 @@ def approve_command(
     by: ByOption,
     reason: ReasonOption,
     config: ConfigOption = None,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Also where it holds no point, public or private.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Release a held run all the same; the name and the reason go into the log."""
-    from redactory.pipelines.releases.decisions import approve_release
-
-    _decided(approve_release(run, by, reason, config), as_json)
+    _decided(redactory.approve_release(run, by, reason, config, empty=empty), as_json)
 
 
 @releases.command("reject")
@@ -67,9 +68,7 @@ def reject_command(
     as_json: JsonOption = False,
 ) -> None:
     """Give a run up: the next night reads its material as new."""
-    from redactory.pipelines.releases.decisions import reject_release
-
-    _decided(reject_release(run, by, reason, config), as_json)
+    _decided(redactory.reject_release(run, by, reason, config), as_json)
 
 
 def _decided(result: dict[str, Any], as_json: bool) -> None:

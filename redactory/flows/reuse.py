@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import policy_hashes
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import load_digest_key
@@ -28,7 +28,7 @@ def content_of(settings: Config) -> dict[str, Any]:
     return {
         "version": redactory.__version__,
         "configuration": settings.curation_hash(),
-        "policies": {policy.name: policy_record(detect, policy)["hash"] for policy in policies_of(detect)},
+        "policies": policy_hashes(detect),
         "inputs": [fingerprint(s) for s in find_sources(settings.input.path, settings.input.format)],
         "key": load_digest_key().fingerprint,
         "encrypted_by": None if service is None else service.name,

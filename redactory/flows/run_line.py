@@ -8,6 +8,7 @@ from typing import Any
 
 from redactory.flows.run_place import place_of
 from redactory.foundation.errors import RedactoryError
+from redactory.foundation.wording import some
 
 
 def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
@@ -38,7 +39,7 @@ def _result(result: dict[str, Any], place: str) -> str:
     fates = ", ".join(
         f"{result[fate]:,} {fate}" for fate in ("public", "private", "duplicate", "quarantined")
     )
-    return f"{result['rows']:,} rows, {result['points']:,} points ({fates}): {place}"
+    return f"{some(result['rows'], 'row')}, {some(result['points'], 'point')} ({fates}): {place}"
 
 
 def _nights(result: dict[str, Any]) -> str:

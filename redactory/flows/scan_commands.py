@@ -12,8 +12,9 @@ from rich.text import Text
 
 import redactory
 from redactory.flows import explain_page, output
-from redactory.flows.options import JsonOption, show
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.flows.options import JsonOption, readable_configuration, show
+from redactory.flows.standard_input import standard_input
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import silent
 
 _STANDARD_INPUT = "-"
@@ -35,7 +36,11 @@ def scan(
         typer.Option(help="strict: what would be masked; conservative: also what only makes text private."),
     ] = "strict",
     config: Annotated[
-        str | None, typer.Option(help="The configuration (.yaml); the default detection without one.")
+        str | None,
+        typer.Option(
+            help="The configuration (.yaml); the default detection without one.",
+            callback=readable_configuration,
+        ),
     ] = None,
     column: Annotated[
         str | None, typer.Option(help="The column of the text; the configuration's by default.")
@@ -73,6 +78,8 @@ def scan(
             progress=progress,
         )
     show(dict(result), as_json, _counted if reveal else _listed)
+    if any(_is_unread(file) for file in result["files"]):
+        raise SystemExit(2)
     if check and not result["clean"]:
         raise SystemExit(1)
 
@@ -85,6 +92,7 @@ def _told_apart(given: list[str]) -> tuple[list[str], list[str]]:
     """Which arguments are paths, and which are texts.
 
     ``ConfigurationError`` for one that could be a mistyped path: taken for a text, it would be found clean.
+    Nor is a text that begins like a URL taken for one: it would be sent to whoever the URL names.
     """
     from redactory.pipelines.readers.sources import format_of
     from redactory.pipelines.stores.store import is_url
@@ -93,25 +101,18 @@ def _told_apart(given: list[str]) -> tuple[list[str], list[str]]:
     for number, one in enumerate(given, 1):
         spaced = any(sign.isspace() for sign in one)
         if one == _STANDARD_INPUT:
-            texts.append(_standard_input())
-        elif os.path.exists(one) or is_url(one) or (not spaced and any(sign in one for sign in "*?[")):
+            texts.append(standard_input())
+        elif os.path.exists(one) or (not spaced and (is_url(one) or any(sign in one for sign in "*?["))):
             paths.append(one)
-        elif spaced and format_of(one) is None:
+        elif spaced and format_of(one) is None and not is_url(one):
             texts.append(one)
         else:
             # not named: it may be a text after all
             raise ConfigurationError(
-                f"argument {number} is no file or folder that is there; a text of one word, or one that ends "
-                "like a file's name, goes behind --text"
+                f"argument {number} is no file or folder that is there; a text of one word, or one that "
+                "begins like a URL or ends like a file's name, goes behind --text"
             )
     return paths, texts
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError("standard input is no UTF-8") from None
 
 
 def _place(hit: Any) -> str:
@@ -144,13 +145,23 @@ def _look(hit: Any, line: str) -> None:
     output.out.print(Text.assemble("  ", before, (found, style), after), soft_wrap=True)
 
 
+def _is_unread(file: Any) -> bool:
+    """Whether all rows of a file were rejected, for more than being empty; an empty cell of a table is."""
+    empty = {"empty_text"} if file["format"] == "jsonl" else {"empty_text", "missing_text"}
+    return not file["texts"] and bool(file["rejected"].keys() - empty)
+
+
 def _counted(result: dict[str, Any]) -> None:
     """What was found in all, and what could not be read."""
     labels = ", ".join(f"{label} {count:,}" for label, count in result["by_label"].items())
     inside = sum(1 for file in result["files"] if file["found"])
     seen = f"files {len(result['files']):,}, with hits {inside:,}; texts {result['texts']:,}"
-    told = f"Hits {result['found']:,} ({labels}); {seen}" if result["found"] else f"Nothing found; {seen}"
-    output.out.print(told, soft_wrap=True, markup=False)
+    unread = [file["file"] for file in result["files"] if _is_unread(file)]
+    told = f"Hits {result['found']:,} ({labels})" if result["found"] else "Nothing found"
+    if unread:
+        # what nobody looked at is not found to be clean
+        told = f"Not one row could be looked at in {', '.join(unread)}; hits elsewhere {result['found']:,}"
+    output.out.print(f"{told}; {seen}", soft_wrap=True, markup=False)
     if len(result["hits"]) < result["found"]:
         output.out.print(f"{result['found'] - len(result['hits']):,} more; --limit lists them.")
     for file in result["files"]:

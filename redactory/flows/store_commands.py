@@ -10,6 +10,7 @@ import typer
 import redactory
 from redactory.flows import output
 from redactory.flows.options import JsonOption, RunArgument, show
+from redactory.foundation.wording import some
 
 
 def publish(
@@ -37,8 +38,9 @@ def fetch(
 def published(result: dict[str, Any]) -> None:
     """What was written there."""
     output.out.print(
-        f"{result['run']} lies at {result['to']}: {result['files']:,} files, of which {result['written']:,} "
-        f"were written now ({result['bytes']:,} bytes) and {result['removed']:,} taken away.",
+        f"{result['run']} lies at {result['to']}: {some(result['files'], 'file')}, of which "
+        f"{result['written']:,} "
+        f"written now ({some(result['bytes'], 'byte')}) and {result['removed']:,} taken away.",
         soft_wrap=True,
         markup=False,
     )
@@ -47,8 +49,8 @@ def published(result: dict[str, Any]) -> None:
 def brought(result: dict[str, Any]) -> None:
     """What was brought."""
     output.out.print(
-        f"Fetched {result['from']} into {result['to']}: {result['files']:,} files, "
-        f"{result['bytes']:,} bytes. Next: redactory verify {result['to']}",
+        f"Fetched {result['from']} into {result['to']}: {some(result['files'], 'file')}, "
+        f"{some(result['bytes'], 'byte')}. Next: redactory verify {result['to']}",
         soft_wrap=True,
         markup=False,
     )

@@ -11,6 +11,7 @@ import redactory
 from redactory.flows import output
 from redactory.flows.options import JsonOption, RunArgument, show
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.wording import some
 
 if TYPE_CHECKING:
     from redactory.pipelines.purge import What
@@ -69,8 +70,12 @@ def _ids(file: Path | None) -> list[str]:
         return []
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        raise ConfigurationError(f"{file} cannot be read as text with one id a line") from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} cannot be read: {error.strerror}; a text file with one id a line is needed"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{file} is not UTF-8: a text file with one id a line is needed") from None
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -94,28 +99,27 @@ def _taken_out(result: dict[str, Any]) -> None:
 def _what(run: dict[str, Any], dry_run: bool) -> str:
     if not run["points"] and not run["rejected"]:
         before = run["already"]
-        return "nothing is there" if before is None else f"nothing is left; taken out with release {before}"
-    told = f"{run['points']:,} points of {run['documents']:,} documents"
-    told += f" and {run['rejected']:,} rejected rows" if run["rejected"] else ""
+        if before is None:
+            return "it has nothing of them; see that each id is written as in the input"
+        return f"nothing is left; taken out with release {before}"
+    told = f"{some(run['points'], 'point')} of {some(run['documents'], 'document')}"
+    told += f" and {some(run['rejected'], 'rejected row')}" if run["rejected"] else ""
     return f"{told} would go" if dry_run else f"{told} are gone; this is release {run['release']}"
 
 
 def _besides(run: dict[str, Any]) -> list[str]:
     """What somebody who answers for the takedown has to know, a line each."""
     said = [
-        (run.get("moved_up"), "points of others, of the same text, take their places"),
-        (
-            run.get("lost"),
-            "points of others go too: their texts were told by these alone, the vault was purged",
-        ),
-        (run["unsearched"], "rejected rows cannot be searched: redactory purge RUN --quarantine"),
-        (run["lone_documents"], "documents without a user have such an id: --doc-id, if that is the person"),
-        (run.get("tracebacks"), "sealed tracebacks can quote any text: redactory purge RUN --state"),
-        (len(run.get("exports", ())), "exports were made before: ask for them back"),
-        (len(run.get("samples", ())), "samples to label hold a text of it, and go too"),
-        (len(run.get("unfinished_trainings", ())), "trainings had begun: remove them, they cannot go on"),
+        (run.get("moved_up"), "point", "of others, of the same text, put in their places"),
+        (run.get("lost"), "point", "of others gone too: told by these texts alone, the vault was purged"),
+        (run["unsearched"], "rejected row", "that cannot be searched: redactory purge RUN --quarantine"),
+        (run["lone_documents"], "document", "without a user but with such an id: if it is hers, --doc-id"),
+        (run.get("tracebacks"), "sealed traceback", "that can quote any text: redactory purge RUN --state"),
+        (len(run.get("exports", ())), "export", "made before, to be asked back"),
+        (len(run.get("samples", ())), "sample", "to label with a text of it, to go too"),
+        (len(run.get("unfinished_trainings", ())), "training", "begun that cannot go on: remove its folder"),
     ]
-    lines = [f"{number:,} {words}" for number, words in said if number]
+    lines = [f"{some(number, what)} {words}" for number, what, words in said if number]
     if run.get("unknown_repeats"):
         lines.append(
             "a Bloom filter does not say who repeats a text, and the vault was purged: some may be missing"
@@ -129,7 +133,9 @@ def _purged(done: dict[str, Any]) -> None:
     if done["release"] is None:
         _say(f"{', '.join(done['already'])}: gone already")
         return
-    _say(f"{', '.join(done['purged'])}: gone, {done['bytes']:,} bytes; this is release {done['release']}")
+    _say(
+        f"{', '.join(done['purged'])}: gone, {some(done['bytes'], 'byte')}; this is release {done['release']}"
+    )
 
 
 def _say(line: str) -> None:

@@ -16,18 +16,18 @@ from redactory.redaction import RunFolder
 
 
 def start_flow(
-    name: str, config: str, output: str | Path | None, progress: Progress, **settings: Any
+    flow: str, config: str, output: str | Path | None, progress: Progress, /, **settings: Any
 ) -> dict[str, Any]:
-    """Run the flow ``name`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
+    """Run the flow ``flow`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
-    if name != "train":
+    if flow != "train":
         check_output(run, resume=bool(settings.get("resume")))
     settle_prefect(run.state / "prefect")
     prefect_flows = our_flows()
     token = prefect_flows.listener.set(progress)
     try:
-        result: dict[str, Any] = getattr(prefect_flows, name)(config, str(run.root), **settings)
+        result: dict[str, Any] = getattr(prefect_flows, flow)(config, str(run.root), **settings)
         return result
     finally:
         prefect_flows.listener.reset(token)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import logging
+import multiprocessing
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +26,8 @@ from redactory.foundation.files import PUBLIC_FILE, write_bytes
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+_log = logging.getLogger("redactory.events")
+"""That of ``--log-json``; without it, a warning is a line on standard error."""
 DIGEST_BYTES = 16
 MINIMUM_KEY_BYTES = 16
 MINIMUM_ENCRYPTION_KEY_BYTES = 32
@@ -92,7 +97,7 @@ def load_encryption_key() -> bytes | None:
 def read_encryption_key(path: Path) -> bytes:
     """The secret of a key file, at least 32 bytes; ``ConfigurationError`` for less or an unreadable file."""
     try:
-        return _long_enough(path.read_bytes().strip(), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
+        return _long_enough(_of_file(path), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -188,12 +193,36 @@ def _given(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str] |
         raise ConfigurationError(f"both {variable} and {in_file} are set: keep one of them")
     if path is not None:
         try:
-            return Path(path).read_bytes().strip(), f"{in_file} ({path})"
+            return _of_file(Path(path)), f"{in_file} ({path})"
         except OSError as error:
             raise ConfigurationError(
                 f"{in_file}: {path} cannot be read: {error.strerror}; name a key file that this user may read"
             ) from None
     return None if value is None else (os.fsencode(value), variable)
+
+
+def _of_file(path: Path) -> bytes:
+    """The key in the file; a file of this user's that others may read is told of, and read."""
+    secret = path.read_bytes().strip()
+    if multiprocessing.parent_process() is None:
+        _tell_of_readers(path)
+    return secret
+
+
+@functools.cache
+def _tell_of_readers(path: Path) -> None:
+    """Warn, once a process, that others can open the file, and say how that is mended.
+
+    Not where another user owns it, nor where a folder above it is closed to others: in a container, secrets
+    are mounted as they are, and whoever reads them cannot change that.  Nor is it refused, for that reason.
+    """
+    if os.name != "posix":
+        return
+    found = path.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    reached = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
+    if found.st_uid == os.geteuid() and mode & 0o077 and reached:
+        _log.warning(f"{path}: others on this machine can open this key file (mode {mode:04o}): chmod 600 it")
 
 
 def _long_enough(secret: bytes, name: str, least: int) -> bytes:

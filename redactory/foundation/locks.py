@@ -38,6 +38,23 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a living process holds the lock of the file ``path``; False where it cannot be known."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _acquired(path: Path, what: str, deadline: float) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,11 +20,21 @@ from redactory.foundation.core_dumps import forbid_core_dumps
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """``workers`` processes that live, with whatever they loaded, until the context ends."""
+    """``workers`` processes that live, with whatever they loaded, until the context ends.
+
+    An interrupt ends them where they are, and nobody waits for what they were at: it is done again by whoever
+    goes on.
+    """
     # spawned, not forked: a fork would copy locks that the parent's threads hold
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_worker) as pool:
-        yield pool
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            # no public name for them before Python 3.14
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            raise
 
 
 @dataclass(frozen=True)
@@ -65,8 +76,12 @@ def _settled(work: Callable[..., None], pipe: Connection, *task: Any) -> None:
 
 
 def _settle_worker() -> None:
-    """Leave no core, and end once the parent is gone: killed, it cannot say so, and we would wait forever."""
+    """Leave no core, and end once the parent is gone: killed, it cannot say so, and we would wait forever.
+
+    Ctrl-C reaches every process of a terminal: here it is the parent's business, who ends us then.
+    """
     forbid_core_dumps()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_wait_and_end, args=(parent.sentinel,), daemon=True).start()

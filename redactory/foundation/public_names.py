@@ -9,25 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from redactory.foundation.deprecation import Deprecated
+
 
 class Place(NamedTuple):
     """Where a public name is defined."""
 
     module: str
     attribute: str
-
-
-class Deprecated(NamedTuple):
-    """A public name that still works and will go.
-
-    ``now`` is the public name that it leads to; ``since`` the version that deprecated it, ``gone`` the one
-    without it; ``mend`` says in words what to write instead.
-    """
-
-    now: str
-    since: str
-    gone: str
-    mend: str
 
 
 def names_in(stub: Path) -> dict[str, Place]:
@@ -59,9 +48,8 @@ def look_up(
     """
     old = deprecated.get(name)
     if old is not None:
-        told = f"{package}.{name} is deprecated since {old.since} and goes with {old.gone}: {old.mend}"
         # up to the line that uses the name, over this function and the package's __getattr__
-        warnings.warn(told, DeprecationWarning, stacklevel=3)
+        warnings.warn(old.told(f"{package}.{name}"), DeprecationWarning, stacklevel=3)
         name = old.now
     if name not in public:
         raise AttributeError(f"module '{package}' has no attribute '{name}'")

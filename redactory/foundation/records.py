@@ -46,6 +46,13 @@ def chain_head(path: Path) -> str:
     return _parse(path, path.read_bytes())[1]
 
 
+def chain_heads(path: Path) -> list[str]:
+    """What :func:`chain_head` was after each whole record of ``path``; ``CheckFailed`` as there."""
+    data = path.read_bytes()
+    whole = _parse(path, data)[2]
+    return [hashlib.sha256(line).hexdigest() for line in data[:whole].split(b"\n")[:-1]]
+
+
 class RecordLog:
     """The writer of a record file.
 

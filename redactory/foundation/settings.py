@@ -8,19 +8,33 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 _NEEDED = {
-    "bool": "true or false is needed",
-    "date": "a day like 2026-11-03 is needed",
-    "dict": "a section of keys is needed",
-    "finite": "a finite number is needed",
-    "float": "a number is needed",
-    "int": "a whole number is needed",
-    "list": "a list is needed",
-    "model": "a section of keys is needed; remove the line to have what is the default",
-    "path": "a path is needed",
-    "string": "text is needed; put it in quotation marks",
-    "tuple": "a list is needed",
+    "bool": "true or false",
+    "date": "a day like 2026-11-03",
+    "dict": "a section of keys",
+    "finite": "a finite number",
+    "float": "a number like 0.5",
+    "int": "a whole number like 10",
+    "list": "a list like [one, two]",
+    "model": "a section of keys",
+    "path": "a path",
+    "string": "text",
+    "tuple": "a list like [one, two]",
 }
 """What a key needs, by how pydantic's name of the error begins."""
+_CHOICES = ("literal_error", "enum")
+_WRONG_KIND = ("_type", "_parsing", "_from_float", "_number", "_inexact")
+"""How pydantic's names of errors end that are about the kind of a value."""
+_FOUND: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a fraction",
+    str: "text",
+    list: "a list",
+    tuple: "a list",
+    dict: "a section of keys",
+    type(None): "nothing",
+}
+"""What a configuration may have in a key's place, in words."""
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be more than {gt}",
@@ -30,14 +44,38 @@ _BOUNDS = {
 
 
 def plainly(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors in the words of somebody who writes a configuration; quotes no value."""
+    """One of pydantic's errors in the words of somebody who writes a configuration.
+
+    Where the error has its input, the kind of it is told and, of a number that is out of bounds, the number;
+    no other value is quoted, for it may be text.
+    """
     kind, told = str(error["type"]), error.get("ctx", {})
     if kind in _BOUNDS:
-        return _BOUNDS[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in told.items()})
-    if kind == "literal_error":
+        bound = _BOUNDS[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in told.items()})
+        given = error.get("input")
+        return f"{bound}, and {given} stands there" if type(given) in (int, float) else bound
+    if kind in _CHOICES:
         return f"must be one of {told['expected']}"
-    known = _NEEDED.get(kind.partition("_")[0])
-    return known or str(error["msg"]).removeprefix("Value error, ")
+    needed = _NEEDED.get(kind.partition("_")[0])
+    if needed is None or not kind.endswith(_WRONG_KIND):
+        return str(error["msg"]).removeprefix("Value error, ")
+    return f"{needed} is needed{_instead(error)}"
+
+
+def _instead(error: Mapping[str, Any]) -> str:
+    """What stands in the key's place, where the error has its input, and the mend."""
+    given = error.get("input", ...)
+    if type(given) not in _FOUND:
+        return ""
+    mend = "; remove the line to have what is the default" if given is None else ""
+    if error["type"] == "string_type" and isinstance(given, int | float):
+        mend = "; put it in quotation marks"
+    return f", and {found(given)} stands there{mend}"
+
+
+def found(given: object) -> str:
+    """What a configuration has in a key's place, in words that quote nothing of it: "text", "a list"."""
+    return _FOUND.get(type(given), "something else")
 
 
 class Settings(BaseModel):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.pipelines.evaluations.accuracy import CLASSIFY, task_of
-from redactory.pipelines.train import require_training_packages
+from redactory.pipelines.models import require_training_packages
 from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def apply(
 
     ``task`` is the model's own, and is checked where it is given.  Next word: the ``top`` likeliest tokens
     after the text, ``{"token", "probability"}`` each, the likeliest first; a token is a word with the space
-    before it, or a piece of one, ``<END>`` the end of the text.  Classify: the ``top`` likeliest classes,
-    ``{"class", "probability"}``.
+    before it, or a piece of one, ``<END>`` the end of the text; an octet that is no text by itself reads
+    ``\\xe2``.  Classify: the ``top`` likeliest classes, ``{"class", "probability"}``.
 
     Returns {model, task, guarantee, results}: a list of these for each text, in the order of ``texts``,
     which are not repeated.  ``guarantee`` is the promise of the model's card: {trainer, holds,
@@ -105,7 +105,7 @@ def _next_words(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator
 
 def _names(codec: TextCodec) -> tuple[list[str], list[int]]:
     """Every text that an id stands for, once, and the place of each id's own among them."""
-    own = [codec.decode([number]) for number in range(codec.size)]
+    own = [codec.spelled(number) for number in range(codec.size)]
     own[codec.pad_id] = own[codec.begin_id] = _UNSAID
     own[codec.end_id] = END
     places = {name: place for place, name in enumerate(dict.fromkeys([_UNSAID, *own]))}

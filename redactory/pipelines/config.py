@@ -11,10 +11,10 @@ from redactory.dedup import DedupSettings
 from redactory.detectors import DetectSettings
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.settings import Settings
-from redactory.pipelines.nightly.disk_settings import DiskSettings
-from redactory.pipelines.nightly.settings import NightlySettings
+from redactory.pipelines.settings.disk import DiskSettings
+from redactory.pipelines.settings.nightly import NightlySettings
+from redactory.pipelines.settings.track import TrackSettings
 from redactory.pipelines.stores.store import is_url
-from redactory.pipelines.tracking.settings import TrackSettings
 from redactory.training.settings import TrainSettings
 
 Segmenter = Literal["sentence", "turn", "line", "document"]

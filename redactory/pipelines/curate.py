@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from redactory.detectors import TextDetector, policies_of, policy_record
+from redactory.detectors import TextDetector, policy_records
 from redactory.detectors.chosen import check_patterns
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.records import RecordLog
 from redactory.foundation.reports import StageReport, merge_reports
 from redactory.pipelines import stages
@@ -29,12 +29,12 @@ from redactory.pipelines.indexes.binding import check_index
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
-from redactory.pipelines.nightly.preflight import check_sources
 from redactory.pipelines.output_folder import check_apart, check_output, close, forget_holder, occupied
+from redactory.pipelines.preflight import check_sources
 from redactory.pipelines.readers import Source, find_sources, fingerprint
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
-from redactory.pipelines.sealed import sealed
+from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.stores.publish import check_store, publish_configured
 from redactory.pipelines.tracking.configured import check_tracking
@@ -86,11 +86,17 @@ def _curate(
         return sealed(run.state, _asked_again, run, settings, sources)
     check_output(run, resume)
     check_apart(settings)
-    check_before_reading(settings)
-    check_index(settings, load_digest_key())
+    # before the engines: a mistyped path is told at once
     found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
+    wordless("checking the engines", _check_engines, settings, progress)
+    check_index(settings, load_digest_key())
     check_sources(settings, found)
     return sealed(run.state, _run_alone, run, settings, resume, found, stage_map, detector, progress)
+
+
+def _check_engines(config: Config, progress: Progress) -> None:
+    with waiting(progress, "check engines"):
+        check_before_reading(config)
 
 
 def check_before_reading(config: Config) -> None:
@@ -98,8 +104,7 @@ def check_before_reading(config: Config) -> None:
     segmenter(config.segment)
     if config.detect.patterns:
         check_patterns(config.detect.patterns, config.detect.language)
-    for policy in policies_of(config.detect):
-        policy_record(config.detect, policy)
+    policy_records(config.detect)
 
 
 def _asked_again(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
@@ -128,14 +133,16 @@ def _run(
 ) -> None:
     start = time.perf_counter()
     here = stage_map is None and config.workers == 1
-    job = Job(run, config, load_digest_key(), detector, progress if here else silent)
+    policies = policy_records(config.detect)
+    hashes = tuple(record["hash"] for record in policies.values())
+    job = Job(run, config, load_digest_key(), detector, hashes, progress if here else silent)
     for folder in (run.spans.parent, *run.data_folders):
         make_private_folder(folder)
     with RecordLog(run.journal) as log, _map(stage_map, config.workers) as spread:
         journal = Journal(log)
         run_key = establish_key(run, journal.begun)
         inputs = [fingerprint(source) for source in sources]
-        journal.begin(_identity(job, inputs, run_key))
+        journal.begin(_identity(job, policies, inputs, run_key))
         job = indexing.begin(job, journal)
         reports = list(_stages(job, sources, inputs, journal, spread, progress))
         close(run, journal.parts("ingest") or 0)
@@ -211,14 +218,15 @@ def _map(given: StageMap | None, workers: int) -> Iterator[StageMap]:
         yield spread
 
 
-def _identity(job: Job, inputs: list[dict[str, Any]], run_key: RunKey | None) -> dict[str, Any]:
+def _identity(
+    job: Job, policies: dict[str, dict[str, Any]], inputs: list[dict[str, Any]], run_key: RunKey | None
+) -> dict[str, Any]:
     """What the shards follow from."""
-    detect = job.config.detect
     return {
         "configuration": job.config.curation(),
         # no byte of the shards, but the work files that a resumed run goes on with
         "hash ranges": job.hash_ranges,
-        "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
+        "policies": policies,
         "versions": versions(),
         "input": inputs,
         "key": job.key.fingerprint,

@@ -10,7 +10,9 @@ from typing import Any
 
 from redactory.dedup import DedupSettings, rule_of
 from redactory.dedup.banding import parameters
-from redactory.detectors import DetectSettings, policies_of, policy_record
+from redactory.detectors import DetectSettings, policies_of, policy_records
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.foundation.wording import some
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config
@@ -18,24 +20,27 @@ from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
 from redactory.pipelines.stores.store import is_url
 from redactory.redaction import PRIVATE, PUBLIC
+from redactory.training.settings import TrainSettings
 
 ROWS = 1_000
 SHOWN = 10
 
 
-def describe(config: Given, **changes: Any) -> dict[str, Any]:
+def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> dict[str, Any]:
     """The stages, the policies and their hashes, the columns found and the first bad rows.
 
     Reads at most the first thousand rows of each file; the rows themselves are not shown.
     """
     settings = load_config(config, **changes)
-    check_before_reading(settings)
+    found = find_sources(settings.input.path, settings.input.format)
+    with waiting(progress, "check engines"):
+        check_before_reading(settings)
     sources, bad = [], []
-    for source in find_sources(settings.input.path, settings.input.format):
+    for source in found:
         columns, rejections = first_bad_rows(source, settings.input, ROWS)
         sources.append({"path": source.name, "format": source.format, "columns": columns})
         bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in rejections]
-    records = {policy.name: policy_record(settings.detect, policy) for policy in policies_of(settings.detect)}
+    records = policy_records(settings.detect)
     return {
         "output": str(settings.output),
         "sources": sources,
@@ -91,19 +96,31 @@ def _dedup(settings: DedupSettings) -> Iterator[str]:
     yield f"scope {settings.scope}"
     if "bloom" in settings.modes():
         capacity = settings.bloom.capacity
-        made_for = f"{capacity:,} texts" if capacity else "as many texts as there are points"
+        made_for = some(capacity, "text") if capacity else "as many texts as there are points"
         yield f"filters for {made_for}, error rate {settings.bloom.error_rate:g}"
     if "minhash" in settings.modes() or settings.across:
         near = parameters(settings.near)
-        found = ", ".join(f"{share:.1%} at {similarity}" for similarity, share in near["found_at"].items())
+        found = near["found_at"][f"{round(near['threshold'], 4):g}"]
         yield (
-            f"near-duplicates from Jaccard {near['threshold']:g} of {near['shingle']}-word shingles: "
-            f"{near['bands']} bands of {near['rows']} find {found}"
+            f"texts that have {near['threshold']:.4g} or more of their {near['shingle']}-word shingles in "
+            f"common are near-duplicates, and {found:.0%} of the pairs just there are found"
         )
     if settings.index is not None:
         yield f"what an earlier run of the index {settings.index.path} saw is a duplicate"
     if settings.across:
         yield "near-duplicates across the split are listed, not moved"
+
+
+def _training(train: TrainSettings) -> Iterator[str]:
+    """What is trained, and how many points its batches are meant for."""
+    yield f"{train.trainer}, epochs {train.epochs}, epsilon {train.epsilon} at delta {train.delta}"
+    if train.trainer in ("crt", "crt-drop", "dpsgd"):
+        noised = "points" if train.trainer == "dpsgd" else "private points"
+        rate, batch = train.sampling_rate, train.expected_batch_size
+        yield (
+            f"a noisy step draws {rate:g} of the {noised}, and {batch:g} divides its sum: made for about "
+            f"{batch / rate:,.0f} of them"
+        )
 
 
 def _stages(config: Config) -> list[dict[str, str]]:
@@ -116,10 +133,11 @@ def _stages(config: Config) -> list[dict[str, str]]:
         "ingest": f"columns {columns.text} (text), {columns.id} (id), {columns.user} (user)",
         "segment": f"into points by {config.segment.mode}",
         "detect": "; ".join(_engines(detect)),
-        "redact": f"mask {len(masked)} labels; private by any hit, by a plain-confidence under "
+        "redact": f"mask {some(len(masked), 'label')}; private by any hit, by a plain-confidence under "
         f"{detect.conservative.plain_confidence}, by the rules {rules}",
         "dedup": "; ".join(_dedup(config.dedup)),
-        "shard": f"{config.partition.documents} documents a partition, or {config.partition.bytes} bytes",
-        "train": f"{train.trainer}, epochs {train.epochs}, epsilon {train.epsilon} at delta {train.delta}",
+        "shard": f"{some(config.partition.documents, 'document')} a partition, or "
+        f"{some(config.partition.bytes, 'byte')}",
+        "train": "; ".join(_training(train)),
     }
     return [{"stage": stage, "does": does} for stage, does in steps.items()]

@@ -39,7 +39,7 @@ release: {}
   # max_open_values: 0        # verify fails if a masked value stands open in more public points
 
 train:
-  trainer: crt                # crt, or the baselines sgd and dpsgd
+  trainer: crt                # crt; dpsgd puts noise on everything; sgd promises nothing
   epsilon: 8.0                # for replacing one secret by <MASK> in one point
   delta: 1.0e-5
   sampling_rate: 0.01         # a constant: never computed from private counts

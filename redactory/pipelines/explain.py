@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from redactory.detectors import Detector
-from redactory.pipelines.config import Config
-from redactory.pipelines.loading import Given, load_config
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.pipelines.loading import Given, load_for_texts
 from redactory.redaction import route
 
 
-def explain(text: str, config: Given | None = None) -> dict[str, Any]:
+def explain(text: str, config: Given | None = None, *, progress: Progress = silent) -> dict[str, Any]:
     """What detection does to ``text``, as one point; **the answer quotes the text**.
 
     Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score,
     detector, masks, makes_private}, those of the engines and of the rules alike, in text order.
     """
-    settings = load_config(config) if config is not None else Config.model_validate({"input": "-"})
-    detector = Detector(settings.detect)
+    settings = load_for_texts(config)
+    with waiting(progress, "load engines"):
+        detector = Detector(settings.detect)
     (reading,) = detector.read([text])
     detection = detector.decide(text, reading)
     fate = route(text, detection)

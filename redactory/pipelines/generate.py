@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.apply import opened, promise
 from redactory.pipelines.evaluations.accuracy import CLASSIFY, task_of
-from redactory.pipelines.train import require_training_packages
+from redactory.pipelines.models import require_training_packages
 from redactory.redaction import read_manifest
 
 _SEED_BITS = 32
@@ -41,10 +42,11 @@ def generate(
     that the model was trained on.  Raises what ``apply`` raises for a folder that is none, or not the sealed
     one, and ``ConfigurationError`` for a classifier and for arguments out of range.
     """
-    if not prompts or samples < 1 or tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+    in_range = samples >= 1 and tokens >= 1 and 0.0 <= temperature < math.inf
+    if not prompts or not in_range or (top_k is not None and top_k < 1):
         raise ConfigurationError(
             "generate: give at least one prompt, samples, tokens and top-k of at least 1, and a temperature "
-            "that is not below 0"
+            "that is a number and not below 0"
         )
     folder = opened(Path(model))
     if task_of(read_manifest(folder)) == CLASSIFY:

@@ -11,17 +11,21 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from redactory.detectors.tagger import DEFAULT
+from redactory.foundation.deprecation import Deprecated, with_new_keys
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import plainly
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.sources import FORMATS
-from redactory.pipelines.tracking.settings import path_in
+from redactory.pipelines.settings.track import path_in
 from redactory.pipelines.work_place import worked_on_here
 from redactory.pipelines.yaml_file import read_yaml
 from redactory.redaction import RunFolder, is_finished
+from redactory.training.models.settings import KINDS
 
 Given = Config | Mapping[str, Any] | str | Path
 """What the public functions take as a configuration."""
+DEPRECATED_KEYS: dict[str, Deprecated] = {}
+"""Old keys, as paths: docs/reference/stability.md says how long each of them stays here."""
 
 
 def load_config(given: Given, **changes: Any) -> Config:
@@ -35,11 +39,11 @@ def load_config(given: Given, **changes: Any) -> Config:
     if isinstance(given, Config):
         return check(worked_on_here(given.model_dump(exclude_unset=True), changes, Path()))
     if isinstance(given, Mapping):
-        return check(worked_on_here(given, changes, Path()))
+        return check(worked_on_here(with_new_keys(given, DEPRECATED_KEYS), changes, Path()))
     path = Path(given)
     if path.suffix in (".yaml", ".yml"):
         folder = path.parent.resolve()
-        return check(worked_on_here(_anchored(read_yaml(path), folder), changes, folder), path)
+        return check(worked_on_here(_anchored(_read(path), folder), changes, folder), path)
     if is_finished(RunFolder(path)):
         # its vault would be read as a corpus
         raise ConfigurationError(f"'{given}' is a run: give the configuration (.yaml) that it was made with")
@@ -57,20 +61,22 @@ def load_for_texts(given: Given | None, paths: Sequence[str] = ("-",), **input_c
     As :func:`load_config`, but nothing has to be said of an input or an output: what ``given`` says of
     ``input.path``, ``output`` and ``work`` does not count.  The default configuration where it is None.
     """
+    file: Path | None = None
     if given is None:
         value: Mapping[str, Any] = {}
     elif isinstance(given, Config):
         value = given.model_dump(exclude_unset=True)
     elif isinstance(given, Mapping):
-        value = given
+        value = with_new_keys(given, DEPRECATED_KEYS)
     elif Path(given).suffix in (".yaml", ".yml"):
-        value = _anchored(read_yaml(Path(given)), Path(given).parent.resolve())
+        file = Path(given)
+        value = _anchored(_read(file), file.parent.resolve())
     else:
         raise ConfigurationError(f"'{given}' is no configuration: give a file that ends in .yaml")
     section = value.get("input")
     columns = section if isinstance(section, Mapping) else {}
     kept = {key: part for key, part in value.items() if key not in ("output", "work", "store")}
-    return check({**kept, "input": {**columns, "path": tuple(paths), **input_changes}})
+    return check({**kept, "input": {**columns, "path": tuple(paths), **input_changes}}, file)
 
 
 def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
@@ -78,12 +84,16 @@ def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
     try:
         return Config.model_validate(dict(value))
     except ValidationError as error:
-        problems = [_explain(e) for e in error.errors(include_input=False, include_url=False)]
+        problems = [_explain(e) for e in error.errors(include_url=False)]
         where = "" if file is None else f"{file}: "
         raise ConfigurationError(where + "; ".join(problems)) from None
 
 
-def _anchored(value: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _read(file: Path) -> Mapping[str, Any]:
+    return with_new_keys(read_yaml(file), DEPRECATED_KEYS, f"{file}: ")
+
+
+def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """``value`` with its relative paths read from ``folder``, where the file lies."""
 
     def place(path: Any) -> Any:
@@ -159,7 +169,8 @@ def _anchored_engines(detect: dict[str, Any], place: Callable[[Any], Any]) -> di
 
 def _explain(error: Any) -> str:
     location = [part for part in error["loc"] if not str(part).startswith("function-")]
-    key = ".".join(str(part) for part in location) or "configuration"
+    # the kind of a section is no key
+    key = ".".join(str(part) for part in location if part not in KINDS) or "configuration"
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(location[-1]), _known_keys(location[:-1]), n=1, cutoff=0.5)
         known = (
@@ -168,7 +179,10 @@ def _explain(error: Any) -> str:
         return f"{key}: no such key; {known}"
     if error["type"] == "missing":
         return f"{key}: this key is needed"
-    return f"{key}: {plainly(error)}"
+    told = f"{key}: {plainly(error)}"
+    if error["type"] == "model_type" and error["input"] is not None:
+        return f"{told}; its keys are {', '.join(_known_keys(location))}"
+    return told
 
 
 def _known_keys(location: list[Any]) -> list[str]:

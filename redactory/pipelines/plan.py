@@ -13,9 +13,11 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.plan_units import UNIT_TRAINERS, plan_units, plan_units_of
-from redactory.pipelines.train import recall_of, require_training_packages
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.pipelines.train import recall_of
+from redactory.pipelines.train_checks import points_learnt
+from redactory.redaction import RunFolder, is_finished
 
 if TYPE_CHECKING:
     from redactory.training.planner import PlanRequest
@@ -102,7 +104,7 @@ def _of_config(config: Config) -> PlanRequest:
         delta=settings.delta,
         noise=settings.noise_multiplier,
         target=None if settings.noise_multiplier else settings.epsilon,
-        private_points=_points(run, by_policy) if finished else None,
+        private_points=(points_learnt(run, settings.trainer)[0] or None) if finished else None,
         batch=settings.expected_batch_size,
         gamma=rates.gamma,
         delta_2=0.0 if config.detect.conservative.flags_everything else rates.delta_2,
@@ -111,9 +113,3 @@ def _of_config(config: Config) -> PlanRequest:
         truncated_batch_size=settings.truncated_batch_size,
         dataset_size=settings.dataset_size,
     )
-
-
-def _points(run: RunFolder, by_policy: bool) -> int | None:
-    counts = read_manifest(run)["counts"]
-    found = counts["private"] if by_policy else counts["points"] - counts["quarantined"]
-    return int(found) or None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redactory.foundation.files import write_text
 from redactory.redaction import RunFolder, is_finished
-from redactory.training.uedp.settings import UNITS_PROTECTED
+from redactory.training.units.settings import UNITS_PROTECTED
 
 if TYPE_CHECKING:
     from redactory.pipelines.config import Config

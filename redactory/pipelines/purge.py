@@ -12,7 +12,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.locks import only_one
 from redactory.foundation.records import read_records
 from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
-from redactory.pipelines.releases.log import Event
+from redactory.pipelines.releases.log import Event, check_newest
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.takedown.models import is_training, trainings_of
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest
@@ -95,6 +95,8 @@ def due(job: JobFolder, settings: Keep, now: datetime.datetime) -> dict[str, tup
 
 def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
     with alone(run):
+        # else a folder that was put back would become the newest release, with whom a takedown took out
+        check_newest(run)
         before = read_manifest(run).get("purged", [])
         # state fills again: each sample that is drawn is another one
         wanted = [name for name in what if name not in before or (name == "state" and _state(run))]

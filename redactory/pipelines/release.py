@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import policy_records
 from redactory.detectors.engines import identities_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed
@@ -20,6 +20,7 @@ from redactory.pipelines.card import dataset_card
 from redactory.pipelines.dedup_facts import check_across, dedup_facts
 from redactory.pipelines.indexes import indexing
 from redactory.pipelines.journal import Journal
+from redactory.pipelines.releases.anchor import anchor_of
 from redactory.pipelines.stages.redact import BINS
 from redactory.pipelines.work import Job
 from redactory.redaction import (
@@ -120,7 +121,7 @@ def _body(
             mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly", "track"}
         ),
         "configuration_hash": config.curation_hash(),
-        "policies": {policy.name: policy_record(detect, policy) for policy in policies_of(detect)},
+        "policies": policy_records(detect),
         "engines": identities_of(detect),
         "key": {"fresh": job.key.fresh, "fingerprint": job.key.fingerprint},
         "encrypted": run_key is not None,
@@ -138,6 +139,7 @@ def _body(
         },
         # seals the journal, whose last record no later one names
         "journal": chain_head(job.run.journal),
+        **anchor_of(job.run),
         "stages": [report.to_json() | {"counts": _plain(report)} for report in reports],
     }
 

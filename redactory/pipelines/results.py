@@ -112,11 +112,9 @@ class _OneModel(_Promise):
     audit: NotRequired[dict[str, Any]]
 
 
-class PointGuarantee(_OneModel):
-    """The card of a model whose unit is a secret in a data point: ``crt``, ``dpsgd`` and their baselines."""
+class _OfPoints(TypedDict):
+    """What a card says besides whose unit is a secret in a data point."""
 
-    format: Literal["redactory-guarantee/2"]
-    sensitivity: float | None
     coverage_failure: float | None
     miss_rates: MissRates
     epsilon_substitution: float | None
@@ -124,6 +122,13 @@ class PointGuarantee(_OneModel):
     epsilon_group: dict[str, float | None] | None
     epsilon_bayesian: float | None
     epsilon_confidentiality: float | None
+
+
+class PointGuarantee(_OneModel, _OfPoints):
+    """The card of a model whose unit is a secret in a data point: ``crt``, ``dpsgd`` and their baselines."""
+
+    format: Literal["redactory-guarantee/2"]
+    sensitivity: float | None
     as_published: dict[str, Any] | None
     pre_steps: list[dict[str, str]]
     side_channels: list[dict[str, Any]]
@@ -165,18 +170,11 @@ Card = PointGuarantee | UnitGuarantee
 """The card of one model; ``format`` says which."""
 
 
-class ComposedGuarantee(_Promise):
+class ComposedGuarantee(_Promise, _OfPoints):
     """The card of several models together whose unit is a secret in a data point."""
 
     format: Literal["redactory-composed-guarantee/1"]
     models: list[dict[str, Any]]
-    coverage_failure: float | None
-    miss_rates: MissRates
-    epsilon_substitution: float | None
-    epsilon_add_remove: float | None
-    epsilon_group: dict[str, float | None] | None
-    epsilon_bayesian: float | None
-    epsilon_confidentiality: float | None
 
 
 class ComposedUnitGuarantee(_Promise):

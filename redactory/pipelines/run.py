@@ -15,10 +15,12 @@ from redactory.pipelines.evaluations.perplexity import evaluate_perplexity
 from redactory.pipelines.evaluations.recall import evaluate_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
+from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.release import summary
 from redactory.pipelines.stores.publish import publish_configured
 from redactory.pipelines.tracking.configured import track_configured
-from redactory.pipelines.train import require_training_packages, train, train_summary
+from redactory.pipelines.train import train, train_summary
+from redactory.pipelines.train_checks import check_device
 from redactory.redaction import RunFolder, is_finished
 
 Work = Callable[[], dict[str, Any]]
@@ -58,6 +60,8 @@ def run(
             f"{folder.root} already holds the model {model.root.name}; give another output, or train "
             "another one beside it (train.name, redactory train)"
         )
+    if not is_finished(model):
+        check_device(settings)
     curated = curate(settings, resume=resume, stage_map=stage_map, progress=progress)
     measured: dict[str, Any] = {}
     if settings.evaluate.labelled:

@@ -7,20 +7,24 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from redactory.detectors import TextDetector
 from redactory.detectors.settings import ListSettings, WordList
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.errors import InputError
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
 from redactory.pipelines.policies.policy import Hit, Policy
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
-from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT
+from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_bad_rows
 from redactory.pipelines.readers.sources import format_of
 from redactory.pipelines.results import PolicyName, ScanHit, ScannedFile, ScanSummary
 
 LISTED = 1_000
+_PEEKED = 100
+_COLUMNS = 20
 Look = Callable[[ScanHit, str], None]
 """Is given each hit that is listed, and the line of text that it begins on: text, for a terminal alone."""
 Entry = Document | Rejection
@@ -41,21 +45,26 @@ def scan(
 ) -> ScanSummary:
     """What is found in the files that ``paths`` name (files, folders, globs, URLs) and in ``texts``.
 
-    Files are read as :func:`redactory.curate` reads its input; ``column`` is the column of the text, and a
-    file with another ending is read as text.  ``policy`` strict counts what would be masked, conservative
-    also what would make a data point private.  ``allow`` names files of terms that are no hits, as
-    ``detect.lists.allow`` takes them.  The first ``limit`` hits are listed, all are counted.
+    Files are read as :func:`redactory.curate` reads its input; ``column`` is the column of the text, and no
+    other one is looked at.  A file with another ending that is named itself is read as text.  ``policy``
+    strict counts what would be masked, conservative also what would make a data point private.  ``allow``
+    names files of terms that are no hits, as ``detect.lists.allow`` takes them.  The first ``limit`` hits are
+    listed, all are counted.
 
-    ``ConfigurationError`` where a path names nothing, ``InputError`` for a file that cannot be read in whole.
+    ``ConfigurationError`` where a path names nothing, ``InputError`` for a file that cannot be read in whole,
+    and for JSON lines of which the first rows lack the column of the text.
     """
     named = [str(path) for path in paths]
     settings = _settings(config, named, column, allow)
-    judge = Policy(settings, detector)
-    heard = _Heard(policy, limit, look)
-    for source in _sources(named, settings):
+    judge, sources = Policy(settings, detector), list(_sources(named, settings))
+    for source in sources:
+        _require_column(source, settings)
+    with waiting(progress, "load engines"):
+        judge.load_engines()
+    heard = _Heard(policy, limit, look, progress)
+    for source in sources:
         name = _shown(source.name)
         heard.file(judge, name, source.format, read_documents(source, settings.input))
-        progress("scan", heard.texts, None, "texts")
     for number, text in enumerate(texts, 1):
         name = "text" if len(texts) == 1 else f"text {number}"
         heard.file(judge, name, "text", [Document(name, None, text, name, 1)])
@@ -80,6 +89,7 @@ class _Heard:
     policy: PolicyName
     limit: int
     look: Look | None
+    progress: Progress
     texts: int = 0
     unread: int = 0
     found: Counter[str] = field(default_factory=Counter)
@@ -107,6 +117,7 @@ class _Heard:
             quarantined.update(point.failure for point in points if point.failure is not None)
             row = None if format_ == "text" else document.row
             self._text(name, row, document.text, [hit for point in points for hit in point.hits])
+            self.progress("scan", self.texts + texts, None, "texts")
         self.texts += texts
         self.unread += quarantined.total() + sum(
             count for reason, count in rejected.items() if not _is_empty(reason, format_)
@@ -161,6 +172,27 @@ def _sources(paths: Sequence[str], settings: Config) -> Iterator[Source]:
             if source.url not in known:
                 known.add(source.url)
                 yield source
+
+
+def _require_column(source: Source, settings: Config) -> None:
+    """``InputError`` where not one of the first rows has the column: a table without it is refused as well.
+
+    A pipe is not looked at before it is read: what is read of it is gone.
+    """
+    piped = os.path.exists(source.name) and not os.path.isfile(source.name)
+    if source.format != "jsonl" or piped:
+        return
+    rows = list(islice(read_documents(source, settings.input), _PEEKED))
+    rejected = {row.reason for row in rows if isinstance(row, Rejection)}
+    if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
+        return
+    columns = first_bad_rows(source, settings.input, _PEEKED)[0]
+    if columns and settings.input.text not in columns:
+        there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")
+        raise InputError(
+            f"no column '{settings.input.text}' in {_shown(source.name)}; its columns are {there}: use "
+            "--column or --config"
+        )
 
 
 def _is_empty(reason: str, format_: str) -> bool:

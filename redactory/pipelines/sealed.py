@@ -13,6 +13,7 @@ import secrets
 import traceback
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -29,6 +30,8 @@ _MENDS = {
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
 }
 """What the system refuses and the user can mend: what it is, and what to do."""
+_OF_A_FILE = (errno.EROFS, errno.EACCES)
+"""Refusals that speak of the run folder only where the file that they name lies in it."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -36,9 +39,27 @@ R = TypeVar("R")
 def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """``work(*args, **kwargs)``; any error but our own becomes a ``SealedError`` with a reference.
 
+    The traceback is written into ``state``, encrypted where the run is.
+    """
+    return _without_frames(partial(_put_away, state), work, *args, **kwargs)
+
+
+def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """As :func:`sealed`, where no run folder is there whose key the traceback could be encrypted with.
+
+    Nothing of it is written; ``what`` was being done, and the kind of error and its place are told.
+    """
+    return _without_frames(lambda error: f"{_kind_and_place(error)} while {what}", work, *args, **kwargs)
+
+
+def _without_frames(
+    told: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """``work(*args, **kwargs)``; of any error but our own only what is ``told`` of it is left.
+
     The new error is raised outside the handler, so that it drags no chain of the old one along.
     """
-    failed: SealedError | None = None
+    own: RedactoryError
     try:
         return work(*args, **kwargs)
     except RedactoryError as error:
@@ -47,44 +68,34 @@ def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
         own.__cause__ = own.__context__ = None
     except (Exception, SystemExit) as error:
         # what a library ends a process with is printed on the way out, and can quote text as well
-        own = None
-        reference = secrets.token_hex(4)
-        what = _what(error, state.parent)
-        try:
-            make_private_folder(state)
-            # a traceback can quote text that UTF-8 cannot hold
-            quoted = traceback.format_exc().encode("utf-8", "backslashreplace")
-            write_secret(state / f"traceback-{reference}.txt", quoted)
-            place = f"the traceback is sealed in state/traceback-{reference}.txt"
-        except RedactoryError as unwritten:
-            # an encrypted run whose key is not to be had: nothing of it is written in the open
-            place = f"its traceback was not written ({unwritten})"
-        except Exception as unwritten:
-            place = f"its traceback could not be written ({_cause(unwritten) or type(unwritten).__name__})"
-        failed = SealedError(f"{what}; {place}")
-    raise own or failed or AssertionError("unreachable")
+        own = SealedError(told(error))
+    raise own
 
 
-def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """As :func:`sealed`, where no run folder is there whose key the traceback could be encrypted with.
-
-    Nothing of it is written; ``what`` was being done, and the kind of error and its place are told.
-    """
-    failed: SealedError | None = None
+def _put_away(state: Path, error: BaseException) -> str:
+    """Write the traceback of ``error``; what happened, and where that lies."""
+    reference = secrets.token_hex(4)
     try:
-        return work(*args, **kwargs)
-    except RedactoryError as error:
-        own = error.with_traceback(None)
-        own.__cause__ = own.__context__ = None
-    except (Exception, SystemExit) as error:
-        own, frame = None, error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        place = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
-        cause = _cause(error)
-        told = f"{type(error).__name__}{f' ({cause})' if cause else ''}{place}"
-        failed = SealedError(f"unexpected {told} while {what}")
-    raise own or failed or AssertionError("unreachable")
+        make_private_folder(state)
+        # a traceback can quote text that UTF-8 cannot hold
+        quoted = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
+        write_secret(state / f"traceback-{reference}.txt", quoted)
+        place = f"the traceback is sealed in state/traceback-{reference}.txt"
+    except RedactoryError as unwritten:
+        # an encrypted run whose key is not to be had: nothing of it is written in the open
+        place = f"its traceback was not written ({unwritten})"
+    except Exception as unwritten:
+        place = f"its traceback could not be written ({_cause(unwritten) or type(unwritten).__name__})"
+    return f"{_what(error, state.parent)}; {place}"
+
+
+def _kind_and_place(error: BaseException) -> str:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
+    cause = _cause(error)
+    return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}{place}"
 
 
 def _what(error: BaseException, root: Path) -> str:
@@ -93,6 +104,8 @@ def _what(error: BaseException, root: Path) -> str:
     if isinstance(error, BrokenExecutor):
         return f"{cause}: give the command again (curate with --resume), with fewer --workers"
     known = _MENDS.get(error.errno or 0) if isinstance(error, OSError) else None
+    if isinstance(error, OSError) and error.errno in _OF_A_FILE and _below(error, root) is None:
+        known = None
     if known is not None:
         return f"{known[0]} ({cause}): {known[1]}, and give the command again (curate with --resume)"
     return f"unexpected {kind}{f' ({cause})' if cause else ''}"
@@ -105,8 +118,11 @@ def _cause(error: BaseException, root: Path | None = None) -> str | None:
     if not isinstance(error, OSError) or error.errno is None:
         return None
     words = os.strerror(error.errno)
+    inside = None if root is None else _below(error, root)
+    return words if inside is None else f"{words}: {_TEMPORARY.sub('', str(inside))}"
+
+
+def _below(error: OSError, root: Path) -> Path | None:
+    """Which file below ``root`` an error is of; None where it names none there."""
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
-    inside = root is not None and path is not None and path.is_relative_to(root)
-    return (
-        f"{words}: {_TEMPORARY.sub('', str(path.relative_to(root)))}" if inside and path and root else words
-    )
+    return path.relative_to(root) if path is not None and path.is_relative_to(root) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast, overload
@@ -14,27 +13,19 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.pipelines.evaluations.audited import audited
 from redactory.pipelines.keys.shredding import refuse_shredded
-from redactory.pipelines.loading import Given, check, load_config
-from redactory.pipelines.releases.log import check_released
+from redactory.pipelines.labelling.kept import kept_recall
+from redactory.pipelines.loading import Given
+from redactory.pipelines.models import named_model, require_training_packages
+from redactory.pipelines.releases.log import check_newest, check_released
 from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.publish import check_store, publish_configured
 from redactory.pipelines.tracking.configured import check_tracking, track_configured
 from redactory.pipelines.tracking.lineage import told
 from redactory.pipelines.tracking.lineage_work import Training
+from redactory.pipelines.train_checks import check_device, training_of
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.training.settings import RecallMeasurement
-
-TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
-
-
-def require_training_packages() -> None:
-    """``ConfigurationError`` where the packages of the extra ``train`` are not installed."""
-    missing = [name for name in TRAINING_PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"training needs {', '.join(missing)}, not installed here: pip install 'redactory[train]'"
-        )
 
 
 def train(
@@ -45,10 +36,7 @@ def train(
     ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
     """
     require_training_packages()
-    settings = load_config(config, output=output)
-    if changes:
-        given = settings.model_dump(exclude_unset=True)
-        settings = check({**given, "train": {**given.get("train", {}), **changes}})
+    settings = training_of(config, output, changes)
     run = RunFolder(Path(settings.output))
     if not read_manifest(run)["counts"]["points"]:
         raise RunStateError(
@@ -57,6 +45,7 @@ def train(
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):
         refuse_shredded(run)
+        check_device(settings)
     check_store(settings.store, run)
     check_tracking(settings.track)
     with told(settings.track, Training(run, settings.train)):
@@ -82,17 +71,16 @@ def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
     if is_finished(model):
         earlier = read_manifest(model)["settings"]["recall"]
         return earlier and RecallMeasurement.model_validate(earlier)
-    if not run.recall.is_file():
+    found = kept_recall(run)
+    if found is None or not found["misses"]["n"]:
         return None
-    found = read_json(run.recall)
     misses = found["misses"]
-    if not misses["n"]:
-        return None
     return RecallMeasurement(
         labels=misses["n"],
         missed_by_strict=misses["gamma"]["misses"],
         missed_by_both=misses["delta_2"]["misses"],
         confidence=misses["confidence"],
+        date=found.get("date"),
         sample=found.get("sample"),
     )
 
@@ -140,6 +128,7 @@ def guarantee(
         )
     folder = RunFolder(Path(run))
     name = named_model(folder, model)
+    check_newest(folder)
     require_training_packages()
     from redactory.training import guarantee_card
 
@@ -156,22 +145,9 @@ def _composed(runs: Sequence[str | Path], model: str | None, delta: float | None
     for run in runs:
         folder = RunFolder(Path(run))
         read_manifest(folder)
+        check_newest(folder)
         names = folder.model_names() if model is None else [named_model(folder, model)]
         if not names:
             raise RunStateError(f"{folder.root} has no finished model")
         models += [(folder, name) for name in names]
     return composed_card(models, delta)
-
-
-def named_model(run: RunFolder, model: str | None) -> str:
-    """``model``, or the one that the run's configuration trains; ``RunStateError`` where it is not there."""
-    manifest = read_manifest(run)
-    if model is None:
-        section = manifest["configuration"]["train"]
-        model = str(section["name"] or section["trainer"])
-    name = model
-    if not is_finished(run.model(name)):
-        there = ", ".join(run.model_names())
-        mend = f"there are: {there} (--model)" if there else "train one first (redactory train CONFIG)"
-        raise RunStateError(f"{run.root} has no finished model '{name}'; {mend}")
-    return name

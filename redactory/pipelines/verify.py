@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
+from redactory.detectors import Detector, DetectSettings, changed_policy
 from redactory.evaluation.report import pages_of
-from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError
-from redactory.foundation.files import read_json
+from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.wording import some
+from redactory.pipelines.card import dataset_card
 from redactory.pipelines.exports.verify import verify_export
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation
-from redactory.pipelines.sealed import sealed, wordless
+from redactory.pipelines.sealed import wordless
 from redactory.pipelines.stores.fetch import fetched
 from redactory.pipelines.stores.store import is_url, without_secrets
-from redactory.pipelines.train import guarantee
-from redactory.pipelines.verify_releases import purged, superseded
-from redactory.pipelines.verify_seals import Check, encryption, files, journal, no_strays, not_made, signature
+from redactory.pipelines.verify_attempts import attempted
+from redactory.pipelines.verify_models import models, same_version
+from redactory.pipelines.verify_releases import logged, purged, superseded
+from redactory.pipelines.verify_seals import (
+    Check,
+    encryption,
+    files,
+    journal,
+    measured,
+    not_made,
+    signature,
+)
+from redactory.pipelines.verify_strays import no_strays
 from redactory.redaction import (
     MASK,
     RunFolder,
-    broken_files,
     part_rows,
     parts,
     read_batches,
@@ -37,8 +45,6 @@ from redactory.redaction import (
     route,
 )
 from redactory.redaction.export_folder import is_export_folder
-from redactory.redaction.releases import release_with
-from redactory.redaction.signing import check_signature
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -63,7 +69,8 @@ def verify(
     if is_export_folder(folder.root):
         # whoever made it may have written anything
         return wordless("an export was verified", verify_export, folder.root, known)
-    return sealed(folder.state, _verify, folder, known, progress)
+    # nor is anything written into what is verified
+    return wordless("a run was verified", _verify, folder, known, progress)
 
 
 def _verify(run: RunFolder, known: Ed25519PublicKey | None, progress: Progress) -> dict[str, Any]:
@@ -85,12 +92,22 @@ def _contents(
     run: RunFolder, manifest: dict[str, Any], known: Ed25519PublicKey | None, progress: Progress
 ) -> tuple[list[dict[str, Any]], list[Check]]:
     opened: list[dict[str, Any]] = []
-    checks = [no_strays(run, manifest), journal(run, manifest), encrypted := encryption(run, manifest)]
-    checks += [*superseded(run, manifest), *purged(manifest)]
-    readable = encrypted.ok and encrypted.made
+    checks = attempted(run, "no stray files", lambda: [no_strays(run, manifest)])
+    checks += attempted(run, "journal", lambda: [journal(run, manifest)])
+    encrypted = attempted(run, "encryption", lambda: [encryption(run, manifest)])
+    checks += encrypted
+    checks += attempted(run, "earlier releases", lambda: superseded(run, manifest))
+    checks += attempted(run, "release log", lambda: logged(run, manifest))
+    checks += [*purged(manifest), *attempted(run, "measured", lambda: measured(run, known))]
+    readable = encrypted[0].ok and encrypted[0].made
 
-    def private(name: str, check: Callable[[], Check]) -> Check:
-        return check() if readable else not_made(name, "the private part cannot be read (see 'encryption')")
+    def public(name: str, check: Callable[[], Check]) -> list[Check]:
+        return attempted(run, name, lambda: [check()])
+
+    def private(name: str, check: Callable[[], Check]) -> list[Check]:
+        if readable:
+            return public(name, check)
+        return [not_made(name, "the private part cannot be read (see 'encryption')")]
 
     def values() -> Check:
         found, check = _open_values(run, manifest, manifest["configuration"]["release"]["max_open_values"])
@@ -98,13 +115,13 @@ def _contents(
         return check
 
     checks += [
-        private("conservation", lambda: _conservation(run, manifest)),
-        _no_mask_in_public(run),
-        private("point ids", lambda: _ids(run)),
-        _rescan(run, manifest, progress),
-        private("values masked elsewhere", values),
-        *_models(run, known),
-        private("report", lambda: _report(run, manifest)),
+        *private("conservation", lambda: _conservation(run, manifest)),
+        *public("no mask in public", lambda: _no_mask_in_public(run)),
+        *private("point ids", lambda: _ids(run)),
+        *public("re-scan of public", lambda: _rescan(run, manifest, progress)),
+        *private("values masked elsewhere", values),
+        *models(run, known),
+        *private("report", lambda: _report(run, manifest)),
     ]
     return opened, checks
 
@@ -126,8 +143,8 @@ def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
         run.across: manifest["dedup"]["across"] or 0,
     }
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
-    wrong = [f"{f.name}: {rows[f]} rows, not {n}" for f, n in expected.items() if rows[f] != n]
-    fine = f"{counts['rows']} rows and {counts['points']} points are accounted for"
+    wrong = [f"{f.name}: {some(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n]
+    fine = f"{some(counts['rows'], 'row')} and {some(counts['points'], 'point')} are accounted for"
     return Check("conservation", not wrong, "; ".join(wrong) or fine)
 
 
@@ -135,7 +152,7 @@ def _no_mask_in_public(run: RunFolder) -> Check:
     found = sum(
         pc.sum(pc.match_substring(b["text"], MASK)).as_py() or 0 for b in read_batches(run.public, ["text"])
     )
-    return Check("no mask in public", not found, f"{found} public points hold {MASK}")
+    return Check("no mask in public", not found, f"{some(found, 'public point')} with {MASK}")
 
 
 def _ids(run: RunFolder) -> Check:
@@ -152,7 +169,7 @@ def _ids(run: RunFolder) -> Check:
         if len(released) != len(set(released)):
             problems.append(f"{folder.name}: an id occurs twice")
         if set(released) != due:
-            problems.append(f"{folder.name}: {len(set(released) ^ due)} ids do not go with audit/points")
+            problems.append(f"{folder.name}: {some(len(set(released) ^ due), 'id')} not as in audit/points")
     return Check("point ids", not problems, "; ".join(problems) or "each point lies where its fate says")
 
 
@@ -166,9 +183,8 @@ def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Che
         settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
     except ValidationError:
         return Check(name, False, other, made=False)
-    for policy in policies_of(settings):
-        if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
-            return Check(name, False, other, made=False)
+    if changed_policy(settings, manifest["policies"]):
+        return Check(name, False, other, made=False)
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(run.public):
         texts = batch["text"].to_pylist()
@@ -179,7 +195,7 @@ def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Che
                 flagged.append(point)
         done += len(texts)
         progress("re-scan", done, manifest["counts"]["public"], "points")
-    detail = f"{len(flagged)} of {done} public points are flagged"
+    detail = f"{len(flagged)} of {some(done, 'public point')} flagged"
     return Check(name, not flagged, detail + (f", first {flagged[0]}" if flagged else ""))
 
 
@@ -195,51 +211,20 @@ def _open_values(
     within = limit is None or len(found) <= limit
     which = "--json names them; " if found else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
-    told = f"{len(found)} public points show a value masked elsewhere"
+    told = f"{some(len(found), 'public point')} with a value masked elsewhere"
     return found, Check(name, within, f"{told}; {which}{bound}")
 
 
-def _models(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:
-    for name in run.model_names():
-        yield _model(run, name, known)
-
-
-def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> Check:
-    model = run.model(name)
-    folders = [model, *(model.result(p.parent.name) for p in model.root.glob("*/_SUCCESS"))]
-    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
-    findings = [(folder, check_signature(folder, known)) for folder in folders if folder.manifest.is_file()]
-    problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
-    fine = "its guarantee follows from its ledger"
-    if not problems:
-        try:
-            parent = release_with(run, str(read_manifest(model).get("parent")))
-            if parent is None:
-                problems.append("its manifest names another run as its parent")
-            elif parent.digest != file_sha256(run.manifest):
-                fine += f"; it was trained on release {parent.number}, and knows what was taken out since"
-            card = guarantee(run.root, name)
-            audit = card.pop("audit", None)
-            if card != read_json(model.guarantee):
-                problems.append("guarantee.json is not what ledger and manifest say")
-            if audit is not None and not audit["holds"]:
-                problems.append("an audit shows a larger epsilon than its guarantee states")
-        except CheckFailed as error:
-            problems.append(str(error))
-        except ConfigurationError:
-            fine = "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
-    return Check(f"model {name}", not problems, "; ".join(problems) or fine)
-
-
 def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
-    if manifest["versions"]["redactory"] != importlib.metadata.version("redactory"):
+    if not same_version(manifest):
         return not_made("report", "rendered by another version")
+    due = [*pages_of(run), (run.card, dataset_card(manifest["run"], manifest))]
     changed = [
         path.relative_to(run.root).as_posix()
-        for path, page in pages_of(run)
+        for path, page in due
         # as write_text writes it
         if not path.is_file() or path.read_bytes() != page.encode("utf-8", "backslashreplace")
     ]
     if changed:
         return Check("report", False, f"differs from what the manifests say: {', '.join(changed)}")
-    return Check("report", True, "says what the manifests say, and so does each model's page")
+    return Check("report", True, "says what the manifests say, and so do the card and each model's page")

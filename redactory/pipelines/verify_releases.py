@@ -9,22 +9,24 @@ from typing import Any
 
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.records import Record, read_records
+from redactory.foundation.wording import some
 from redactory.pipelines.journal import FILES, REISSUE
 from redactory.pipelines.reissue.reissue import pending
-from redactory.pipelines.releases.log import Event, history
+from redactory.pipelines.releases.anchor import ANCHOR, MOVED, cut_off
+from redactory.pipelines.releases.log import Event, history, put_back
 from redactory.pipelines.takedown.manifest import counts_without
-from redactory.pipelines.verify_seals import Check
+from redactory.pipelines.verify_seals import Check, not_made
 from redactory.redaction import RunFolder
-from redactory.redaction.releases import Release, releases
+from redactory.redaction.releases import Release, present_release, releases
 from redactory.redaction.signing import SIGNED_BY, check_signature
 
 KEPT = ("format", "run", "created", "configuration_hash", "policies", "key", "encrypted", "inputs", "stages")
 """Keys of the manifest that no reissue changes."""
-_NAME = "earlier releases"
+_NAME, _LOG = "earlier releases", "release log"
 
 
 def superseded(run: RunFolder, manifest: Mapping[str, Any]) -> Iterator[Check]:
-    """Nothing for a run that is as it was curated; else one check of all that came before, one of the log."""
+    """Nothing for a run that is as it was curated; else one check of all that came before."""
     if "supersedes" not in manifest and not run.releases.exists():
         return
     try:
@@ -38,11 +40,10 @@ def superseded(run: RunFolder, manifest: Mapping[str, Any]) -> Iterator[Check]:
         problems += [f"release {new.number}: {problem}" for problem in _step(old, new)]
     told = "; ".join(
         f"{change['release']} superseded {change['release'] - 1} ({change['why']})"
-        for change in manifest["changes"]
+        for change in manifest.get("changes", ())
     )
     fine = f"{told}; what no change touched is as it was"
     yield Check(_NAME, not problems, "; ".join(problems) or fine)
-    yield _log(run, known)
 
 
 def purged(manifest: Mapping[str, Any]) -> Iterator[Check]:
@@ -77,7 +78,7 @@ def _journal(run: RunFolder, known: list[Release]) -> Iterator[str]:
     heads = [json.loads(line)["prev"] for line in run.journal.read_bytes().splitlines()[: len(records)]]
     marks = [record for record in records if record.type == REISSUE]
     if len(marks) != len(known) - 1:
-        yield f"the journal has {len(marks)} records of reissues, not {len(known) - 1}"
+        yield f"the journal has {some(len(marks), 'record')} of reissues, not {len(known) - 1}"
         return
     for mark, (old, new) in zip(marks, pairwise(known), strict=True):
         named = {"release": new.number, "supersedes": old.digest}
@@ -119,18 +120,42 @@ def _step(old: Release, new: Release) -> Iterator[str]:
         yield "its counts are not those before it, less what was removed"
 
 
-def _log(run: RunFolder, known: list[Release]) -> Check:
-    """The release log has a record of each reissue; a run that was moved has left its log behind."""
-    name = "release log"
+def logged(run: RunFolder, manifest: dict[str, Any]) -> Iterator[Check]:
+    """Nothing for a run that no log knew when it was sealed; else one check of that log."""
     try:
-        records = history(run)
-    except RedactoryError as error:
-        return Check(name, False, str(error))
+        if older := put_back(run):
+            yield Check(_LOG, False, older)
+        elif ANCHOR in manifest or "supersedes" in manifest:
+            lost = cut_off(run, manifest)
+            yield Check(_LOG, False, lost) if lost else _entered(run, _known(run))
+    except LookupError as moved:
+        yield not_made(_LOG, str(moved))
+    except (RedactoryError, OSError) as error:
+        yield Check(_LOG, False, str(error) if isinstance(error, RedactoryError) else "it cannot be read")
+
+
+def _known(run: RunFolder) -> list[Release]:
+    """Every release; the present one alone where an earlier one is gone, which is told by that check."""
+    try:
+        return releases(run)
+    except (RedactoryError, OSError, ValueError, KeyError):
+        return [present_release(run)]
+
+
+def _entered(run: RunFolder, known: list[Release]) -> Check:
+    """The release log has a record of each reissue; a run that was moved has left its log behind."""
+    records = history(run)
     if not records:
-        return Check(name, True, "not made: no log names this run; was it moved or copied?", made=False)
+        return not_made(_LOG, MOVED)
     told = [r.body.get("manifest") for r in records if r.type == Event.REISSUED]
-    missing = [str(release.number) for release in known[1:] if release.digest not in told]
+    missing = [release.number for release in known if release.number > 1 and release.digest not in told]
     if missing and pending(run):
-        return Check(name, True, "not made: the last reissue is not finished, ask for it again", made=False)
-    problem = f"no record of release {', '.join(missing)}: the log was shortened" if missing else ""
-    return Check(name, not missing, problem or f"{len(known) - 1} reissues are entered, in an unbroken chain")
+        return not_made(_LOG, "the last reissue is not finished, ask for it again")
+    if missing:
+        numbers = {r.body.get("release") for r in records if r.type == Event.REISSUED}
+        named = ", ".join(map(str, missing))
+        if numbers.issuperset(missing):
+            return Check(_LOG, False, f"the log has no record of this manifest (release {named})")
+        return Check(_LOG, False, f"no record of release {named}: the log was shortened")
+    entered = f"{some(known[-1].number - 1, 'reissue')} entered; " if known[-1].number > 1 else ""
+    return Check(_LOG, True, f"{entered}an unbroken chain, no shorter than when the run was sealed")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
 from redactory.foundation.records import chain_head, read_records
+from redactory.foundation.wording import some
 from redactory.pipelines.journal import FILES
 from redactory.pipelines.keys.shredding import shredded, told_of
-from redactory.redaction import RunFolder, broken_files, content_of, is_encrypted, key_of, parts, read_part
+from redactory.redaction import (
+    RunFolder,
+    broken_files,
+    content_of,
+    is_encrypted,
+    is_finished,
+    key_of,
+    parts,
+    read_manifest,
+    read_part,
+)
 from redactory.redaction.content import keyed_digest, table_digest
 from redactory.redaction.keyservice import configured_service
+from redactory.redaction.releases import release_with
 from redactory.redaction.signing import check_signature
 
 if TYPE_CHECKING:
@@ -42,15 +55,6 @@ def files(run: RunFolder) -> Check:
     return Check("files", not broken, "; ".join(broken) or "each file has the sha256 of the manifest")
 
 
-def no_strays(run: RunFolder, manifest: dict[str, Any]) -> Check:
-    """The data folders hold nothing but what the manifest lists."""
-    found = {
-        p.relative_to(run.root).as_posix() for f in run.data_folders for p in f.rglob("*") if p.is_file()
-    }
-    strays = sorted(found - set(manifest["files"]))
-    return Check("no stray files", not strays, ", ".join(strays) or "data folders hold nothing else")
-
-
 def journal(run: RunFolder, manifest: dict[str, Any]) -> Check:
     """The journal's chain holds, ends as the manifest says, and binds ledger and shards to each other."""
     try:
@@ -65,7 +69,9 @@ def journal(run: RunFolder, manifest: dict[str, Any]) -> Check:
     if bound[-1:] != [listed]:
         return Check("journal", False, "it binds other ledgers and shards than the manifest lists")
     return Check(
-        "journal", True, f"{len(records)} records in an unbroken chain, bound to {len(listed)} parts"
+        "journal",
+        True,
+        f"{some(len(records), 'record')} in an unbroken chain, bound to {some(len(listed), 'part')}",
     )
 
 
@@ -73,6 +79,22 @@ def signature(run: RunFolder, known: Ed25519PublicKey | None) -> Check:
     """The manifest is signed by the key that is ``known``, or by the one that it names itself."""
     found = check_signature(run, known)
     return Check("signature", found.good, found.detail, made=found.known or not found.good)
+
+
+def measured(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:
+    """What was measured of the shards is as it was sealed, and of this run; nothing where nothing was."""
+    there = [folder for folder in (run.recall, run.redaction, run.gate) if is_finished(folder)]
+    problems = []
+    for folder in there:
+        wrong = broken_files(folder)
+        found = check_signature(folder, known)
+        wrong += [] if wrong or found.good else [found.detail]
+        if not wrong and release_with(run, str(read_manifest(folder).get("parent"))) is None:
+            wrong = ["it was measured of another run"]
+        problems += [f"state/{folder.root.name}: {problem}" for problem in wrong]
+    names = ", ".join(folder.root.name for folder in there)
+    if there:
+        yield Check("measured", not problems, "; ".join(problems) or f"{names}: as it was sealed")
 
 
 def encryption(run: RunFolder, manifest: dict[str, Any]) -> Check:
@@ -124,7 +146,7 @@ def _decrypted(run: RunFolder, manifest: dict[str, Any], private: list[Path]) ->
         if content != content_of(path) or (keyed and listed != keyed_digest(digest_key, name, content)):
             return Check("encryption", False, f"{name} does not hold what was written")
     by = "their keyed digests agree" if keyed else f"keyed digests not compared: set the run's {KEY_VARIABLE}"
-    return Check("encryption", True, f"{len(private)} parts decrypt to what was written; {by}")
+    return Check("encryption", True, f"{some(len(private), 'part')} decrypted to what was written; {by}")
 
 
 def _name(path: Path) -> str:

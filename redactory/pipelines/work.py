@@ -69,14 +69,16 @@ class Job:
     """One curation: where it writes, what was asked for, the key, and what detects.
 
     ``detector`` replaces the configured engines by spans recorded before; None loads the engines, once
-    a process.  ``listener`` hears of progress inside a part, where parts run in this process.  ``index``
-    is open from the run's begin on, where one is configured.
+    a process.  ``policies`` are the hashes of the two policies as the run begins.  ``listener`` hears of
+    progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
+    where one is configured.
     """
 
     run: RunFolder
     config: Config
     key: DigestKey
     detector: TextDetector | None = None
+    policies: tuple[str, ...] = ()
     listener: Progress = silent
     index: OpenIndex | None = None
 

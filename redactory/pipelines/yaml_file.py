@@ -14,15 +14,19 @@ class _OnceEach(yaml.SafeLoader):
     """A loader that refuses a key that is given twice: YAML's own would take the last in silence."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        seen = set[str]()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    problem="a list or a mapping stands where a key is needed; look for brackets and '?'",
+                    problem_mark=key.start_mark,
+                )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     problem=f"the key '{key.value}' is given twice; keep one of them",
                     problem_mark=key.start_mark,
                 )
-            if isinstance(key.value, str):
-                seen.add(key.value)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -38,6 +42,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(f"{path}, line {line}: this is not UTF-8; save the file as UTF-8") from None
+    except (ValueError, RecursionError):
+        # a date that is none, a number with too many digits, brackets without end
+        raise ConfigurationError(
+            f"{path}: this cannot be read as YAML: put values that look like a date or a number in quotation "
+            "marks, and look for too many brackets"
+        ) from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}{_place(error)}: {_problem(error)}") from None
     if not isinstance(value, dict):

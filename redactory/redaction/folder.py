@@ -167,10 +167,23 @@ class RunFolder(SealedFolder):
         """The root keys of all trainings that are not finished."""
         return sorted(self.state.glob("train-*.key"))
 
+    def checkpoint(self, model: str) -> Path:
+        """Where the training of ``model`` goes on from, while it lasts."""
+        return self.state / f"train-{model}.checkpoint"
+
+    def meeting(self, model: str) -> Path:
+        """Where the processes of a training find each other: it holds addresses on this machine."""
+        return self.state / f"train-{model}.processes"
+
     @property
-    def recall(self) -> Path:
-        """What the policies were measured to miss; a private figure, which the guarantee uses."""
-        return self.state / "recall.json"
+    def release_log(self) -> Path:
+        """The release log of a run that belongs to no job."""
+        return self.state / "releases.jsonl"
+
+    @property
+    def recall(self) -> SealedFolder:
+        """What the policies were measured to miss, sealed: ``result.json``, which the guarantee goes by."""
+        return SealedFolder(self.state / "recall")
 
     @property
     def reissue(self) -> ReissueFolder:
@@ -223,6 +236,11 @@ class RunFolder(SealedFolder):
     def report(self) -> Path:
         """The report for people: a view, rendered again by every later command."""
         return self.root / "report.html"
+
+    @property
+    def sums(self) -> Path:
+        """The sha256 of every file at the URL that the run was fetched from; absent in all others."""
+        return self.root / "SHA256SUMS"
 
     @property
     def models(self) -> Path:

@@ -85,17 +85,22 @@ def service_of(function: str, given_in: str) -> KeyService:
     module, _, name = function.partition(":")
     try:
         service = getattr(importlib.import_module(module), name)()
-    except ImportError:
-        raise ConfigurationError(
-            f"{given_in}: there is no module '{module}' to import; write package.module:function"
-        ) from None
     except RedactoryError:
         raise
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{given_in}: {_what_is_missing(module, error.name)}") from None
     except Exception as error:
         raise ConfigurationError(f"{given_in}: {function} failed ({type(error).__name__})") from None
     if not isinstance(service, KeyService):
         raise ConfigurationError(f"{given_in}: {function} returned no key service (name, wrap, unwrap)")
     return service
+
+
+def _what_is_missing(module: str, missing: str | None) -> str:
+    """Whether it is the ``module`` that was named, or one that this needs itself."""
+    if missing is None or f"{module}.".startswith(f"{missing}."):
+        return f"there is no module '{module}' to import; write package.module:function"
+    return f"{module} needs the module '{missing}', which is not installed here"
 
 
 def refusal(service: KeyService, error: Exception) -> RedactoryError:

@@ -25,7 +25,7 @@ SIGNED_BY = "signed_by"
 
 
 class Finding(NamedTuple):
-    """``good`` is False where something is wrong, ``known`` where a signer is not compared with any key."""
+    """``good`` is False where something is wrong, ``known`` where no signer was compared with a key."""
 
     good: bool
     known: bool
@@ -85,7 +85,7 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
             )
         if given is not None:
             return Finding(False, True, f"not signed, and so not by the given key {given}")
-        return Finding(True, True, "not signed: nobody can tell who wrote this run")
+        return Finding(True, False, "not made: it is not signed, and nobody can tell who wrote it")
     own = fingerprint(named)
     if given not in (None, own):
         return Finding(False, True, f"signed by the key {own}, not by the given one, {given}")

@@ -20,7 +20,7 @@ from redactory.training.accounting.figures import removal_epsilon_of
 from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism, mechanism_from_json
 from redactory.training.settings import BudgetSettings, TrainSettings
-from redactory.training.uedp.settings import UNITS_PROTECTED
+from redactory.training.units.settings import UNITS_PROTECTED
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from redactory.foundation.wording import some
 from redactory.redaction.mask import MASK
-from redactory.training.opened_with import library_of, opened_with
+from redactory.training.card_opening import front_matter, verdict
+from redactory.training.opened_with import opened_with
 from redactory.training.uedp.card import FORMAT as OF_UNITS
 from redactory.training.uedp.card_page import units_page
 
@@ -24,7 +26,8 @@ def guarantee_page(card: dict[str, Any]) -> str:
     """``card`` (of ``guarantee_card``) in Markdown with YAML front matter, free of corpus text."""
     if card["format"] == OF_UNITS:
         return units_page(card).replace(MASK, f"`{MASK}`")
-    sections = [_front_matter(card), _opening(card), _figures(card), _reading(card), _how(card)]
+    sections = [front_matter(card, "text-generation", "confidentiality")]
+    sections += [_opening(card), _figures(card), _reading(card), _how(card)]
     sections += [_accountants(card), _pre_steps(card)]
     sections += [
         _list("What this rests on", card["assumptions"]),
@@ -35,21 +38,12 @@ def guarantee_page(card: dict[str, Any]) -> str:
     return page.replace(MASK, f"`{MASK}`")
 
 
-def _front_matter(card: dict[str, Any]) -> str:
-    return (
-        f"---\nlibrary_name: {library_of(card['kind'])}\npipeline_tag: text-generation\n"
-        f"tags:\n- {card['trainer']}\n- {card['kind']}\n- confidentiality\n---"
-    )
-
-
 def _opening(card: dict[str, Any]) -> str:
-    verdict = "The guarantee below holds under the assumptions that are listed."
-    if not card["holds"]:
-        verdict = f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
     return (
         f"# {card['model']}\n\nA language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
         f"{opened_with(card['kind'])}\n\n"
-        f"## The guarantee\n\n{verdict}\n\nProtected unit: {card['unit']}.\n\n{card['relation_meaning']}"
+        f"## The guarantee\n\n{verdict(card)}\n\nProtected unit: {card['unit']}.\n\n"
+        f"{card['relation_meaning']}"
     )
 
 
@@ -60,7 +54,28 @@ def _figures(card: dict[str, Any]) -> str:
     for size, value in card["epsilon_group"].items():
         shown = _number(value) if value is not None else f"none: {card['reasons']['epsilon_group']}"
         lines.append(f"| {size} private points exchanged at once (epsilon_group) | {shown} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + _confidence(card["miss_rates"])
+
+
+def _confidence(rates: dict[str, Any]) -> str:
+    """How sure the figures are that rest on labels; nothing where none does."""
+    measured = rates["measured"]
+    if measured is None:
+        return ""
+    sure = measured["confidence"]
+    date = measured.get("date") or measured.get("sample", {}).get("date")
+    return (
+        f"\n\nWhat the policies miss was bounded from {some(measured['labels'], 'labelled secret')}"
+        f"{f' ({date})' if date else ''}: at most {rates['gamma_upper']:.4g} of the secrets are missed by "
+        f"the strict policy, at most {rates['delta_2_upper']:.4g} by both. Each bound holds with "
+        f"{_share(sure)} "
+        f"confidence, both together with {_share(max(0.0, 2 * sure - 1))}; epsilon_bayesian and "
+        "coverage_failure hold where these bounds do."
+    )
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.3g} %"
 
 
 def _value(card: dict[str, Any], name: str) -> str:
@@ -103,8 +118,8 @@ def _how(card: dict[str, Any]) -> str:
         f"- Clipped sums computed on {card.get('device', 'cpu')}.\n"
         f"- Main accountant: {card['accountants']['main']}.\n"
         f"- Second accountant: {card['accountants']['second']}.\n"
-        f"- Ledger of {card['ledger']['steps']} steps, sha256 `{card['ledger']['head']}`; curated run "
-        f"`{card['ledger']['parent']}`.\n"
+        f"- Ledger of {some(card['ledger']['steps'], 'step')}, sha256 `{card['ledger']['head']}`; "
+        f"curated run `{card['ledger']['parent']}`.\n"
         f"- Privacy event of it all: `{json.dumps(card['event'], sort_keys=True)}`."
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from redactory.foundation.files import commit
+
+SECONDS = 30.0
+"""Time after which the state is written again, wherever the training is."""
+_TIMES_WRITING = 20.0
+"""How many times as long as writing took it waits at least: a large model is not written all the time."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,25 @@ class Checkpoint:
                 if kind == "optimizer" and int(place[0]) == number:
                     memory.setdefault(int(place[1]), {})[place[2]] = value
             optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
+
+
+class Pace:
+    """When a state is due by the clock, and none was written for its own reasons meanwhile.
+
+    The clock decides where an interrupted training goes on and nothing else: a step does not know of it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last, self._took = clock(), 0.0
+
+    def due(self) -> bool:
+        """Whether the last state is :data:`SECONDS` old, and writing it took little of that time."""
+        return self._clock() - self._last >= max(SECONDS, _TIMES_WRITING * self._took)
+
+    def write(self, checkpoint: Checkpoint, steps: int) -> None:
+        """Commit the state after ``steps`` steps."""
+        begun = self._clock()
+        checkpoint.write(steps)
+        self._last = self._clock()
+        self._took = self._last - begun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import torch
 
@@ -22,7 +23,7 @@ def settled(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
     """
     if settings.device != "auto":
         return settings
-    found = _begun_on(folder) or ("cuda" if torch.cuda.is_available() else "cpu")
+    found = _begun_on(folder) or ("cuda" if _has_card() else "cpu")
     return settings.model_copy(update={"device": found})
 
 
@@ -34,13 +35,25 @@ def require_device(device: str) -> None:
     """
     if device != "cuda":
         return
-    if not torch.cuda.is_available():
+    if not _has_card():
         why = "was built without it" if torch.version.cuda is None else "finds no graphics card"
         raise ConfigurationError(
-            f"train.device: this training is on cuda, and torch {why} here: give device cpu (or auto) and, "
-            "for a training that was begun on cuda, another name"
+            f"train.device: this training is on cuda, and torch {why} here, where there is cpu alone: give "
+            "device auto (or cpu) and, for a training that was begun on cuda, another name"
         )
     os.environ.setdefault(_WORKSPACE, ":4096:8")
+
+
+def check_device(settings: TrainSettings, folder: ModelFolder) -> None:
+    """:func:`require_device` of a training that is thought of, or was begun, in ``folder``."""
+    require_device(settled(settings, folder).device)
+
+
+def _has_card() -> bool:
+    """Whether torch can use a graphics card; what it has to say of a driver that is none is not passed on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.cuda.is_available()
 
 
 def _begun_on(folder: ModelFolder) -> str | None:

@@ -6,13 +6,14 @@ from typing import Any
 
 from redactory.dedup import RULES
 from redactory.detectors.fitted import side_channel
+from redactory.foundation.wording import some
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_text as words
 from redactory.training.accounting import Spending, event_tree
 from redactory.training.accounting.published import crt_published
 from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee_figures import Claim, Figures, figures_of, refused, require_reasons
-from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
+from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, noise_of, parent_manifest
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import RecallMeasurement, TrainSettings
 from redactory.training.uedp.card import is_of_units, unit_in_words, units_card
@@ -136,13 +137,7 @@ def _mechanism(facts: LedgerFacts, claim: Claim) -> dict[str, Any]:
         "sampler_accounted": mechanism.sampler if mechanism else None,
         "event": event_tree(claim.spent) if mechanism else None,
         "sensitivity": claim.rows * mechanism.sensitivity(relation) if mechanism else None,
-        "clip_norm": mechanism.clip_norm if mechanism else None,
-        "sampling_rate": mechanism.sampling_rate if mechanism else None,
-        "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
-        "noise": mechanism.noise if mechanism else None,
-        "normaliser": mechanism.normaliser if mechanism else None,
-        "steps": facts.steps,
-        "delta": facts.settings.delta,
+        **noise_of(facts),
     }
 
 
@@ -230,6 +225,10 @@ def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | No
         unknown = (words.COVERAGE_UNKNOWN,) if coverage_failure is None else ()
         return (words.RECALL_NOT_MEASURED, *unknown)
     if recall.sample is None:
-        return (words.RECALL_OF_COUNTS.format(labels=recall.labels),)
-    sample = recall.sample.model_dump(mode="json", include={"name", "date", "texts"})
-    return (words.RECALL_OF_SAMPLE.format(labels=recall.labels, **sample),)
+        labels = some(recall.labels, "labelled secret")
+        when = words.MEASURED_ON if recall.date else words.MEASURED_SOME_DAY
+        return (words.RECALL_OF_COUNTS.format(labels=labels, when=when.format(date=recall.date)),)
+    sample = recall.sample
+    texts, labels = some(sample.texts, "text"), some(recall.labels, "secret")
+    told = words.RECALL_OF_SAMPLE.format(name=sample.name, texts=texts, labels=labels, date=sample.date)
+    return (told,)

@@ -20,10 +20,12 @@ NOTES = {
 
 RELATIONS = {
     Relation.SUBSTITUTION: "Two corpora are neighbours when one data point of the private side is "
-    "exchanged for another one, both present (substitution, dp_accounting's REPLACE_ONE).",
+    "exchanged for another one, both present (substitution). Epsilon bounds how well anybody who holds the "
+    "model can tell which of the two it was trained on.",
     Relation.ADD_OR_REMOVE: "Two corpora are neighbours when one secret is replaced by <MASK>. A point "
-    "with a mask contributes a zero gradient here, so its point is there in one world and gone in the other "
-    "(dp_accounting's ADD_OR_REMOVE_ONE).",
+    "with a mask contributes a zero gradient here, so its point is there in one of them and gone in the "
+    "other (add or remove). Epsilon bounds how well anybody who holds the model can tell "
+    "which of the two it was trained on.",
 }
 
 MAIN_ACCOUNTANT = "privacy loss distributions, pessimistic (dp_accounting)"
@@ -113,21 +115,27 @@ ASSUMPTIONS_OF_CRT = (
 
 RECALL_NOT_MEASURED = (
     "Recall was not measured: every secret counts as missed by π, so epsilon_bayesian is no better than "
-    "epsilon_substitution."
+    "epsilon_substitution. It is measured on labelled text, by redactory evaluate recall, or on a labelled "
+    "sample, by redactory audit, before the training."
 )
 COVERAGE_UNKNOWN = (
     "What share of the secrets both policies miss is not known: no figure holds for every secret."
 )
-RECALL_OF_COUNTS = (
-    "Recall was measured on {labels:,} secrets drawn i.i.d. from this corpus, none of them used to tune "
-    "a policy; it says nothing about another corpus."
+_VOUCHED_FOR = (
+    "was used to tune a policy, is the word of whoever gave the labels; what Redactory refuses, where it "
+    "measures, are rows that fit-policy fitted the run's policy on."
 )
+RECALL_OF_COUNTS = (
+    "Recall was measured on {labels}, {when}. That they are drawn i.i.d. from the secrets "
+    f"of this corpus, and that none of them {_VOUCHED_FOR} It says nothing about another corpus."
+)
+MEASURED_ON, MEASURED_SOME_DAY = "on {date}", "on a day that was not recorded"
 RECALL_OF_SAMPLE = (
-    "Recall was measured on a labelled sample of this run ('{name}': {texts:,} texts, by stratum, with "
-    "{labels:,} secrets, scored on {date}), none of it used to tune a policy. The labels are taken for the "
-    "truth, and they say nothing about another corpus. A secret is drawn there by drawing a point that holds "
-    "one, each alike, and then one of its secrets, each alike: Bayesian figures and coverage_failure are "
-    "averages in this sense."
+    "Recall was measured on a labelled sample of this run ('{name}': {texts}, by stratum, with {labels}, "
+    "scored on {date}). That the labels are true, and that none of them "
+    f"{_VOUCHED_FOR} They say nothing about another corpus. A secret is drawn there by drawing a point that "
+    "holds one, each alike, and then one of its secrets, each alike: Bayesian figures and coverage_failure "
+    "are averages in this sense."
 )
 
 ASSUMPTIONS_OF_DPSGD = (
@@ -212,7 +220,11 @@ SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
     ("operations across examples", "none in the network; gradients are clipped one by one"),
     ("normalisation of a point's loss", "the sum over its tokens, inside the clip"),
     ("statistics of the whole corpus in the public loss", "the public loss reads public points only"),
-    ("release of masks, logs, losses, norms, seeds", "none is written outside the run's private parts"),
+    (
+        "release of masks, logs, losses, norms, seeds",
+        "no mask, log, loss, seed or norm of a gradient leaves; the ledger has the norm of each layer's "
+        "change, which follows from the weights before and after training",
+    ),
     ("known or weak randomness", "ChaCha20 under operating-system entropy, unless test mode is named here"),
     ("which points are private", "equal in both worlds under substitution"),
     ("averaging of private iterates", "none; it would be post-processing"),

@@ -31,10 +31,10 @@ from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import TextCodec, Tokenizer
 from redactory.training.trainers import Trainer, sampler_of, steps_per_epoch
 from redactory.training.uedp.federated import FederatedPhase, federated_phase
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian
 from redactory.training.uedp.learnt import Learnt, learnt_of, pretraining_of
 from redactory.training.uedp.local_map import UpdateMap
 from redactory.training.uedp.originals import Originals
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 
 Noisy = NoisyPhase | FederatedPhase
 """The steps with noise: on a sample of points, or on one of users."""

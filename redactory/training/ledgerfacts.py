@@ -15,9 +15,9 @@ from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism, any_mechanism_from_json
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian
-from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS
-from redactory.training.uedp.settings import UEDP_TRAINERS
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
+from redactory.training.units.federated_settings import FEDERATED_TRAINERS
+from redactory.training.units.settings import UEDP_TRAINERS
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,14 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
 def _is_of(run: RunFolder, parent: str) -> bool:
     """Whether ``parent`` is the run's manifest, or one that was superseded after the training."""
     return file_sha256(run.manifest) == parent or (is_finished(run) and release_with(run, parent) is not None)
+
+
+def noise_of(facts: LedgerFacts) -> dict[str, Any]:
+    """Clip, rate, noise and steps as a card says them; None where nothing was noised."""
+    mechanism = facts.noised
+    keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
+    told = {key: None if mechanism is None else getattr(mechanism, key) for key in keys}
+    return {**told, "steps": facts.steps, "delta": facts.settings.delta}
 
 
 def parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Mechanism, PoissonGaussian, TruncatedPoissonGaussian
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
 
 AnyMechanism = Mechanism | PoissonUsersGaussian
 """A mechanism that samples points, or one that samples users."""

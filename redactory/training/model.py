@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from redactory.foundation.errors import InputError
-from redactory.foundation.files import commit, read_json, write_json
+from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.models.build import rebuilt
@@ -147,13 +147,22 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     write_json(folder.config, description)
     written = [folder.weights, folder.config]
     if isinstance(model.tokenizer, FolderTokenizer):
-        return [*written, *model.tokenizer.save(folder.root)]
+        return [*written, *_kept(model.tokenizer.save(folder.root))]
     assert isinstance(model.tokenizer, Tokenizer)
     if isinstance(network, CausalNetwork | ClassifierNetwork):
         around = AROUND if isinstance(model, TextClassifier) else BEFORE
-        return [*written, *save_for_library(model.tokenizer, folder.root, network.context, around)]
+        files = save_for_library(model.tokenizer, folder.root, network.context, around)
+        return [*written, *_kept(files)]
     write_json(folder.tokenizer, model.tokenizer.to_json())
     return [*written, folder.tokenizer]
+
+
+def _kept(written: list[Path]) -> list[Path]:
+    """Files that another library wrote by itself, now for their owner alone, and on the disk for good."""
+    for path in written:
+        path.chmod(PRIVATE_FILE)
+        sync(path)
+    return written
 
 
 def load_model(folder: ModelFolder) -> LanguageModel:

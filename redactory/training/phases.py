@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -170,11 +170,24 @@ class NoisyPhase:
 
 def descend(network: nn.Module, descent: Descent, gradient: Tensor, number: int) -> None:
     """Step ``number`` along ``gradient``, flat in the order of the trainable ``named_parameters``."""
-    parameters = trainable(network)
-    shares = torch.split(gradient, [parameter.numel() for parameter in parameters])
-    for parameter, share in zip(parameters, shares, strict=True):
-        parameter.grad = share.view_as(parameter)
+    for parameter, share in _shared_out(network, gradient):
+        parameter.grad = share
     descent.step(number)
+
+
+@torch.no_grad()
+def load(network: nn.Module, values: Tensor) -> None:
+    """Set the trainable parameters from ``values``, flat in their order."""
+    for parameter, share in _shared_out(network, values):
+        parameter.copy_(share)
+
+
+def _shared_out(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Each trainable parameter with its share of ``values``, in its shape."""
+    parameters = trainable(network)
+    shares = torch.split(values, [parameter.numel() for parameter in parameters])
+    for parameter, share in zip(parameters, shares, strict=True):
+        yield parameter, share.view_as(parameter)
 
 
 def trainable(network: nn.Module) -> list[nn.Parameter]:

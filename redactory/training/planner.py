@@ -15,6 +15,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, calibrate_noise
 from redactory.training.accounting.curve import epsilon_curve
 from redactory.training.accounting.published import crt_published
+from redactory.training.batch import drawn, odd_draws
 from redactory.training.confidentiality import bayesian_epsilon
 from redactory.training.guarantee_figures import NOT_MEASURED, Claim, figures_of
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
@@ -100,6 +101,7 @@ def plan_training(request: PlanRequest) -> dict[str, Any]:
     """
     _check(request)
     noise = request.noise if request.noise is not None else calibrated(request)
+    curve = _curve(request, noise)  # on the grid of the calibration: while that is at hand
     claim = request.claim(noise)
     figures = figures_of(claim)
     reasons, coverage = dict(figures.reasons), request.delta_2
@@ -119,7 +121,7 @@ def plan_training(request: PlanRequest) -> dict[str, Any]:
         "second": figures.second,
         "as_published": published,
         "improve": alternatives(request, noise, figures.values["epsilon"]),
-        "curve": _curve(request, noise),
+        "curve": curve,
     }
 
 
@@ -177,7 +179,7 @@ def alternatives(request: PlanRequest, noise: float, epsilon: float | None) -> l
 
 
 def _told(request: PlanRequest, noise: float) -> dict[str, Any]:
-    batch = request.expected_batch
+    batch, points = request.expected_batch, request.private_points
     return {
         "trainer": request.trainer,
         "relation": request.relation.value,
@@ -190,6 +192,8 @@ def _told(request: PlanRequest, noise: float) -> dict[str, Any]:
         "private_points": request.private_points,
         "expected_batch": batch,
         "noise_to_batch": None if not batch else noise / batch,
+        "points_drawn": None if points is None else drawn(request.sampling_rate, points),
+        "remarks": [] if points is None else list(odd_draws(request.sampling_rate, points, request.batch)),
         "gamma": request.gamma,
         "delta_2": request.delta_2,
     }

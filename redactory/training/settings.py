@@ -11,10 +11,11 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
+from redactory.training.device_setting import Device
 from redactory.training.models.settings import LstmSettings, ModelSettings
-from redactory.training.uedp.federated_settings import FederatedSettings
-from redactory.training.uedp.settings import BoundingSettings, Task, UnitSettings
-from redactory.training.uedp.wanted import problem_of
+from redactory.training.units.federated_settings import FederatedSettings
+from redactory.training.units.settings import BoundingSettings, Task, UnitSettings
+from redactory.training.units.wanted import problem_of
 
 Trainers = Literal[
     "crt",
@@ -51,7 +52,8 @@ class RecallMeasurement(Settings):
     """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
 
     The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample
-    with bounds of its own, and must not have been used to tune a policy.  A secret counts as missed by
+    with bounds of its own, and must not have been used to tune a policy: whoever gives them vouches for
+    that.  A secret counts as missed by
     the strict policy unless masking it perfectly would have left the same masked point; it counts as
     missed by both when any part of it went public.
     """
@@ -60,6 +62,7 @@ class RecallMeasurement(Settings):
     missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
     missed_by_both: int = Field(ge=0, description="Of those, how many stand open in a public point.")
     confidence: Probability = Field(0.95, description="One-sided confidence of each upper bound.")
+    date: datetime.date | None = Field(None, description="When that was measured.")
     sample: StratifiedSample | None = Field(
         None, description="The stratified sample that was labelled; its bounds stand for those of the counts."
     )
@@ -96,7 +99,8 @@ class TrainSettings(Settings):
         description="crt: SGD on public and DP-SGD on masked private points; crt-drop: the same, but a "
         "private point with a mask contributes nothing; dpsgd: DP-SGD on all original points; redact-only: "
         "no noise, on both sides' masked points; sdp: noise on what π marks of original points (Shi et "
-        "al.); sgd: no noise, on all original points. The last three are baselines without any guarantee. "
+        "al.); sgd: no noise, on all original points. redact-only, sdp "
+        "and sgd are baselines without any guarantee. "
         "uedp-bounded: users and entities hidden at once, by bounded contributions; uedp-alg1: the same by "
         "Algorithm 1 of the UeDP paper; user-level: users alone, by federated averaging; de-identification "
         "and noiseless: their baselines without any guarantee, on originals with and without entities.",
@@ -218,9 +222,11 @@ class TrainSettings(Settings):
         "public_micro_batch_size), each with threads threads; the result has the same bits.",
     )
     checkpoint_steps: PositiveInt = Field(
-        500, description="Steps after which an interrupted training can go on; also after every epoch."
+        500,
+        description="Steps after which an interrupted training can go on; also after every epoch and about "
+        "every half minute.",
     )
-    device: Literal["cpu", "cuda", "auto"] = Field(
+    device: Device = Field(
         "cpu",
         description="Where the arithmetic is done; a replayed step is bit-equal on cpu only. auto: on cuda "
         "where torch finds a graphics card, else on cpu; the ledger and the guarantee say which it was.",

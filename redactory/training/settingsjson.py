@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp.settings import UEDP_TRAINERS
+from redactory.training.units.settings import UEDP_TRAINERS
 
 _OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
 _OF_CLASSES = {"task", "classes"}

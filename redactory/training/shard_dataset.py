@@ -124,13 +124,19 @@ class ShardDataset(IterableDataset[Row]):
             first, last = max(0, first - rows), last - rows
 
     def _of_part(self, path: Path, first: int, last: int) -> Iterator[Row]:
-        if _sealed_digest(self._run) != self._manifest:
-            raise RunStateError(f"{self._run.root.name} was written anew while it was read: begin again")
+        self._require_same()
         for table in read_rows(path, first, list(self._columns)):
+            # the part was opened after the check before: it may be another one's already
+            self._require_same()
             yield from table.slice(0, last - first).to_pylist()
             first += table.num_rows
             if first >= last:
-                break
+                return
+        self._require_same()
+
+    def _require_same(self) -> None:
+        if _sealed_digest(self._run) != self._manifest:
+            raise RunStateError(f"{self._run.root.name} was written anew while it was read: begin again")
 
 
 def _checked_columns(side: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -50,6 +50,9 @@ class TextCodec(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
+    def spelled(self, number: int) -> str:
+        r"""What one id stands for; an octet that is no text by itself as ``\xe2``, and so each of several."""
+
 
 @dataclass(frozen=True)
 class Tokenizer:
@@ -152,6 +155,11 @@ class Tokenizer:
             elif number >= self.mask_id:
                 octets += _FIXED[number].encode()
         return octets.decode("utf-8", errors="replace")
+
+    def spelled(self, number: int) -> str:
+        r"""What one id stands for; an octet that is no text by itself as ``\xe2``."""
+        octet = number - _FIRST_BYTE
+        return f"\\x{octet:02x}" if 128 <= octet < 256 else self.decode([number])
 
     def to_json(self) -> dict[str, Any]:
         """The tokenizer as JSON; :meth:`from_json` reads it back."""

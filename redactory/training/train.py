@@ -45,10 +45,10 @@ from redactory.training.runinput import parent_digest, require_unchanged
 from redactory.training.settings import TrainSettings
 from redactory.training.settingsjson import by_name, settings_json
 from redactory.training.trainers import mechanism_of, processes_of, steps_per_epoch, trainer_of
-from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS, FederatedSettings
 from redactory.training.uedp.learnt import originals_of
 from redactory.training.uedp.local_map import update_map
-from redactory.training.uedp.settings import UEDP_TRAINERS
+from redactory.training.units.federated_settings import FEDERATED_TRAINERS, FederatedSettings
+from redactory.training.units.settings import UEDP_TRAINERS
 from redactory.training.walk import walk
 
 FORMAT = "redactory-model/1"
@@ -271,9 +271,8 @@ def _key_file(run: RunFolder, settings: TrainSettings) -> Path:
 
 
 def _meeting(run: RunFolder, settings: TrainSettings) -> Path:
-    """Where the processes of a training find each other: it holds addresses on this machine."""
-    return run.state / f"train-{settings.model_name}.processes"
+    return run.meeting(settings.model_name)
 
 
 def _checkpoint_file(run: RunFolder, settings: TrainSettings) -> Path:
-    return run.state / f"train-{settings.model_name}.checkpoint"
+    return run.checkpoint(settings.model_name)

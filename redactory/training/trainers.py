@@ -19,7 +19,7 @@ from redactory.training.sampling import PoissonSampler, Sampler, TruncatedPoisso
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded import calibrated, points_affected
 from redactory.training.uedp.federated_noise import federated_mechanism, federated_steps_per_epoch
-from redactory.training.uedp.federated_settings import FEDERATED_TRAINERS
+from redactory.training.units.federated_settings import FEDERATED_TRAINERS
 
 _POINTS_NOISED = ("crt", "crt-drop", "dpsgd", "uedp-bounded")
 """The trainers whose noisy steps sum clipped gradients of single points."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.progress import Progress
-from redactory.training.checkpoint import Checkpoint
+from redactory.training.checkpoint import Checkpoint, Pace
 from redactory.training.live import Told, nothing_told
 from redactory.training.phases import Phase
 from redactory.training.schedule import Schedule
@@ -21,7 +21,7 @@ def walk(
     told: Told = nothing_told,
     pretraining: Phase | None = None,
 ) -> None:
-    """Carry out the steps that are not done, with a checkpoint after ``every`` steps and each epoch.
+    """Carry out the steps that are not done; a checkpoint after ``every`` steps, each epoch and some time.
 
     ``pretraining`` makes the schedule's steps before all others.
 
@@ -31,6 +31,7 @@ def walk(
     begun = checkpoint.read()
     if schedule.noisy_before(begun) > recorded:
         raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
+    pace = Pace()
     for index in range(begun, schedule.total):
         remark = ""
         if index < schedule.before:
@@ -46,6 +47,6 @@ def walk(
             kind, of = ("with noise", schedule.noisy) if with_noise else ("without noise", schedule.plain)
             work, number = f"epoch {epoch + 1}, {kind}", number - epoch * of
         done = index + 1
-        if done % every == 0 or schedule.ends_epoch(done):
-            checkpoint.write(done)
+        if done % every == 0 or schedule.ends_epoch(done) or pace.due():
+            pace.write(checkpoint, done)
         progress(work, number + 1, of, f"steps{remark}")

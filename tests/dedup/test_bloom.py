@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from redactory.dedup import RANGES, plan_range, write_digests
 from redactory.dedup.bloom import SCREEN_ERROR_RATE, BloomFilter, OnePass, repeated_digests
-from redactory.dedup.bloom_file import BloomParameters, load_bloom, read_bloom_head, save_bloom
+from redactory.dedup.bloom_file import BloomParameters, load_bloom, save_bloom
 from redactory.dedup.digests import as_numbers
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.intervals import lower_bound, upper_bound
@@ -124,7 +124,7 @@ def test_a_file_gives_the_filter_back_and_says_how_it_was_made(saved: Path) -> N
     bloom = load_bloom(saved, PARAMETERS)
     assert all(number in bloom for number in random_digests(300, 3))
     assert sum(number in bloom for number in random_digests(2_000, 4)) < 2_000 * SCREEN_ERROR_RATE * 3
-    head = read_bloom_head(saved)
+    head = json.loads(saved.read_bytes().partition(b"\n")[0])
     assert head["added"] == 300
     assert {name: head[name] for name in dataclasses.asdict(PARAMETERS)} == dataclasses.asdict(PARAMETERS)
     assert saved.stat().st_mode & 0o777 == 0o600

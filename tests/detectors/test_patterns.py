@@ -408,11 +408,32 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
         ("other: 1", "own.yaml is no YAML file"),
         ("recognizers: 3", "own.yaml has no list 'recognizers'"),
         ("recognizers: []", "own.yaml has no recognizer that is enabled for 'en'"),
-        (FILE.replace("'blue [a-z]+'", f"'({SECRET}'"), "own.yaml, recognizer 1 ('Badges')"),
-        (FILE.replace("0.6", "6"), "own.yaml, recognizer 3 ('Poorly scored')"),
+        (
+            FILE.replace("'blue [a-z]+'", f"'({SECRET}'"),
+            "own.yaml, recognizer 1 ('Badges'): patterns, entry 1, regex: this is no regular expression",
+        ),
+        (
+            FILE.replace("0.6", "6"),
+            "own.yaml, recognizer 3 ('Poorly scored'): patterns, entry 2, score: a number from 0 to 1 is "
+            "needed, and 6 stands there",
+        ),
+        (
+            FILE.replace("[Zorg, Glarb]", SECRET),
+            "('Words'): deny_list: a list like [one, two] is needed, and text stands there",
+        ),
+        (
+            FILE.replace("deny_list: [Zorg", "denylist: [Zorg"),
+            "('Words'): denylist: no such key; did you mean",
+        ),
+        (FILE.replace("regex: '\\btrout\\b', ", ""), "('Poorly scored'): patterns, entry 1: regex is needed"),
+        (FILE.replace("- InPan", "- 3 #"), "recognizer 6 ('3'): keys like name and patterns are needed"),
         (FILE.replace("InPanRecognizer", "NoSuchRecognizer"), "own.yaml, recognizer 6 ('NoSuchRecognizer')"),
         (FILE.replace("InPanRecognizer", "SpacyRecognizer"), "('SpacyRecognizer'): it is no pattern"),
-        (FILE.replace("supported_entity: CODENAME", "fish: 1"), "own.yaml, recognizer 2 ('Words')"),
+        (FILE.replace("supported_entity: CODENAME", "fish: 1"), "('Words'): fish: no such key; known here: "),
+        (
+            FILE.replace("    supported_entity: CODENAME\n", ""),
+            "('Words'): supported_entity: this key is needed",
+        ),
     ],
 )
 def test_a_files_mistake_names_the_file_and_the_recognizer(

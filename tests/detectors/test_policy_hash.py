@@ -11,10 +11,10 @@ import pytest
 
 from redactory.detectors import (
     DetectSettings,
-    policies_of,
+    policy_hashes,
     words,
 )
-from redactory.detectors.policy import VERSIONED, policy_record
+from redactory.detectors.policy import VERSIONED
 
 BLANK: dict[str, Any] = {"tagger": None, "spacy": {"model": "blank:en"}, "patterns": None}
 RULES_ON = {"rules": ["digit", "symbol", "capital", "name"]}
@@ -24,8 +24,8 @@ CUSTOM = {"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4}}
 def hashes(**changes: Any) -> tuple[str, str]:
     conservative = {**RULES_ON, **changes.get("conservative", {})}
     settings = DetectSettings.model_validate({**BLANK, **changes, "conservative": conservative})
-    strict, conservative = (policy_record(settings, policy)["hash"] for policy in policies_of(settings))
-    return strict, conservative
+    found = policy_hashes(settings)
+    return found["strict"], found["conservative"]
 
 
 BOTH, STRICT, CONSERVATIVE, NEITHER = (True, True), (True, False), (False, True), (False, False)

@@ -18,7 +18,6 @@ from redactory.evaluation.one_run_audit import (
     gaussian_epsilon_lower,
     gaussian_level,
     p_value,
-    private_level,
 )
 
 DELTA = 1e-5
@@ -45,7 +44,7 @@ def _largest_chance(canaries: int, guesses: int, correct: int, epsilon: float, d
 def test_the_recursion_solves_the_linear_program(
     counts: tuple[int, int, int], epsilon: float, delta: float
 ) -> None:
-    found = curve_p_value(*counts, private_level(epsilon, delta))
+    found = curve_p_value(*counts, curve_level([(epsilon, delta)]))
     exact = _largest_chance(*counts, epsilon, delta)
     assert exact - 1e-9 <= found <= exact * (1.0 + 1e-5)
 
@@ -59,7 +58,7 @@ def test_no_bound_is_below_randomised_response(
     right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     exact = float(stats.binom.sf(correct - 1, guesses, right))
     assert p_value(*counts, epsilon, delta) >= exact - 1e-12
-    assert curve_p_value(*counts, private_level(epsilon, delta)) >= exact - 1e-12
+    assert curve_p_value(*counts, curve_level([(epsilon, delta)])) >= exact - 1e-12
 
 
 def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
@@ -81,7 +80,7 @@ def test_a_curve_known_at_many_points_allows_no_more_than_at_one_and_no_less_tha
     for counts in COUNTS:
         whole, at_one = (
             curve_p_value(*counts, curve_level(curve)),
-            min(curve_p_value(*counts, private_level(*point)) for point in curve[::20]),
+            min(curve_p_value(*counts, curve_level([point])) for point in curve[::20]),
         )
         exact = curve_p_value(*counts, gaussian_level(1.0))
         assert exact <= whole * (1.0 + 1e-5)

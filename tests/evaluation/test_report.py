@@ -135,6 +135,7 @@ def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:
     for word in ("broken_json", "misaligned", "rule:digit", "Fresh key", "77aa77aa", "train.jsonl"):
         assert word in shown
     assert "private files are not encrypted" in shown
+    assert "unsigned" in shown
     assert "The sums hold" in shown
     assert 'class="broken"' not in page
 

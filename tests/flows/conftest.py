@@ -1,16 +1,50 @@
-"""What the tests of flows share: one Prefect server."""
+"""What the tests of flows share: one Prefect server, which keeps everything in PostgreSQL; a Dask cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import dask
 import pytest
+from distributed import LocalCluster
 
+from tests.flows.local_postgres import Postgres, local_postgres
 from tests.flows.local_server import Server, local_server
+
+QUIET: dict[str, Any] = {
+    "dashboard_address": None,
+    "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
+    "silence_logs": 60,
+    "threads_per_worker": 1,
+}
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Prefect server with its services."""
-    with local_server(tmp_path_factory.mktemp("server")) as running:
+def database() -> Iterator[Postgres]:
+    """The server's database."""
+    with local_postgres() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def server(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Prefect server with its services; files that use it are ``OF_PREFECT`` of ``tests/conftest.py``."""
+    # one look at the schedules a second: as in earnest, but with less to wait for
+    settings = {
+        "PREFECT_API_DATABASE_CONNECTION_URL": database.url,
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
+    }
+    with local_server(tmp_path_factory.mktemp("server"), **settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def somebodys() -> Iterator[LocalCluster]:
+    """Somebody's cluster on this machine: a scheduler at an address, two worker processes of one thread."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(n_workers=2, **QUIET) as cluster,
+    ):
+        yield cluster

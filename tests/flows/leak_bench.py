@@ -177,11 +177,13 @@ class Bench:
         logs.mkdir()
         self.commands.update(step.command for step in steps)
         self.carried_out += len(steps)
-        corpus = self.folder("input") / "corpus.jsonl"
+        # what commands are given on standard input: rows with secrets, in UTF-8
+        labelled = self.folder("input") / "labelled.jsonl"
+        labelled.touch()
         with (
             (logs / "all.out").open("wb") as out,
             (logs / "all.err").open("wb") as err,
-            corpus.open() as text,
+            labelled.open() as text,
             subprocess.Popen(
                 [*PROCESS, str(plan), str(logs)],
                 stdin=text,

@@ -23,6 +23,8 @@ def main(plan: Path, logs: Path) -> None:
 
 
 def _carried_out(log: Path, arguments: list[str], fails: str | None) -> int:
+    # each reads standard input from its begin
+    os.lseek(0, 0, os.SEEK_SET)
     # the file descriptors: what is written past Python's streams is caught as well
     before = [os.dup(1), os.dup(2)]
     for descriptor, end in ((1, "out"), (2, "err")):

@@ -43,6 +43,16 @@ class Server:
                     raise
                 time.sleep(0.5)
 
+    def tasks(self, flow: dict[str, Any], expected: str) -> dict[str, dict[str, Any]]:
+        """The task runs of a flow by name and part, once the server has recorded the end of ``expected``."""
+        for _ in range(300):
+            found = self.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
+            tasks = {run["name"].split("-")[0] + run["name"][-2:]: run for run in found}
+            if expected in tasks and tasks[expected]["state_type"] in ("COMPLETED", "FAILED"):
+                return tasks
+            time.sleep(0.1)
+        raise AssertionError(f"no end of {expected} in {sorted(tasks)}")
+
     def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
         """The JSON object that a command prints; it must succeed."""
         command = [*COMMAND, *map(str, arguments), "--json"]

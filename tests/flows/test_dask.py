@@ -27,7 +27,10 @@ from redactory.pipelines.maps import StageMap, Task, name_of, serial, timed
 from redactory.pipelines.stores.fetch import fetch
 from redactory.pipelines.verify import verify
 from redactory.redaction import RunFolder
+from tests.flows.conftest import QUIET
 from tests.flows.dask_cases import Killer, Quoting, Waiter
+from tests.flows.local_server import Server
+from tests.flows.small_job import small_job
 from tests.pipelines.leaving import BUCKET, s3_server
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
@@ -36,25 +39,9 @@ SETTINGS: dict[str, Any] = {
     "partition": {"documents": 8},
     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
 }
-QUIET: dict[str, Any] = {
-    "dashboard_address": None,
-    "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
-    "silence_logs": 60,
-    "threads_per_worker": 1,
-}
 HERE: dict[str, Any] = {"processes": False}
 """A worker in this process, where it is not about processes."""
 ENCRYPTION_KEY = "an encryption key of the tests, of 32 bytes or more"
-
-
-@pytest.fixture(scope="module")
-def somebodys() -> Iterator[LocalCluster]:
-    """Somebody's cluster on this machine: a scheduler at an address, two worker processes of one thread."""
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        LocalCluster(n_workers=2, **QUIET) as cluster,
-    ):
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +113,21 @@ def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
     workers.client.wait_for_workers(2)
     curate(config, output=tmp_path / "run", resume=True, detector=DigitDetector())
     assert data_bytes(tmp_path / "run") == plain
+
+
+def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster, tmp_path: Path) -> None:
+    job, run = small_job(tmp_path, "spread"), tmp_path / "run"
+    asked = ("curate", job, "--prefect", "--dask", somebodys.scheduler_address, "--out", run)
+    told = server.redactory(*asked, cwd=tmp_path)
+    curate(job, output=tmp_path / "plain")
+    assert data_bytes(run) == data_bytes(tmp_path / "plain")
+    assert not RunFolder(run).cluster.exists()
+    runs = server.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})
+    [flow] = [found for found in runs if found["parameters"].get("config") == str(job)]
+    assert flow["parameters"]["dask"] == somebodys.scheduler_address
+    tasks = server.tasks(flow, "shard_part-2")
+    assert all(tasks[f"{name}_part-{n}"]["run_count"] == 1 for name in ("detect", "shard") for n in range(3))
+    assert told["rows"] == 9
 
 
 def test_an_error_is_sealed_where_it_happened(workers: Workers, config: Any, tmp_path: Path) -> None:

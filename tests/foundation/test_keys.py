@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -228,3 +231,52 @@ def test_the_key_file_of_a_rotation_is_read_as_the_configured_one(
         read_encryption_key(file)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_encryption_key(tmp_path / "absent")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others can go into: pytest's own is closed to them."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder", "told"),
+    [(0o644, 0o755, True), (0o640, 0o755, True), (0o600, 0o755, False), (0o644, 0o700, False)],
+)
+def test_a_key_file_that_others_can_open_is_told_of_once(
+    open_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mode: int,
+    folder: int,
+    told: bool,
+) -> None:
+    key = open_folder / "a.key"
+    key.write_bytes(b"k" * 40)
+    key.chmod(mode)
+    open_folder.chmod(folder)
+    monkeypatch.setenv("REDACTORY_KEY_FILE", str(key))
+    # as in a command, where nobody has set a handler
+    events = logging.getLogger("redactory.events")
+    for name, value in (("propagate", False), ("handlers", []), ("disabled", False)):
+        monkeypatch.setattr(events, name, value)
+    assert load_digest_key().secret == load_digest_key().secret == b"k" * 40
+    said = capsys.readouterr().err
+    assert said.count(str(key)) == told
+    assert ("chmod 600" in said) == told
+    assert "kkkk" not in said
+
+
+def test_a_key_file_of_somebody_else_is_read_in_silence(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = open_folder / "mounted"
+    key.write_bytes(b"k" * 40)
+    key.chmod(0o444)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    monkeypatch.setenv("REDACTORY_KEY_FILE", str(key))
+    assert load_digest_key().secret == b"k" * 40
+    assert not caplog.records

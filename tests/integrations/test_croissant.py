@@ -105,6 +105,14 @@ def test_both_sides_of_a_run_where_one_asks_for_it(run: Path) -> None:
         assert records(dataset, side) == rows_of(run, side)
 
 
+@pytest.mark.parametrize("name", ["letters?", "letters[1]", "my letters, grün"])
+def test_a_folder_of_any_name_leads_to_its_own_rows_alone(run: Path, tmp_path: Path, name: str) -> None:
+    for other in (name, "letters1"):
+        shutil.copytree(run, tmp_path / other)
+    redactory.croissant(tmp_path / name, out=tmp_path / "letters.json")
+    assert records(mlcroissant.Dataset(tmp_path / "letters.json"), "public") == rows_of(run, "public")
+
+
 def test_a_publisher_says_what_only_she_knows(run: Path) -> None:
     out = run.parent / "published.json"
     redactory.croissant(run, out=out, more=MORE)

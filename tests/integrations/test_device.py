@@ -17,6 +17,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
+from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import train_model
 from redactory.training.checkpoint import Checkpoint
@@ -60,9 +61,29 @@ def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
 
 
 def test_cuda_is_refused_where_there_is_none(run: RunFolder) -> None:
-    with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*give device cpu"):
+    with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*cpu alone: give device auto"):
         train_model(run, small(device="cuda", name="other"))
     assert not run.model("other").root.exists()
+
+
+def test_cuda_is_refused_before_anything_is_read_or_told(tmp_path: Path) -> None:
+    """A whole run would be curated first, and its training refused at the end of it."""
+    train = {"device": "cuda"}
+    config = {"input": str(tmp_path / "absent.jsonl"), "output": str(tmp_path / "run"), "train": train}
+    with pytest.raises(ConfigurationError, match=r"train\.device: this training is on cuda"):
+        redactory.run(config)
+    run = write_run(tmp_path / "run", counts={"points": 3}, encryption=None)
+    lineage = {"track": {"lineage": str(tmp_path / "lineage.jsonl")}}
+    with pytest.raises(ConfigurationError, match=r"train\.device: this training is on cuda"):
+        redactory.train({**config, **lineage})
+    assert not run.models.exists()
+    assert not (tmp_path / "lineage.jsonl").exists() or not (tmp_path / "lineage.jsonl").read_text()
+
+
+@pytest.mark.parametrize("device", ["mps", "cuda:1", "gpu"])
+def test_a_device_that_nothing_is_trained_on_is_refused_with_those_that_are(device: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"train\.device: training is on 'cpu' or on 'cuda'.*'auto'"):
+        load_config({"input": "a.jsonl", "train": {"device": device}})
 
 
 def test_what_was_begun_on_a_card_goes_on_there(run: RunFolder, tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_told(run: RunFolder)
         {"samples": 0},
         {"tokens": 0},
         {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
         {"top_k": 0},
     ],
 )
@@ -87,7 +89,7 @@ def test_arguments_out_of_range_are_refused(run: RunFolder, wrong: dict[str, Any
 
 
 def test_more_tokens_than_a_context_holds_are_refused(run: RunFolder) -> None:
-    with pytest.raises(ConfigurationError, match="below the model's context of 24"):
+    with pytest.raises(ConfigurationError, match=r"context of 24, so ask for at most 23 \(--tokens 23\)"):
         redactory.generate(run.model("gpt2").root, tokens=24)
 
 

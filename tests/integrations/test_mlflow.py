@@ -114,6 +114,12 @@ def test_what_was_measured_later_is_added_to_the_same_run(place: Path, client: A
     assert len(client.get_metric_history(after.info.run_id, "epsilon")) == 1
 
 
+def test_an_experiment_that_was_deleted_is_named(place: Path, client: Any) -> None:
+    client.delete_experiment(client.create_experiment("gone", artifact_location=(place / "gone").as_uri()))
+    with pytest.raises(ConfigurationError, match=r"'gone' was deleted in MLflow .*: restore it there"):
+        redactory.track(place / "run", mlflow=place / "kept" / "mlflow.db", experiment="gone")
+
+
 def test_only_numbers_and_listed_words_are_parameters() -> None:
     settings = TrainSettings(
         trainer="uedp-bounded",
@@ -143,6 +149,9 @@ def test_another_place_than_a_file_here_is_refused(place: Path, tmp_path: Path) 
             redactory.describe(job(tmp_path, track={"mlflow": wrong}))
     with pytest.raises(ConfigurationError, match=r"track\.mlflow: .* cannot be written"):
         redactory.track(run, mlflow=tmp_path)
+    with pytest.raises(ConfigurationError, match=r"track\.mlflow: .* may hold no '\?'"):
+        redactory.track(run, mlflow=tmp_path / "why?" / "m.db")
+    assert not list(tmp_path.glob("why*"))
     with pytest.raises(RunStateError, match="no finished model 'absent'"):
         redactory.track(run, mlflow=tmp_path / "other.db", model="absent")
 

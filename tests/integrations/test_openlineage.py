@@ -180,6 +180,19 @@ def test_a_failure_is_told_in_words_without_text(
     assert WORDS[0] not in (tmp_path / "lineage.jsonl").read_text()
 
 
+def test_a_failure_that_cannot_be_told_is_raised_as_it_is(tmp_path: Path) -> None:
+    lineage = tmp_path / "lineage.jsonl"
+
+    class Filling:
+        def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+            lineage.unlink()
+            lineage.mkdir()
+            raise RunStateError("the disk is full")
+
+    with pytest.raises(RunStateError, match="the disk is full"):
+        redactory.curate(job(tmp_path, track={"lineage": str(lineage)}), detector=Filling())
+
+
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"track\.lineage: .* cannot be written"):
         redactory.curate(job(tmp_path, track={"lineage": str(tmp_path)}), detector=DigitDetector())

@@ -22,6 +22,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.keys import new_key
 from redactory.redaction import RunFolder, parts, read_part, write_part
+from redactory.redaction.shards import read_rows
 from redactory.training import ShardDataset
 from redactory.training.shard_dataset import Share
 from tests.integrations.sides import SIDES, rows_of, run_of
@@ -214,6 +215,23 @@ def test_a_run_that_is_written_anew_while_it_is_read_is_left(tmp_path: Path) -> 
         list(reading)
     with pytest.raises(RunStateError, match="another run, release"):
         ShardDataset(copy, "private").load_state_dict(dataset.state_dict())
+
+
+def test_a_part_that_is_exchanged_as_it_is_opened_gives_no_row(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = RunFolder(Path(shutil.copytree(run, tmp_path / "run")))
+    dataset = ShardDataset(copy.root)
+
+    def exchanged(path: Path, first: int, columns: list[str]) -> Iterator[Any]:
+        """A reissue that begins between the check and the open: shorter parts, and nothing finished."""
+        copy.success.unlink()
+        write_part(path, read_part(path).slice(0, 1))
+        return read_rows(path, first, columns)
+
+    monkeypatch.setattr("redactory.training.shard_dataset.read_rows", exchanged)
+    with pytest.raises(RunStateError, match="no finished folder"):
+        next(iter(dataset))
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
+def test_what_the_library_wrote_is_its_owners_alone_too(run: RunFolder) -> None:
+    files = [path for path in run.model("gpt2").root.iterdir() if path.is_file()]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in files}
+    assert "tokenizer_config.json" in modes
+    assert set(modes.values()) == {0o600}
+
+
 def _opened(folder: ModelFolder) -> tuple[Any, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder.root, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(folder.root, local_files_only=True)

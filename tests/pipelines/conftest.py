@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from redactory.pipelines import release
 from tests.pipelines import faults
+
+
+@pytest.fixture(scope="module")
+def unsynced() -> Iterator[None]:
+    """That files outlast a power cut is tested elsewhere; syncing takes most of the time of so small runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def unreported() -> Iterator[None]:
+    """Reports are views, and take most of the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "write_report", lambda _run: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_hash_ranges() -> Iterator[None]:
+    """Hash ranges of a plan are files and take time; how many there are is tested elsewhere."""
+    importlib.import_module("redactory.pipelines.curate")
+    with pytest.MonkeyPatch.context() as patch:
+        for module, constant in faults.range_constants():
+            patch.setattr(module, constant, faults.FEW)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,11 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from redactory.foundation.errors import RedactoryError
@@ -33,6 +34,8 @@ CONFIG: dict[str, Any] = {
     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
 }
 KILLED, REFUSED = -signal.SIGKILL, 3
+FEW = 2
+"""Hash ranges."""
 KINDS = ("torn", "before", "after", "full", "denied")
 """Killed amid a write, before its rename, after it; a disk that fills up; a folder closed to writing."""
 _ERRORS = {"full": errno.ENOSPC, "denied": errno.EACCES}
@@ -171,10 +174,16 @@ class FewRanges(DigitDetector):
 
 def few_ranges() -> None:
     """Hash ranges of a plan are files and take time; how many there are is not the point here."""
+    for module, constant in range_constants():
+        setattr(module, constant, FEW)
+
+
+def range_constants() -> Iterator[tuple[ModuleType, str]]:
+    """Where the numbers of hash ranges stand, in all that is imported by now."""
     for name, module in list(sys.modules.items()):
         for constant in ("RANGES", "NEAR_RANGES"):
             if name.startswith("redactory.") and hasattr(module, constant):
-                setattr(module, constant, 2)
+                yield module, constant
 
 
 class Faults:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.detectors import Detection, Span
+from redactory.pipelines.releases.log import history, standings
 from redactory.redaction import RunFolder, parts
 
 DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")
@@ -35,6 +36,12 @@ class DigitDetector:
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def release_state(run: RunFolder) -> str | None:
+    """How a run stands in its release log; None where that has nothing of it."""
+    own = standings(history(run)).get(run.root.resolve().name)
+    return None if own is None else own.state
 
 
 def data_bytes(run: Path) -> dict[str, bytes]:

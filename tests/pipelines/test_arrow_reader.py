@@ -219,6 +219,21 @@ def test_a_saved_data_set_is_read_whole_or_a_split_at_a_time(saved: Path) -> Non
     )
 
 
+def test_what_was_made_of_a_data_set_is_no_part_of_it(saved: Path, tmp_path: Path) -> None:
+    from datasets import load_from_disk
+
+    copy = Path(shutil.copytree(saved / "train", tmp_path / "copy"))
+    load_from_disk(str(copy)).map(lambda row: {"text": row["text"] + "!"}).shuffle(seed=1)
+    made = sorted(copy.glob("cache-*.arrow"))
+    assert len(made) == 2
+    assert _texts(copy) == _texts(copy / "*") == [row["text"] for row in ROWS[:30]]
+    # elsewhere it is a file as any other, and so is one that is named
+    moved = tmp_path / "elsewhere" / made[0].name
+    moved.parent.mkdir()
+    shutil.copy(copy / "data-00000-of-00003.arrow", moved)
+    assert _texts(moved.parent) == _texts(moved) == [row["text"] for row in ROWS[:10]]
+
+
 def test_a_lost_file_of_a_data_set_is_named(saved: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(saved, copy)

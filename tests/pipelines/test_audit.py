@@ -360,7 +360,7 @@ def test_another_pipeline_than_the_runs_measures_nothing(
     sample = audit_sample(run, 60, seed=2)
     with pytest.raises(CheckFailed, match="fate is not that of the run"):
         score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=other)
-    assert not RunFolder(run).recall.exists()
+    assert not RunFolder(run).recall.root.exists()
 
 
 def test_a_masked_text_that_would_go_public_breaks_what_the_bounds_rest_on(
@@ -427,8 +427,9 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
     result = score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=fates, date=DAY, confidence=0.9)
     folder = RunFolder(run)
     sealed = folder.sample("sample").score
-    assert not broken_files(sealed)
-    assert read_json(sealed.root / "result.json") == read_json(folder.recall) == result
+    for kept in (sealed, folder.recall):
+        assert not broken_files(kept)
+        assert read_json(kept.root / "result.json") == result
     assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
     assert f"{result['misses']['n']:,} labelled secrets" in render_report(folder)
     recall = recall_of(folder, "crt")
@@ -471,7 +472,11 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
     assert known["epsilon_confidentiality"] == known["epsilon_bayesian"] > 0
     assert "every public text" in promises(known)[-2]
     counted = guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
-    assert "on 180 secrets drawn i.i.d." in " ".join(counted["assumptions"])
+    told = " ".join(counted["assumptions"])
+    assert "on 180 labelled secrets, on a day that was not recorded. That they are drawn i.i.d." in told
+    dated = RecallMeasurement.model_validate({**MEASURED, "date": "2026-03-05"})
+    told = " ".join(guarantee_card(folder, "crt", dated)["assumptions"])
+    assert "on 180 labelled secrets, on 2026-03-05. That" in told
     assert counted["coverage_failure"] > 0.01
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 import yaml
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines import loading
 from redactory.pipelines.examples import EXAMPLE
 from redactory.pipelines.loading import check, load_config
 
@@ -30,6 +34,61 @@ def test_a_wrong_key_or_value_is_named(value: dict[str, Any], says: str) -> None
         check(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (
+            {"segment": "line"},
+            "segment: a section of keys is needed, and text stands there; its keys are mode, speaker",
+        ),
+        (
+            {"segment": None},
+            "segment: a section of keys is needed, and nothing stands there; remove the line",
+        ),
+        (
+            {"input": {"path": "x", "text": 3}},
+            r"input\.text: text is needed, and a whole number .*quotation marks",
+        ),
+        ({"train": {"model": {"kind": "gtp2"}}}, r"train\.model: kind must be one of lstm, .*gpt2"),
+        ({"train": {"model": {"kind": "gpt2", "layer": 1}}}, r"train\.model\.layer: no such key"),
+        ({"train": {"epsilon": -1.5}}, r"train\.epsilon: must be more than 0, and -1\.5 stands there"),
+        (
+            {"train": {"units": {"protect": "all"}}},
+            r"train\.units\.protect: must be one of 'users', 'entities'",
+        ),
+    ],
+)
+def test_what_stands_there_is_told(value: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        check({"input": "x", **value})
+
+
+def _places(model: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        yield (*above, name)
+        for below in loading._models_in(field.annotation):
+            yield from _places(below, (*above, name))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["Jane Roe", -7.25, True, None, ["Jane Roe"], {"Jane Roe": {"Jane": 1}}], ids=str
+)
+def test_whatever_is_wrong_is_told_with_its_key_and_in_our_words(wrong: Any) -> None:
+    told = dict[tuple[str, ...], str]()
+    for place in set(_places(loading.Config)):
+        value = functools.reduce(lambda inner, key: {key: inner}, reversed(place), wrong)
+        try:
+            check({"input": "-", **value})
+        except ConfigurationError as error:
+            told[place] = str(error)
+    assert len(told) > 50
+    for place, message in told.items():
+        assert place[0] in message
+        assert not re.search("Input should|Value error|unable to|Extra inputs|validat", message), place
+        # a key that is not known is named
+        assert isinstance(wrong, dict) or "Jane" not in message, place
+
+
 def test_an_error_does_not_quote_the_value() -> None:
     with pytest.raises(ConfigurationError) as error:
         check({"input": {"path": "x", "max_chars": "Jane Roe 078-05-1120"}})
@@ -44,6 +103,13 @@ def test_yaml_mistakes_name_the_line(tmp_path: Path) -> None:
     path.write_text("- a list\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="mapping"):
         load_config(path)
+    path.write_text("input: a.jsonl\n? [a, b]\n: c\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="line 2, column 3: a list or a mapping stands where a key"):
+        load_config(path)
+    for unreadable in ("input: 2026-13-45\n", "input: " + 500 * "["):
+        path.write_text(unreadable, encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=r"bad\.yaml: this cannot be read as YAML"):
+            load_config(path)
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import html
-import importlib
 import itertools
 import json
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +41,7 @@ MODES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _little_to_write() -> Iterator[None]:
-    """That files outlast a power cut, and many hash ranges, are tested elsewhere; both take time."""
-    importlib.import_module("redactory.pipelines.curate")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        for name, module in list(sys.modules.items()):
-            for constant in ("RANGES", "NEAR_RANGES"):
-                if name.startswith("redactory.") and hasattr(module, constant):
-                    patch.setattr(module, constant, 4)
-        yield
+pytestmark = pytest.mark.usefixtures("unsynced", "few_hash_ranges")
 
 
 def _name(dedup: dict[str, Any]) -> str:
@@ -186,7 +172,7 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         "mode-none": ["public side, mode none: nothing is dropped", "(a repeated text is listed once)"],
         "mode-bloom": [
             "public filter: of 7 new texts",
-            "0 were taken for repeats and lost",
+            "0 taken for repeats and lost",
             "no finite epsilon",
         ],
         "mode-minhash": ["near-duplicates: 4 texts dropped, in groups of at most 4", "rule near-greedy"],
@@ -271,5 +257,8 @@ def test_describe_names_the_rule_and_prints_the_parameters(rows_file: Path) -> N
     assert "private folded (rule S2: group size 2)" in described({"mode": "folded"})
     text = described({"mode": "minhash", "private_mode": "bloom", "bloom": {"capacity": 500}})
     assert "public minhash; private bloom (rule bloom: no stability proof, so no finite epsilon)" in text
-    assert "16 bands of 6" in text
+    assert "texts that have 0.7 or more of their 2-word shingles in common are near-duplicates" in text
+    assert "86% of the pairs just there are found" in text
+    odd = described({"mode": "minhash", "near": {"threshold": 0.66666}})
+    assert "texts that have 0.6667 or more of their 2-word" in odd
     assert "filters for 500 texts" in text

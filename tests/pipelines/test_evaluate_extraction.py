@@ -24,7 +24,7 @@ ROWS, CANARIES, COPIES = 12, 3, 40
 SETTINGS: dict[str, Any] = {
     "sampling_rate": 0.2,
     "minimum_plain_steps": 100,
-    "public_batch_size": 64,
+    "public_batch_size": 32,
     "learning_rate": 2e-2,
     "model": {"embedding_size": 24, "hidden_size": 32},
     "group_sizes": (),
@@ -126,7 +126,7 @@ def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[s
     ]
     page = CliRunner().invoke(app, [*arguments, "--completions", "0"])
     assert page.exit_code == 0
-    assert "20 texts of sgd were searched" in page.output
+    assert "Searched 20 texts of sgd for" in page.output
     assert "Not measured: no secret has words before it" in page.output
     done = CliRunner().invoke(app, [*arguments, "--json", "--top-k", "5", "--temperature", "0.7"])
     result = json.loads(done.stdout)

@@ -105,6 +105,19 @@ def test_a_run_does_what_explain_says(tmp_path: Path) -> None:
     assert sorted([*got, ("quarantined", "", [])], key=str) == sorted(expected, key=str)
 
 
+def test_a_list_that_changed_between_two_runs_of_a_process_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "the bluebird flies at dawn"}\n')
+    names = tmp_path / "names.txt"
+    lists = {"deny": [{"label": "PROJECT", "file": str(names)}]}
+    config = {
+        "input": str(tmp_path / "rows.jsonl"),
+        "detect": {**OFF, "lists": lists, "conservative": {"rules": ["digit"]}},
+    }
+    for run, (name, side) in {"a": ("redbird", "public"), "b": ("bluebird", "private")}.items():
+        names.write_text(f"{name}\n")
+        assert curate(config, output=tmp_path / run)[side] == 1
+
+
 def test_the_empty_mark_of_an_empty_text_goes_through_the_tables(tmp_path: Path) -> None:
     settings = DetectSettings.model_validate({**OFF, "conservative": {"flags_everything": True}})
     (flagged,) = Detector(settings).detect([""])

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
+from redactory.detectors import Detector, DetectSettings, policy_records
 from redactory.detectors.fitted import FittedPolicy, fitted_among, refuse_fitted_rows, side_channel
 from redactory.evaluation import measure_misses, simulate_customersim
 from redactory.flows.cli import app
@@ -139,17 +139,12 @@ def test_the_record_says_what_the_bound_stands_on(
     assert (fitted.miss_rate, fitted.confidence) == (BOUND, 0.95)
     assert fitted.file_sha256 == file_sha256(labelled)
     detect = load_config(result["out"]).detect
-    told = side_channel(_records(detect)) or ""
+    told = side_channel(policy_records(detect)) or ""
     assert "side channel that no epsilon covers" in told
     assert "not those that were fitted" not in told
     other = detect.model_copy(update={"max_chars": 10})
-    assert "not those that were fitted" in (side_channel(_records(other)) or "")
-    assert side_channel(_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
-
-
-def _records(detect: DetectSettings) -> dict[str, Any]:
-    """As a manifest has them."""
-    return {policy.name: policy_record(detect, policy) for policy in policies_of(detect)}
+    assert "not those that were fitted" in (side_channel(policy_records(other)) or "")
+    assert side_channel(policy_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
 
 
 def test_rows_that_were_fitted_on_are_refused(

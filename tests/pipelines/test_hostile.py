@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
-from redactory.foundation.errors import RedactoryError
+from redactory.foundation.errors import RedactoryError, SealedError
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
@@ -266,3 +267,18 @@ def test_whatever_an_error_quotes_is_sealed(folder: Path, text: str) -> None:
     (sealed_file,) = (folder / "state").glob("traceback-*.txt")
     assert b"secret words" in sealed_file.read_bytes()
     sealed_file.unlink()
+
+
+def test_only_what_lies_in_the_run_folder_is_called_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def fail(place: Path) -> None:
+        raise PermissionError(errno.EACCES, "no", str(place))
+
+    for place, told in (
+        (run / "vault" / "part", r"the run folder cannot be written \(Permission denied: vault/part\)"),
+        (tmp_path / "tagger" / "Anna", r"unexpected PermissionError \(Permission denied\)"),
+    ):
+        with pytest.raises(SealedError, match=told) as caught:
+            sealed(run / "state", fail, place)
+        assert "Anna" not in str(caught.value)

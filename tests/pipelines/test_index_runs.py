@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ from redactory.pipelines import release
 from redactory.pipelines.indexes import indexing
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
-from tests.pipelines.faults import few_ranges
 from tests.pipelines.support import DIGITS, DigitDetector, data_bytes, write_rows
 
 WORLD = ["hello", "Hello!", "so it is", "call {n}", "CALL {n}", "tel {n} now", "meet Anna", "broken {n}"]
@@ -39,29 +36,7 @@ BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rule
 """No engine is asked: a detector stands in for them."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Syncing and the reports, which are views, take most of the time of so small runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        patch.setattr(release, "write_report", lambda _run: None)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _few_ranges() -> Iterator[None]:
-    import sys
-
-    before = {
-        (name, constant): getattr(module, constant)
-        for name, module in sys.modules.items()
-        for constant in ("RANGES", "NEAR_RANGES")
-        if name.startswith("redactory.") and hasattr(module, constant)
-    }
-    few_ranges()
-    yield
-    for (name, constant), value in before.items():
-        setattr(sys.modules[name], constant, value)
+pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges")
 
 
 def plain(rows: Path, index: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -461,11 +436,12 @@ def test_what_an_index_cannot_go_with(tmp_path: Path, monkeypatch: pytest.Monkey
             curate(tmp_path, "a", ["hello"], index={"path": str(tmp_path / place)})
     folder = tmp_path / "corpus"
     folder.mkdir()
-    for name in ("index", "_index"):
+    # a name with an underscore before it is no input
+    for name, wrong in (("_index", "nothing is there to read"), ("index", "lies in the input")):
         index = {"path": str(folder / name)}
-        wrong = "lies in the input" if name == "index" else "nothing is there to read"
         with pytest.raises(ConfigurationError, match=wrong):
             redactory.curate(plain(folder, index), output=tmp_path / "a", detector=DigitDetector())
+        write_rows(folder / "rows.jsonl", [{"text": "hello"}])
     monkeypatch.delenv("REDACTORY_KEY")
     with pytest.raises(ConfigurationError, match=r"needs a key .* REDACTORY_KEY .*redactory keys new"):
         curate(tmp_path, "a", ["hello"])
@@ -532,7 +508,7 @@ def test_a_run_with_an_index_verifies_and_its_report_says_so(
     found = redactory.verify(run)
     assert found["ok"], found
     assert (
-        "1 public and 0 private points repeat what one of the 1 earlier runs"
+        "1 public and 0 private points repeat what the index saw in 1 earlier run"
         in RunFolder(run).report.read_text()
     )
     told = redactory.describe(plain(tmp_path / "a.jsonl", {"path": "x"}))

@@ -227,8 +227,8 @@ def test_policies_limits_and_what_is_shown(files: Path) -> None:
 def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) -> None:
     write_rows(files / "e.jsonl", [{"body": "Zaphod"}])
     (files / "f.log").write_text("so Zaphod said")
-    missing = redactory.scan([str(files / "e.jsonl")], config=LISTED)
-    assert (missing["found"], missing["clean"]) == (0, False)
+    with pytest.raises(InputError, match=r"no column 'text' in .*its columns are body"):
+        redactory.scan([str(files / "e.jsonl")], config=LISTED)
     paths = [str(files / name) for name in ("e.jsonl", "f.log")]
     assert redactory.scan(paths, config=LISTED, column="body")["by_label"] == {"CLIENT": 2}
     allowed = {

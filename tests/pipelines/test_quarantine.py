@@ -20,10 +20,10 @@ from redactory.pipelines import release
 from redactory.pipelines.nightly.begun import unfinished
 from redactory.pipelines.quarantine import retry as retrying
 from redactory.pipelines.quarantine.listing import content_of_entry, entries, harmless
-from redactory.pipelines.releases.log import Event, enter, history, read_log, release_state
+from redactory.pipelines.releases.log import Event, enter, history, read_log
 from redactory.redaction import RunFolder, read_batches, read_column, read_manifest
 from redactory.redaction.job_folder import JobFolder
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import DigitDetector, release_state, write_rows
 
 BARE = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
@@ -37,12 +37,7 @@ class Mended(DigitDetector):
         return super().detect(text.replace("broken", "mended") for text in texts)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        patch.setattr(release, "write_report", lambda _run: None)
-        yield
+pytestmark = pytest.mark.usefixtures("unsynced", "unreported")
 
 
 def _input(folder: Path) -> Path:

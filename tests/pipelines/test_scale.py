@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,11 +48,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_key_and_little_to_write() -> Iterator[None]:
+def _one_key(unsynced: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDACTORY_KEY", "a key of more than sixteen bytes")
-        # that files outlast a power cut is tested elsewhere, and takes time
-        patch.setattr(os, "fsync", lambda _descriptor: None)
         yield
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import shutil
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +24,9 @@ from redactory.foundation.keys import load_digest_key, new_key
 from redactory.pipelines import release
 from redactory.pipelines.reissue import steps as reissue_steps
 from redactory.pipelines.reissue.reissue import finish_reissue
-from redactory.pipelines.releases.log import history
-from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal
+from redactory.pipelines.releases.log import Event, enter, history, put_back
+from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal, succeed
 from redactory.redaction.releases import releases
-from tests.pipelines.faults import few_ranges
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
 CONFIG: dict[str, Any] = {
@@ -52,22 +48,7 @@ LINES = [
 OTHERS = [["hello there", "call 1"], ["it is me", "call 22"], ["HELLO there"], ["so be it", "ask Anna now"]]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Syncing, many hash ranges and the reports, which are views, take the time of so small runs."""
-    importlib.import_module("redactory.pipelines.curate")
-    before = {
-        (name, constant): getattr(module, constant)
-        for name, module in list(sys.modules.items())
-        for constant in ("RANGES", "NEAR_RANGES")
-        if name.startswith("redactory.") and hasattr(module, constant)
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        few_ranges()
-        yield
-    for (name, constant), value in before.items():
-        setattr(sys.modules[name], constant, value)
+pytestmark = pytest.mark.usefixtures("unsynced", "few_hash_ranges")
 
 
 @pytest.fixture(autouse=True)
@@ -373,6 +354,8 @@ def test_a_signed_run_needs_a_key_to_sign(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
     assert redactory.takedown([run], user_ids=["u"])["ok"]
     assert redactory.verify(run, public_key=tmp_path / "key.pub")["ok"]
+    signer = json.loads((run / "manifest.json").read_text())["signed_by"]["fingerprint"]
+    assert f"signed by <code>{signer[:12]}</code>" in (run / "report.html").read_text()
     assert (run / "releases" / "1" / "manifest.json.sig").is_file()
     _flip(run / "releases" / "1" / "manifest.json.sig")
     assert "earlier releases" in _failed(run)
@@ -473,6 +456,89 @@ def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], 
     assert check in _failed(run)
 
 
+def _of_a_job(made: Path, job: Path) -> tuple[Path, Path]:
+    """A run of a job, without ``hers``; and a copy of its folder from before."""
+    (job / "_job").mkdir(parents=True)
+    before = shutil.copytree(made, job.parent / "before")
+    run = Path(shutil.copytree(made, job / "monday"))
+    enter(RunFolder(run), Event.RELEASED, manifest=file_sha256(run / "manifest.json"), counts={})
+    (job / "latest").symlink_to("monday")
+    assert redactory.list_releases(job)["problems"] == []
+    _one(redactory.takedown([job], doc_ids=["hers"]))
+    assert redactory.list_releases(job)["problems"] == []
+    return run, before
+
+
+def test_a_folder_from_before_is_refused_by_all_who_use_a_run(made: Path, tmp_path: Path) -> None:
+    run, before = _of_a_job(made, tmp_path / "job")
+    assert not _failed(run)
+    shutil.rmtree(run)
+    shutil.copytree(before, run)
+    told = "the log knows release 2, and this is release 1: a folder from before a takedown was put back"
+    [found] = [check for check in redactory.verify(run)["checks"] if not check["ok"]]
+    assert (found["name"], found["detail"]) == ("release log", told)
+    assert redactory.list_releases(run.parent)["problems"] == [f"monday: {told}"]
+    asked = CliRunner().invoke(app, ["release", "list", str(run.parent)])
+    assert (asked.exit_code, told in asked.output) == (1, True)
+    uses: list[Callable[[], Any]] = [
+        lambda: redactory.export(run, tmp_path / "export"),
+        lambda: redactory.publish(run, str(tmp_path / "store")),
+        lambda: redactory.train({**CONFIG, "input": "rows.jsonl", "output": str(run)}),
+        lambda: redactory.purge(run, ["vault"]),
+        lambda: redactory.guarantee(run, also=[run]),
+    ]
+    for use in uses:
+        with pytest.raises(RunStateError, match="from before a takedown was put back"):
+            use()
+    # the way back where the newer folder is lost
+    assert _one(redactory.takedown([run], doc_ids=["hers"]))["release"] == 2
+    assert not _failed(run)
+
+
+def test_an_older_folder_is_seen_by_its_digest_too_and_latest_by_where_it_leads(
+    made: Path, tmp_path: Path
+) -> None:
+    run, _ = _of_a_job(made, tmp_path / "job")
+    _one(redactory.takedown([run], doc_ids=["hers too"]))
+    log = [record.body for record in history(RunFolder(run)) if record.type == Event.REISSUED]
+    assert [body["release"] for body in log] == [2, 3]
+    assert put_back(RunFolder(run)) is None
+    # a record that names what lies here as superseded, whatever its number says
+    enter(RunFolder(run), Event.REISSUED, release=3, supersedes=file_sha256(run / "manifest.json"))
+    assert "release log" in _failed(run)
+    (run.parent / "latest").unlink()
+    (run.parent / "latest").symlink_to("tuesday")
+    [_, problem] = redactory.list_releases(run.parent)["problems"]
+    assert problem.startswith("latest leads to tuesday, and by the log it is monday")
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_lost_or_changed_earlier_release_is_one_failed_check_of_many(run: Path, lost: bool) -> None:
+    whole = len(redactory.verify(run)["checks"])
+    redactory.takedown([run], doc_ids=["hers"])
+    kept = run / "releases" / "1" / "manifest.json"
+    if lost:
+        shutil.rmtree(run / "releases")
+    else:
+        kept.write_text(kept.read_text() + " ")
+    result = redactory.verify(run)
+    failed = {check["name"]: check["detail"] for check in result["checks"] if not check["ok"]}
+    assert set(failed) == {"earlier releases"}
+    assert failed["earlier releases"] == "releases/1/manifest.json is not what release 2 names"
+    assert len(result["checks"]) > whole
+
+
+def test_another_manifest_of_a_known_release_is_called_that(run: Path) -> None:
+    redactory.takedown([run], doc_ids=["hers"])
+    folder = RunFolder(run)
+    manifest = json.loads(folder.manifest.read_text())
+    seal(folder, manifest, [folder.root / name for name in manifest.pop("files")])
+    folder.manifest.write_text(folder.manifest.read_text() + "\n")
+    succeed(folder)
+    [found] = [c for c in redactory.verify(run)["checks"] if c["name"] == "release log"]
+    assert (found["ok"], found["detail"]) == (False, "the log has no record of this manifest (release 2)")
+
+
 def test_a_run_at_work_is_left_alone(run: Path) -> None:
     from redactory.foundation.locks import only_one
 
@@ -504,7 +570,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     page = runner.invoke(app, ["takedown", str(run), "--doc-id", "hers"])
     assert "taken out with release 2" in page.output
     page = runner.invoke(app, ["takedown", str(run), "--doc-id", "d0"])
-    assert "2 points of 1 documents are gone; this is release 3" in page.output
+    assert "2 points of 1 document are gone; this is release 3" in page.output
     assert runner.invoke(app, ["takedown", str(run)]).exit_code != 0
 
 

@@ -451,6 +451,11 @@ def broken() -> KeyService:
     raise RuntimeError(TEXT)
 
 
+def needy() -> KeyService:
+    """Needs what is not installed."""
+    raise ModuleNotFoundError(TEXT, name="a_client")
+
+
 @pytest.fixture
 def named(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Configures a function of this module as the key service."""
@@ -486,6 +491,7 @@ def test_a_key_service_is_named_and_asked_once(tmp_path: Path, named: Callable[[
         ("no_service", ConfigurationError, "no key service"),
         ("broken", ConfigurationError, r"failed \(RuntimeError\)"),
         ("absent", ConfigurationError, r"failed \(AttributeError\)"),
+        ("needy", ConfigurationError, "needs the module 'a_client', which is not installed here"),
     ],
 )
 def test_a_key_service_that_fails_stops_the_run(

@@ -172,7 +172,8 @@ def test_without_a_key_nothing_is_signed_and_nothing_is_left(
     assert "signed_by" not in json.loads(copy.manifest.read_text())
     found = check_signature(copy, None)
     assert found.good
-    assert found.detail.startswith("not signed")
+    assert not found.known
+    assert found.detail.startswith("not made: it is not signed")
     assert not check_signature(copy, public(keys["ann"])).good
 
 

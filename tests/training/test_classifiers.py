@@ -38,7 +38,7 @@ from redactory.training.models.settings import (
 from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS
-from tests.training.tiny_folders import byte_tokenizer
+from tests.training.tiny_folders import bert_folder
 
 CLASSES = ("rent", "law", "other")
 TEXTS = ["Hello, how are you?", "My ID is: 1023", "", "the law of the state", "pay"]
@@ -168,34 +168,18 @@ def test_a_classifier_reads_as_much_as_it_was_trained_on_and_no_more_than_it_can
 
 
 @pytest.fixture(scope="module")
-def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT as it is pretrained: without a pooler, and with no head for our classes."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    folder, tokenizer = tmp_path_factory.mktemp("bert") / "bert", byte_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=64,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bert_folder(tmp_path_factory.mktemp("bert") / "bert", positions=64)
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
 def test_a_pretrained_bert_draws_what_its_folder_lacks(
-    lora: LoraSettings | None, bert_folder: Path, tmp_path: Path
+    lora: LoraSettings | None, pretrained: Path, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    section = BertSettings(kind="bert", folder=bert_folder, lora=lora)
-    tokenizer = FolderTokenizer.from_folder(bert_folder)
+    section = BertSettings(kind="bert", folder=pretrained, lora=lora)
+    tokenizer = FolderTokenizer.from_folder(pretrained)
     made: list[Classifier] = []
     for seed in (3, 3, 4):
         torch.manual_seed(len(made))  # the library's own draws differ, ours do not

@@ -142,6 +142,18 @@ def _read_by_plain_transformers(folder: Path, ours: LanguageModel) -> None:
         torch.testing.assert_close(theirs(torch.tensor([ids])).logits[0], mine, rtol=1e-5, atol=1e-5)
 
 
+def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Path]) -> None:
+    """Ids spelled one after the other give the text, each octet of signs that are no ASCII by its value."""
+    theirs = FolderTokenizer.from_folder(folders["gpt2"])
+    for codec in (theirs, Tokenizer.from_texts(["hello"], 10)):
+        text = " hello Ω, 10 €\n"
+        spelled = "".join(codec.spelled(number) for number in codec.encode(text))
+        assert spelled == "".join(
+            sign if sign < "\x80" else "".join(f"\\x{octet:02x}" for octet in sign.encode()) for sign in text
+        )
+        assert all("\ufffd" not in codec.spelled(number) for number in range(codec.size))
+
+
 def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)

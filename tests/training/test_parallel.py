@@ -235,7 +235,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PieceMap]:
         yield every
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.sets(st.integers(0, len(POINTS) - 1)),
     tokens=st.sampled_from([1, 10, 30, 10_000]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import checkpoint as checkpoints
 from redactory.training import phases, train_model
-from redactory.training.checkpoint import Checkpoint
+from redactory.training.checkpoint import Checkpoint, Pace
 from redactory.training.settings import TrainSettings
 from tests.training.conftest import small
 from tests.training.crashes import Witness
@@ -92,6 +93,54 @@ def _each_step_once_and_no_noise_twice(run: RunFolder, witness: Witness) -> None
     served = witness.served()
     assert all(len(sums) == 1 for sums in served.values())
     assert sorted(step for step, _ in served) == list(range(STEPS))
+
+
+def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
+    now = [0.0]
+
+    class Slow:
+        def write(self, steps: int) -> None:
+            now[0] += 5.0
+
+    slow: Any = Slow()
+    pace = Pace(lambda: now[0])
+    for seconds, due in ((29.0, False), (31.0, True)):
+        now[0] = seconds
+        assert pace.due() is due
+    pace.write(slow, 1)  # done at 36, and written in 5: the next one is due 100 later
+    for seconds, due in ((135.0, False), (137.0, True)):
+        now[0] = seconds
+        assert pace.due() is due
+
+
+def test_states_by_the_clock_lose_no_step_and_change_no_bit(
+    curated: Path, whole: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a training that is slower than the clock: every step is kept, at whatever moment it ends."""
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    settings = small(**{**SETTINGS, "checkpoint_steps": 10_000})
+    monkeypatch.setattr(Pace, "due", lambda _: True)
+    with killing(61), pytest.raises(Killed):
+        train_model(run, settings)
+    with safe_open(run.state / "train-crt.checkpoint", "pt") as file:
+        kept = json.loads(file.metadata()["training"])["steps"]
+    assert kept % 3
+    assert kept < STEPS * 2
+    train_model(run, settings)
+    assert file_sha256(run.model("crt").weights) == whole[0]
+
+
+def test_a_ledger_without_a_record_is_begun(curated: Path, whole: tuple[str, int], tmp_path: Path) -> None:
+    """What an interrupt leaves that comes before the first record."""
+    run = RunFolder(tmp_path / "RUN")
+    shutil.copytree(curated, run.root)
+    with mock.patch("redactory.training.train.begin_or_resume", side_effect=Killed), pytest.raises(Killed):
+        train_model(run, small(**SETTINGS, device="auto"))
+    assert run.model("crt").ledger.read_bytes() == b""
+    assert run.model_names() == []
+    train_model(run, small(**SETTINGS, device="auto"))
+    assert file_sha256(run.model("crt").weights) == whole[0]
 
 
 def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, tmp_path: Path) -> None:

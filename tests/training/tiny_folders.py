@@ -35,6 +35,27 @@ def causal_folder(folder: Path, kind: str, **config: Any) -> Path:
     return folder
 
 
+def bert_folder(folder: Path, positions: int) -> Path:
+    """A BERT as it is pretrained: without a pooler, and with no head for our classes."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    tokenizer = byte_tokenizer()
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=positions,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def byte_tokenizer() -> Any:
     """Byte-level BPE; numbers of two digits are one token unless somebody cuts them."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from redactory.detectors.classifier.model import Piece, TokenClassifier
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Plain, Reading
 from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.span import Span
-from redactory.detectors.torch_reading import closed_reading
-from redactory.foundation.canonical import folder_sha256
+from redactory.detectors.torch_reading import closed_reading, folder_identity
 from redactory.foundation.errors import ConfigurationError
 
 NAME = "transformers"
@@ -40,13 +37,8 @@ class TransformersEngine:
     @classmethod
     def identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
-        if not Path(settings.folder).is_dir():
-            raise ConfigurationError(
-                f"detect.transformers.folder: there is no folder '{settings.folder}'; give the one "
-                "with config.json"
-            )
-        versions = {name: version(name) for name in ("transformers", "tokenizers", "torch", "numpy")}
-        return {"folder": folder_sha256(Path(settings.folder)), "versions": versions}
+        readers = ("transformers", "tokenizers", "torch", "numpy")
+        return folder_identity("detect.transformers.folder", settings.folder, "config.json", *readers)
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text, each a function of that text alone."""

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Plain, Reading
+from redactory.detectors.lean_imports import lean_spacy
 from redactory.detectors.settings import StanzaSettings
 from redactory.detectors.span import Span
 from redactory.detectors.stanza.model import StanzaTagger
-from redactory.detectors.torch_reading import closed_reading
-from redactory.foundation.canonical import folder_sha256
+from redactory.detectors.torch_reading import closed_reading, folder_identity
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,13 +58,8 @@ class StanzaEngine:
     @classmethod
     def identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
-        if not Path(settings.folder).is_dir():
-            raise ConfigurationError(
-                f"detect.stanza.folder: there is no folder '{settings.folder}'; give the one with "
-                "resources.json"
-            )
-        versions = {name: version(name) for name in ("stanza", "torch", "spacy", "numpy")}
-        return {"folder": folder_sha256(Path(settings.folder)), "versions": versions}
+        readers = ("stanza", "torch", "spacy", "numpy")
+        return folder_identity("detect.stanza.folder", settings.folder, "resources.json", *readers)
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text, each a function of that text alone."""
@@ -140,10 +133,10 @@ def _spans(line: Sequence[Word], tags: Sequence[str], outside: Sequence[float]) 
 
 
 def _tokenizer(language: str) -> Language:
-    import spacy
-
+    spacy: Any = lean_spacy()
     try:
-        return spacy.blank(language)
+        nlp: Language = spacy.blank(language)
+        return nlp
     except ImportError:
         raise ConfigurationError(
             f"detect.language: spaCy has no tokenizer for '{language}' here, and the Stanza engine needs it"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.engine import Plain, Reading
-from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors.lean_imports import lean_spacy
 from redactory.detectors.model import versions
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.span import Span
@@ -55,9 +55,7 @@ class TaggerEngine:
 
 class _Tagger:
     def __init__(self, folder: Path) -> None:
-        with lean_imports():
-            import spacy
-
+        spacy = lean_spacy()
         try:
             self._nlp = spacy.load(folder)
         except Exception as error:

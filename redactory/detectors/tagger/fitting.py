@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors.lean_imports import lean_imports, lean_spacy
 from redactory.detectors.settings import FitSettings
 from redactory.foundation.progress import Progress, silent
 
@@ -62,10 +62,7 @@ def train_tagger(
 
 
 def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
-    with lean_imports():
-        import spacy
-
-    nlp = spacy.blank(settings.language)
+    nlp: Language = lean_spacy().blank(settings.language)
     embed = {
         "@architectures": "spacy.MultiHashEmbed.v2",
         "width": settings.width,

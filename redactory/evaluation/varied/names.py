@@ -107,8 +107,3 @@ def draw_names(draw: random.Random) -> Names:
     if draw.random() < 0.07:
         names = Names(names.first, draw.choice(WORD_LASTS))
     return names
-
-
-def surname(draw: random.Random) -> str:
-    """A surname alone."""
-    return draw_names(draw).last

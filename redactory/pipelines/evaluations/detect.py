@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from redactory.detectors import Detector, DetectSettings, TextDetector, policies_of, policy_record
+from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
 from redactory.detectors.fitted import FittedPolicy, refuse_fitted_rows
 from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
 from redactory.foundation.canonical import file_sha256
@@ -59,7 +59,7 @@ def evaluate_detect(
         "spans": spans,
         "spans_outside_points": spans - _placed(points),
         "segment": segment.mode,
-        "policies": {p.name: policy_record(detect, p)["hash"] for p in policies_of(detect)},
+        "policies": policy_hashes(detect),
         **result,
     }
 

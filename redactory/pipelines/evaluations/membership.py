@@ -12,13 +12,15 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.evaluations.model import keep_result, open_model
 from redactory.pipelines.labelling.labelled import labelled_points, labelled_rows
+from redactory.pipelines.models import named_model
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
-from redactory.pipelines.train import named_model
 from redactory.redaction import RunFolder
 from redactory.redaction.shards import read_batches
 
 COUNT, GROUP_SIZE = 1_000, 20
+Named = tuple[RunFolder, str]
+"""A model by its run and its name."""
 
 
 def evaluate_membership(
@@ -58,33 +60,29 @@ def evaluate_membership(
     compared = _reference(folder, name, reference)
 
     def measure() -> dict[str, Any]:
-        from redactory.evaluation.membership import GROUPS, membership
-        from redactory.training import load_model
-
         sentences, kind = _sentences(folder, manifest, Path(labelled), label)
         members, strangers = member_texts(sentences, _fresh(folder, kind, others, seed), count, seed)
-        against = load_model(compared[0].model(compared[1])) if compared else None
-        found = membership(
-            load_model(folder.model(name)),
-            members,
-            strangers,
-            reference=against,
-            groups=GROUPS,
-            group_size=group_size,
-            confidence=confidence,
-            seed=seed,
-            progress=progress,
-        )
+        asked: dict[str, Any] = {"group_size": group_size, "confidence": confidence, "seed": seed}
         return {
             "run": str(folder.root),
             "model": name,
             "label": kind,
             "fresh_values": "drawn" if others is None else "file",
             "reference_model": compared[1] if compared else None,
-            **found,
+            **_attacked((folder, name), compared, members, strangers, progress=progress, **asked),
         }
 
     return sealed(folder.state, keep_result, folder, name, "membership", measure, _draw)
+
+
+def _attacked(
+    own: Named, compared: Named | None, members: Sequence[str], strangers: Sequence[str], **asked: Any
+) -> dict[str, Any]:
+    from redactory.evaluation.membership import membership
+    from redactory.training import load_model
+
+    reference = load_model(compared[0].model(compared[1])) if compared else None
+    return membership(load_model(own[0].model(own[1])), members, strangers, reference=reference, **asked)
 
 
 def standing(run: RunFolder, values: Iterable[str]) -> set[str]:
@@ -148,7 +146,7 @@ def _values(path: Path, kind: str) -> Iterator[str]:
         yield from (row["text"][s["start"] : s["end"]] for s in row["spans"] if s["label"] == kind)
 
 
-def _reference(run: RunFolder, name: str, reference: str | Path | None) -> tuple[RunFolder, str] | None:
+def _reference(run: RunFolder, name: str, reference: str | Path | None) -> Named | None:
     if reference is None:
         return None
     there = Path(reference)

@@ -10,9 +10,9 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import make_private_folder, write_json, write_text
 from redactory.pipelines.config import InputSettings, SegmentSettings
+from redactory.pipelines.models import named_model, require_training_packages
 from redactory.pipelines.readers import Document, find_sources, read_documents
 from redactory.pipelines.segment import segmenter
-from redactory.pipelines.train import named_model, require_training_packages
 from redactory.redaction import RunFolder, read_manifest, seal
 
 OF_SHARDS = ("crt", "crt-drop", "redact-only")

@@ -8,8 +8,8 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.evaluations.fates import detect_fates
 from redactory.pipelines.evaluations.model import held_out, keep_result, open_model
+from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.sealed import sealed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,13 @@ from redactory.detectors import DetectSettings
 from redactory.detectors.fitted import refuse_fitted_rows
 from redactory.evaluation.leaks import secrets_left
 from redactory.evaluation.recall import measure_misses
-from redactory.evaluation.report import write_report
-from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.files import write_json
+from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config
-from redactory.pipelines.evaluations.fates import detect_fates
+from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.labelling.kept import keep_recall, kept_recall
 from redactory.pipelines.labelling.labelled import labelled_points, labelled_rows
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.sealed import sealed
@@ -29,8 +29,10 @@ def evaluate_recall(
 ) -> dict[str, Any]:
     """What the policies miss of labelled secrets, and which of them the shards still hold.
 
-    The misses go into the run's private state, where the guarantee takes them from: they must be
-    measured on secrets of this corpus that no policy was fitted on.
+    The misses are sealed in the run's private state, where the guarantee takes them from: they must be
+    measured on secrets of this corpus that no policy was tuned on.  Whoever gives the labels vouches for
+    that; what is checked is that no row is one that ``fit_policy`` fitted this run's policy on.  ``date`` is
+    the day of the measurement, or of the first one that gave the same.
     """
     settings = load_config(config, output=output)
     run = RunFolder(Path(settings.output))
@@ -62,6 +64,16 @@ def _recall(
         "misses": measure_misses(detect_fates(manifest), texts, spans, progress=progress),
         "left": secrets_left(run, labelled_rows(labelled)),
     }
-    write_json(run.recall, result)
-    write_report(run)
+    result["date"] = known_since(run, result)
+    keep_recall(run, result)
     return result
+
+
+def known_since(run: RunFolder, result: dict[str, Any]) -> str:
+    """The day from which ``result`` is known: a training that goes on after midnight goes by the same."""
+    try:
+        earlier = kept_recall(run) or {}
+    except CheckFailed:
+        earlier = {}
+    date = earlier.pop("date", None)
+    return date if date and earlier == result else datetime.datetime.now(datetime.UTC).date().isoformat()

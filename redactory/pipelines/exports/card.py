@@ -6,6 +6,9 @@ from typing import Any
 
 import yaml
 
+from redactory.foundation.wording import some
+from redactory.pipelines.card import MISSED
+
 
 def export_card(said: dict[str, Any]) -> str:
     """Markdown with the YAML front matter that ``datasets`` reads; ``said`` is the export's manifest."""
@@ -16,7 +19,9 @@ def export_card(said: dict[str, Any]) -> str:
     }
     policies, models = said["policies"], said["models"]
     of_models = "".join(
-        f"- `models/{name}/`: a model under a guarantee of its own, which its `README.md` says in words.\n"
+        f"- `models/{name}/`: a model under a guarantee of its own, which its `README.md` says in words, "
+        "with the\n"
+        "  confidence of what rests on labels.\n"
         for name in models
     )
     return f"""---
@@ -26,9 +31,9 @@ def export_card(said: dict[str, Any]) -> str:
 # {said["run"]}
 
 The public side of a run of Redactory {said["versions"]["redactory"]} of {said["date"]}, release
-{said["release"]}: {said["counts"]["public"]:,} points.
+{said["release"]}: {some(said["counts"]["public"], "point")}.
 
-- `public/`: `point_id`, `text`. No policy marked anything in these points.
+- `public/`: `point_id`, `text`. No policy marked anything in these points. {MISSED}
 - Strict policy `{policies["strict"][:16]}`, conservative policy `{policies["conservative"][:16]}`.
 - Deduplication: {said["dedup"]["mode"]}.
 {of_models}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,4 +95,5 @@ def _lead(document: dict[str, Any], way: str) -> None:
     """Have the names of files, and the patterns, lead over ``way``."""
     for entry in document["distribution"]:
         for key in {"contentUrl", "includes"} & entry.keys():
-            entry[key] = f"{way}/{entry[key]}"
+            # a pattern would take some signs of a folder's name for its own, and find another run's shards
+            entry[key] = f"{glob.escape(way) if key == 'includes' else way}/{entry[key]}"

@@ -96,7 +96,10 @@ def _filled(run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...]
     if failed:
         raise CheckFailed(f"{run.root}: nothing leaves it, what was made does not hold: {', '.join(failed)}")
     where = without_secrets(to)
-    enter(run, Event.EXPORTED, manifest=digest, to=where, release=said["release"], models=list(models))
+    # whoever reads the log later stands elsewhere
+    lies_at = where if is_url(to) else str(Path(to).absolute())
+    told = {"release": said["release"], "models": list(models)}
+    enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **told)
     sizes = [path.stat().st_size for path in made.root.rglob("*") if path.is_file()]
     return {
         "run": str(run.root),

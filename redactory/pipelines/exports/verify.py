@@ -13,6 +13,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import chain_head, read_records
+from redactory.foundation.wording import some
 from redactory.pipelines.exports.card import export_card
 from redactory.pipelines.exports.croissant_document import croissant_text
 from redactory.pipelines.stores.mirror import sums_text
@@ -123,7 +124,7 @@ def _public(folder: ExportFolder) -> Check:
         pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0
         for batch in read_batches(folder.public, ["text"])
     )
-    return Check("no mask in public", not found, f"{found} public points hold {MASK}")
+    return Check("no mask in public", not found, f"{some(found, 'public point')} with {MASK}")
 
 
 def _ids(folder: ExportFolder, manifest: dict[str, Any]) -> Check:
@@ -137,9 +138,9 @@ def _ids(folder: ExportFolder, manifest: dict[str, Any]) -> Check:
         problems.append("an id occurs twice")
     rows = sum(map(part_rows, parts(folder.public)))
     if not len(ids) == rows == due:
-        problems.append(f"{len(ids)} points, not {due}")
+        problems.append(f"{some(len(ids), 'point')}, not {due}")
     return Check(
-        "point ids", not problems, "; ".join(problems) or f"{due} points, each with an id of its own"
+        "point ids", not problems, "; ".join(problems) or f"{some(due, 'point')}, each with an id of its own"
     )
 
 

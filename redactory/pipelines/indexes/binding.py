@@ -10,7 +10,7 @@ from typing import Any
 
 from redactory.dedup.banding import banding_for
 from redactory.dedup.index_folder import IndexFolder
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import policy_hashes
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.pipelines.config import Config
@@ -59,7 +59,7 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
     bloom = dedup.bloom.model_dump(mode="json") if "bloom" in modes.values() else None
     return {
         "key": key.fingerprint,
-        "policies": {policy.name: policy_record(detect, policy)["hash"] for policy in policies_of(detect)},
+        "policies": policy_hashes(detect),
         "segment": config.segment.model_dump(
             mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
         ),

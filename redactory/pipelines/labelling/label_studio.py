@@ -110,7 +110,9 @@ def _tasks(file: Path) -> list[Any]:
     try:
         tasks = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{file.name} cannot be read: {error.strerror}") from None
+        raise InputError(
+            f"{file.name} cannot be read: {error.strerror}; export the project as JSON"
+        ) from None
     except ValueError as error:
         raise InputError(f"{file.name} is no JSON ({type(error).__name__})") from None
     if not isinstance(tasks, list):

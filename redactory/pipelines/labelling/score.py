@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import DetectSettings, policies_of, policy_record
+from redactory.detectors import DetectSettings, changed_policy
 from redactory.detectors.fitted import FittedPolicy, refuse_fitted_rows
 from redactory.evaluation.labelled_sample import Marked
 from redactory.evaluation.recall import DetectFate
-from redactory.evaluation.report import write_report
 from redactory.evaluation.sample_figures import figures, secrets_left
 from redactory.evaluation.sample_labels import DrawnText, LabelledText, read_labels
 from redactory.evaluation.sample_misses import measure_sample
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.files import read_json
 from redactory.foundation.keys import DigestKey, load_digest_key
-from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.evaluations.fates import detect_fates
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.labelling.kept import keep_recall, replaced, seal_result
 from redactory.pipelines.labelling.sample import fitted_policy
 from redactory.pipelines.sealed import sealed
-from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, seal
+from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.redaction.folder import SampleFolder
 from redactory.redaction.releases import release_with
 
@@ -98,8 +98,9 @@ def _score(
         )
     refuse_fitted(rows, fitted_policy(manifest))
     if fates is None:
-        _require_same_policies(manifest)
-        fates = detect_fates(manifest)
+        with waiting(progress, "load engines"):
+            _require_same_policies(manifest)
+            fates = detect_fates(manifest)
     measured = measure_sample(rows, fates, progress)
     result = {
         "run": str(run.root),
@@ -113,30 +114,24 @@ def _score(
     }
     upper = {f"{name}_upper": result["misses"][name]["upper"] for name in ("gamma", "delta_2")}
     result["sample"] = {"name": draw["name"], "date": date.isoformat(), "texts": len(rows), **upper}
+    result["replaces"] = replaced(run, result)
     _keep(run, sample, result)
     return result
 
 
 def _require_same_policies(manifest: dict[str, Any]) -> None:
     settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
-    for policy in policies_of(settings):
-        if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
-            raise CheckFailed(
-                f"the engines, models or versions here are not those of the run ({policy.name} policy): "
-                "nothing can be measured with them"
-            )
+    if changed := changed_policy(settings, manifest["policies"]):
+        raise CheckFailed(
+            f"the engines, models or versions here are not those of the run ({changed} policy): "
+            "nothing can be measured with them"
+        )
 
 
 def _keep(run: RunFolder, sample: SampleFolder, result: dict[str, Any]) -> None:
     """Seal the result beside the sample, and put it where training and report look for it."""
-    folder = sample.score
-    make_private_folder(folder.root)
-    folder.success.unlink(missing_ok=True)
-    out = folder.root / "result.json"
-    write_json(out, result)
-    seal(folder, {"format": FORMAT, "parent": file_sha256(sample.manifest)}, [out])
-    write_json(run.recall, result)
-    write_report(run)
+    seal_result(sample.score, result, {"format": FORMAT, "parent": file_sha256(sample.manifest)})
+    keep_recall(run, result)
 
 
 def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunS
 from redactory.foundation.files import make_private_folder, write_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.ldp.rows import Example, numbered, read_examples, settings_of
-from redactory.pipelines.train import require_training_packages
+from redactory.pipelines.models import require_training_packages
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder

@@ -25,7 +25,7 @@ from redactory.pipelines.ldp.local import (
     sent,
 )
 from redactory.pipelines.ldp.rows import numbered, read_examples, settings_of
-from redactory.pipelines.train import require_training_packages
+from redactory.pipelines.models import require_training_packages
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder

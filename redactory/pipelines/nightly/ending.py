@@ -15,10 +15,10 @@ from redactory.pipelines.nightly.hooks import call_hooks
 from redactory.pipelines.nightly.metrics import write_metrics
 from redactory.pipelines.nightly.names import point_latest
 from redactory.pipelines.nightly.publishing import publish_released
-from redactory.pipelines.nightly.settings import NightlySettings
 from redactory.pipelines.purge import due, purge_run
 from redactory.pipelines.reissue.reissue import finish_reissue
 from redactory.pipelines.releases.log import Event, Standing, enter, latest_run, read_log, standings
+from redactory.pipelines.settings.nightly import NightlySettings
 from redactory.redaction import RunFolder
 from redactory.redaction.job_folder import JobFolder
 

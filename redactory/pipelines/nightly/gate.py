@@ -8,7 +8,7 @@ from redactory.evaluation.drift import DriftSettings, Figures, Finding, compare
 from redactory.evaluation.drift_figures import figures_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.files import make_private_folder, write_json
 from redactory.pipelines.releases.log import Event, read_log, standings
 from redactory.redaction import RunFolder, is_finished, read_manifest, seal
 from redactory.redaction.job_folder import JobFolder
@@ -70,14 +70,6 @@ def _keep(
     write_json(out, result)
     seal(kept, {"format": FORMAT, "parent": file_sha256(run.manifest)}, [out])
     write_report(run)
-
-
-def gate_result(run: RunFolder) -> dict[str, Any] | None:
-    """What :func:`judge` kept; None where the run was never judged."""
-    if not is_finished(run.gate):
-        return None
-    result: dict[str, Any] = read_json(run.gate.root / "result.json")
-    return result
 
 
 def _policies(manifest: dict[str, Any]) -> list[str]:

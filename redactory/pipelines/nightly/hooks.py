@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from redactory.pipelines.nightly.hook_settings import HookSettings
 from redactory.pipelines.releases.log import Event
+from redactory.pipelines.settings.nightly import HookSettings
 from redactory.redaction import RunFolder
 from redactory.redaction.job_folder import JobFolder
 

@@ -22,10 +22,14 @@ def run_name(job: JobFolder, taken: Collection[str], day: Day, now: datetime.dat
     return free
 
 
+def latest_of(job: JobFolder) -> str | None:
+    """Where ``latest`` leads, as it says itself; None where there is no such link."""
+    return os.readlink(job.latest) if job.latest.is_symlink() else None
+
+
 def point_latest(job: JobFolder, run: str | None) -> None:
     """Have ``latest`` lead to ``run``, or to nothing; a reader finds the old one or the new, never none."""
-    there = os.readlink(job.latest) if job.latest.is_symlink() else None
-    if there == run:
+    if latest_of(job) == run:
         return
     if run is None:
         job.latest.unlink()

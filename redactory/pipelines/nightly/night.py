@@ -27,9 +27,9 @@ from redactory.pipelines.nightly.ending import End, after_failure, end_night, ke
 from redactory.pipelines.nightly.names import run_name
 from redactory.pipelines.nightly.pieces import sources_of
 from redactory.pipelines.nightly.plan import changed_since, plan_night
-from redactory.pipelines.nightly.preflight import check_disk
 from redactory.pipelines.nightly.publishing import place_of
 from redactory.pipelines.nightly.watermark import watermark
+from redactory.pipelines.preflight import check_room
 from redactory.pipelines.readers.sources import find_by_path
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.releases.log import Event, enter, latest_run, read_log, standings
@@ -150,7 +150,8 @@ class _Nights:
             waiting = plan.to_json()["waiting"]
             if not plan.slices:
                 return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
-            check_disk(load_config(config, output=run.root), plan)
+            reads = ((piece.url, piece.bytes) for piece in plan.slices)
+            check_room(load_config(config, output=run.root), reads)
             check_store(place_of(config.nightly.publish, run.root.name), run)
         except RedactoryError as error:
             after_failure(self.job, run, config.nightly, error)

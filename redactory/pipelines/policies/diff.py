@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import policies_of, policy_record
+from redactory.detectors import policy_records
 from redactory.pipelines.loading import Given, load_config
 from redactory.redaction import RunFolder, is_finished, read_manifest
 
@@ -33,8 +33,7 @@ def _records(given: Given) -> dict[str, Any]:
     if isinstance(given, str | Path) and Path(given).is_dir() and is_finished(RunFolder(Path(given))):
         policies: dict[str, Any] = read_manifest(RunFolder(Path(given)))["policies"]
         return policies
-    detect = load_config(given).detect
-    return {policy.name: policy_record(detect, policy) for policy in policies_of(detect)}
+    return policy_records(load_config(given).detect)
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

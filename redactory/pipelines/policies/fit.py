@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from redactory.detectors import ConservativeSettings, Detector, DetectSettings, policies_of, policy_record
+from redactory.detectors import ConservativeSettings, Detector, DetectSettings, policies_of, policy_hashes
 from redactory.detectors.fitted import FittedPolicy, write_fitted_rows
 from redactory.evaluation.learn_then_test import binomial_p_value, fixed_sequence, secrets_needed
 from redactory.evaluation.policy_path import first_public, policies_along, policy_path
@@ -22,7 +22,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config, SegmentSettings
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.policies.independent_secrets import Labels, draw_secrets, read_labels
@@ -31,6 +31,9 @@ ESTIMAND = (
     "the probability that both policies miss a secret that is drawn by drawing a {unit} that has one, each "
     "alike, and then one of the {unit}'s secrets, each alike"
 )
+_HEADER = """\
+# Written by redactory fit-policy. `fitted` says on what; measurements refuse the rows in its rows_file.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ def fit_policy(
     ``labelled`` is JSONL in the span schema.  With confidence ``confidence``, at most the share
     ``miss_rate`` of secrets drawn like these is missed by π and π_c together.  One secret of each user is
     tested (of each row, where rows name no user), drawn at random: those of one user are not independent;
-    ``estimand`` in the result says what is bounded.  Of the policies that keep the bound the one with the
-    largest public share is chosen, and of several such the safest.
+    ``estimand`` in the result says what is bounded, ``present`` what ``config`` has now.  Of the policies
+    that keep the bound the one with the largest public share is chosen, and of several such the safest.
 
     Writes ``out``: ``config`` with its ``detect.conservative`` exchanged, or without a ``config`` that
     section alone; and beside it keyed digests of the rows, so that no miss is measured on them later.
@@ -77,37 +80,43 @@ def fit_policy(
     _require_enough(labelled.name, labels, miss_rate, confidence)
     digest = file_sha256(labelled)
     fit = _fit(labels, digest, detect, progress)
-    kept = fixed_sequence(fit.misses, fit.secrets, miss_rate, confidence)
-    # all that keep the bound do so at once: choosing among them by their public share costs nothing
-    chosen = fit.public.index(fit.public[kept - 1]) if kept else None
-    curve = [_point(fit, j, miss_rate, confidence, j < kept) for j in range(len(fit.path))]
+    curve, chosen = _choose(fit, miss_rate, confidence)
+    asked = {"miss_rate": miss_rate, "confidence": confidence}
     result = {
         "labelled": labelled.name,
-        "rows": len(labels.rows),
-        "points": labels.points.total(),
-        "clean_points": labels.clean.total(),
-        "unit": labels.unit,
-        "secrets": fit.secrets,
-        "secrets_labelled": sum(len(own) for own in labels.secrets.values()),
-        "miss_rate": miss_rate,
-        "confidence": confidence,
+        **_counts(labels),
+        **asked,
         "estimand": ESTIMAND.format(unit=labels.unit),
         "curve": curve,
+        "present": _step(detect.conservative),
         "chosen": None if chosen is None else curve[chosen],
         "out": None,
     }
     if chosen is None:
         return result
-    record = {
-        "file_sha256": digest,
-        "secrets": fit.secrets,
-        "unit": labels.unit,
-        "misses": fit.misses[chosen],
-        "miss_rate": miss_rate,
-        "confidence": confidence,
-        "segment": segment.mode,
-    }
+    shown = {"secrets": fit.secrets, "unit": labels.unit, "misses": fit.misses[chosen], **asked}
+    record = {"file_sha256": digest, **shown, "segment": segment.mode}
     return result | _write(out, given, detect, fit.path[chosen], labels, record)
+
+
+def _counts(labels: Labels) -> dict[str, Any]:
+    return {
+        "rows": len(labels.rows),
+        "points": labels.points.total(),
+        "clean_points": labels.clean.total(),
+        "unit": labels.unit,
+        # one of each unit is tested
+        "secrets": len(labels.secrets),
+        "secrets_labelled": sum(len(own) for own in labels.secrets.values()),
+    }
+
+
+def _choose(fit: _Fit, miss_rate: float, confidence: float) -> tuple[list[dict[str, Any]], int | None]:
+    """The curve along the path, and the place on it of the policy that is chosen, if one keeps the bound."""
+    kept = fixed_sequence(fit.misses, fit.secrets, miss_rate, confidence)
+    curve = [_point(fit, j, miss_rate, confidence, j < kept) for j in range(len(fit.path))]
+    # all that keep the bound do so at once: choosing among them by their public share costs nothing
+    return curve, fit.public.index(fit.public[kept - 1]) if kept else None
 
 
 def _require_enough(name: str, labels: Labels, miss_rate: float, confidence: float) -> None:
@@ -143,11 +152,12 @@ def _levels(
     texts: Counter[str], detect: DetectSettings, path: Sequence[ConservativeSettings], progress: Progress
 ) -> dict[str, int]:
     """The step from which on each distinct text goes public; each is read once."""
-    detector, policies = Detector(detect), policies_along(detect, path)
+    with waiting(progress, "load engines"):
+        detector, policies = Detector(detect), policies_along(detect, path)
     strict = policies_of(detect)[0]
     levels: dict[str, int] = {}
-    waiting = iter(texts)
-    while batch := list(islice(waiting, detect.batch_size)):
+    unread = iter(texts)
+    while batch := list(islice(unread, detect.batch_size)):
         for text, reading in zip(batch, detector.read(batch), strict=True):
             levels[text] = first_public(text, reading, strict, policies)
         progress("detect", len(levels), len(texts), "texts")
@@ -166,13 +176,20 @@ def _shares(counts: Counter[str], levels: dict[str, int], steps: int) -> list[fl
     return [number / max(counts.total(), 1) for number in reached]
 
 
+def _step(policy: ConservativeSettings) -> dict[str, Any]:
+    """What tells a policy of the path from the others."""
+    return {
+        "plain_confidence": policy.plain_confidence,
+        "sure": policy.sure,
+        "rules": list(policy.rules),
+    }
+
+
 def _point(fit: _Fit, j: int, miss_rate: float, confidence: float, holds: bool) -> dict[str, Any]:
     """One point of the curve; ``holds`` says that the bound was shown for it."""
     step, misses = fit.path[j], fit.misses[j]
     return {
-        "plain_confidence": step.plain_confidence,
-        "sure": step.sure,
-        "rules": list(step.rules),
+        **_step(step),
         "public_share": fit.public[j],
         "clean_public_share": fit.clean[j],
         "misses": misses,
@@ -196,7 +213,7 @@ def _write(
     fitted = FittedPolicy(
         **record,
         rows=len(labels.rows),
-        policies=_hashes(detect.model_copy(update={"conservative": step})),
+        policies=policy_hashes(detect.model_copy(update={"conservative": step})),
         date=datetime.datetime.now(datetime.UTC).date(),
         rows_file=str(rows_file),
         rows_sha256=write_fitted_rows(rows_file, labels.texts(), key),
@@ -208,12 +225,3 @@ def _write(
     check({"input": "any", **whole})
     write_text(out, _HEADER + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
     return {"out": str(out), "rows_file": str(rows_file), "key_fresh": key.fresh}
-
-
-_HEADER = """\
-# Written by redactory fit-policy. `fitted` says on what; measurements refuse the rows in its rows_file.
-"""
-
-
-def _hashes(detect: DetectSettings) -> dict[str, str]:
-    return {policy.name: policy_record(detect, policy)["hash"] for policy in policies_of(detect)}

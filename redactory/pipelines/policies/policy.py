@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Literal
 
-from redactory.detectors import Detection, Detector, TextDetector, policies_of, policy_record
+from redactory.detectors import Detection, Detector, TextDetector, policy_hashes
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import InputError
 from redactory.pipelines.config import Config
@@ -85,13 +85,16 @@ class Policy:
 
         They cover settings, lists, models and versions.  Nothing is loaded for them but files that are named.
         """
-        detect = self._config.detect
-        return {policy.name: policy_record(detect, policy)["hash"] for policy in policies_of(detect)}
+        return policy_hashes(self._config.detect)
 
     @property
     def hash(self) -> str:
         """One hash of both policies and of how a text is cut: equal hashes give equal results."""
         return hash_of({"policies": self.hashes, "segment": self._config.segment.model_dump(mode="json")})
+
+    def load_engines(self) -> None:
+        """Load the engines now, which takes seconds; else the first text does."""
+        _ = self._detector
 
     def scan(self, text: str) -> list[Hit]:
         """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""

@@ -1,7 +1,7 @@
 """Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files, and notes beside them.
 
 The notes are JSON, but no rows: they are passed over.  They say which files there are, so that a copy that
-lost one is noticed.
+lost one is noticed.  So are the files in which the library keeps what it once made of the rows, beside them.
 """
 
 from __future__ import annotations
@@ -16,28 +16,34 @@ from redactory.foundation.errors import ConfigurationError
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 _NAME = re.compile(r"[\w.-]{1,100}")
+_MADE_OF_IT = re.compile(r"cache-\w+\.arrow")
+"""What ``map``, ``filter`` and ``shuffle`` leave there: the rows once more, changed, or their numbers."""
 
 
 def without_notes(names: Sequence[str], read: Callable[[str], bytes]) -> list[str]:
-    """The files ``names`` without the notes of data sets; ``read`` gives what stands in one of them.
+    """The files ``names`` without the notes of data sets, and what was made of these.
 
-    ``ConfigurationError`` names the file or the split that a note speaks of and that is not there.
+    ``read`` gives what stands in a file.  ``ConfigurationError`` names the file or the split that a note
+    speaks of and that is not there.
     """
     paths = {name: PurePosixPath(name) for name in names}
     there = set(paths.values())
-    kept = []
+    kept, made = [], set[PurePosixPath]()
     for name, path in paths.items():
         told = _told(path.name, read(name)) if path.name in (_STATE, _INFO, _SPLITS) else None
         if told is None:
             kept.append(name)
             continue
+        if path.name == _STATE:
+            made |= {own for own in there if own.parent == path.parent and _MADE_OF_IT.fullmatch(own.name)}
+            made -= {path.parent / below for below in told}
         gone = [below for below in told if path.parent / below not in there]
         if gone:
             raise ConfigurationError(
                 f"input.path: '{gone[0]}' is missing from the data set in '{path.parent.name}': copy the "
                 "whole folder that save_to_disk wrote, or name the .arrow files themselves"
             )
-    return kept
+    return [name for name in kept if paths[name] not in made]
 
 
 def _told(kind: str, content: bytes) -> list[str] | None:

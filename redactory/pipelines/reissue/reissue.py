@@ -35,6 +35,7 @@ from redactory.foundation.files import (
 from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.locks import only_one
 from redactory.pipelines.reissue.steps import carry_out
+from redactory.pipelines.releases.anchor import ANCHOR, anchor_of
 from redactory.redaction import RunFolder, is_encrypted, is_finished, write_part
 from redactory.redaction.content import keyed_digest, table_digest
 from redactory.redaction.releases import present_release
@@ -150,9 +151,10 @@ def reissue(staging: Staging, change: Change) -> dict[str, Any]:
         **change.told,
         "files": {"replaced": sorted(staging.files), "removed": sorted(staging.gone)},
     }
-    kept = {k: v for k, v in old.manifest.items() if k not in ("files", "journal", SIGNED_BY)}
+    kept = {k: v for k, v in old.manifest.items() if k not in ("files", "journal", SIGNED_BY, ANCHOR)}
     body = {
         **kept,
+        **anchor_of(run),
         **change.body,
         "release": old.number + 1,
         "supersedes": old.digest,

@@ -46,7 +46,9 @@ def carry_out(run: RunFolder, plan: Mapping[str, Any]) -> str:
 
 
 def _take_away_success(run: RunFolder) -> None:
-    run.success.unlink(missing_ok=True)
+    """From here on it is no run, nor what was fetched."""
+    for path in (run.success, run.sums):
+        path.unlink(missing_ok=True)
     sync(run.root)
 
 
@@ -93,7 +95,7 @@ def _write_down(run: RunFolder, plan: Mapping[str, Any]) -> None:
             log.append(REISSUE, mark)
         Journal(log).bind({name: entry["sha256"] for name, entry in files.items()})
     body = {**body, "journal": chain_head(run.journal)}
-    write_text(run.card, dataset_card(run.root.name, body))
+    write_text(run.card, dataset_card(body["run"], body))
     write_manifest(run, body, {**files, **list_files(run, [run.card])})
 
 

@@ -1,1 +1,1 @@
-"""Releases: the log of what became of each run of a job, and what people decide about them."""
+"""Releases: the log of what became of each run of a job, and its records in words."""

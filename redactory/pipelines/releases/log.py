@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
-from redactory.redaction import RunFolder
+from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.job_folder import JobFolder, job_of
+from redactory.redaction.releases import present_release
 
 PATIENCE, _PAUSE = 10.0, 0.05
 """Seconds that a record waits for another process to write its own, and between two attempts."""
@@ -55,7 +56,7 @@ class Event(StrEnum):
 def log_of(run: RunFolder) -> Path:
     """The file of the log that ``run`` stands in."""
     job = job_of(run)
-    return run.state / "releases.jsonl" if job is None else job.log
+    return run.release_log if job is None else job.log
 
 
 def enter(run: RunFolder, event: Event, /, **body: Any) -> Record:
@@ -125,18 +126,11 @@ def standings(records: Iterable[Record]) -> dict[str, Standing]:
     return found
 
 
-def release_state(run: RunFolder) -> Literal["released", "held", "rejected"] | None:
-    """Whether ``run`` may be handed on; None where no gate was ever asked about it."""
-    standing = standings(history(run)).get(run.root.resolve().name)
-    if standing is None or standing.state == "unfinished" or standing.state == "failed":
-        return None
-    return standing.state
-
-
 def check_released(run: RunFolder) -> None:
     """``RunStateError`` where ``run`` is held, rejected or not judged yet: nobody uses it, it stays here.
 
-    A run that is finished and stands in its job's log as begun was cut off before its gate.
+    A run that is finished and stands in its job's log as begun was cut off before its gate.  One that is
+    older than the log knows it is refused too (:func:`check_newest`).
     """
     name = run.root.resolve().name
     standing = standings(history(run)).get(name)
@@ -152,6 +146,36 @@ def check_released(run: RunFolder) -> None:
         )
     if state == "rejected":
         raise RunStateError(f"{name} was rejected: its material was given back, take a run that is released")
+    check_newest(run)
+
+
+def put_back(run: RunFolder) -> str | None:
+    """Why the finished ``run`` is an older release of itself than its log knows; None where it is not.
+
+    A folder of a backup has what was taken out since.  It is not seen where its log was put back with it.
+    ``CheckFailed`` where the chain is broken.
+    """
+    entered = [record.body for record in history(run) if record.type == Event.REISSUED]
+    if not entered or not is_finished(run):
+        return None
+    present, newest = present_release(run), max(entered, key=_release)
+    if present.number >= _release(newest) and all(b.get("supersedes") != present.digest for b in entered):
+        return None
+    return (
+        f"the log knows release {_release(newest)}, and this is release {present.number}: "
+        f"a folder from before a {newest.get('why', 'takedown')} was put back"
+    )
+
+
+def check_newest(run: RunFolder) -> None:
+    """``RunStateError`` where ``run`` is an older release of itself than its log knows."""
+    if told := put_back(run):
+        name = run.root.resolve().name
+        raise RunStateError(f"{name}: {told}; bring back the newer one, or ask for what was done again")
+
+
+def _release(body: Mapping[str, Any]) -> int:
+    return int(body.get("release", 1))
 
 
 def latest_run(records: Iterable[Record]) -> str | None:

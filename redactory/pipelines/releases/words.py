@@ -6,15 +6,33 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from redactory.foundation.records import Record
+from redactory.foundation.wording import some
 from redactory.pipelines.releases.log import Event
 
 Body = Mapping[str, Any]
+SHOWN = 12
+"""Hexadecimal digits of a digest that are shown."""
 
 
 def in_words(record: Record) -> str:
     """What happened, in one line; a type that this version does not know says its name."""
     words = _WORDS.get(record.type)
     return record.type if words is None else words(record.body)
+
+
+def holds_nothing(counts: Mapping[str, Any]) -> bool:
+    """Whether a run with these ``counts`` has no point that anybody could read."""
+    return not counts.get("public", 0) and not counts.get("private", 0)
+
+
+def _released(body: Body) -> str:
+    nothing = body.get("counts") and holds_nothing(body["counts"])
+    return f"released{_counts(body)}{', with no point in it' if nothing else ''}"
+
+
+def _approved(body: Body) -> str:
+    nothing = " with no point in it" if body.get("empty") else ""
+    return f"approved{nothing} by {body['by']}: {body['reason']}"
 
 
 def _begun(body: Body) -> str:
@@ -24,9 +42,9 @@ def _begun(body: Body) -> str:
     size = sum(piece["to_byte"] - piece["from_byte"] for piece in slices)
     files = {piece["url"] for piece in slices}
     again = sum(bool(piece["again"]) for piece in slices)
-    parts = [f"begun: {size:,} new bytes in {_some(len(files), 'file')}"]
-    parts += [f"{_some(again, 'file')} read again"] if again else []
-    parts += [f"{_some(len(waiting), 'unfinished row')} left for later"] if waiting else []
+    parts = [f"begun: {size:,} new bytes in {some(len(files), 'file')}"]
+    parts += [f"{some(again, 'file')} read again"] if again else []
+    parts += [f"{some(len(waiting), 'unfinished row')} left for later"] if waiting else []
     return ", ".join(parts)
 
 
@@ -36,7 +54,7 @@ def _counts(body: Body) -> str:
         return ""
     known = [fate for fate in ("public", "private", "duplicate", "quarantined") if fate in counts]
     fates = ", ".join(f"{counts[fate]:,} {fate}" for fate in known)
-    rows = f"{counts['rows']:,} rows: " if "rows" in counts else ""
+    rows = f"{some(counts['rows'], 'row')}: " if "rows" in counts else ""
     return f" ({rows}{fates})"
 
 
@@ -49,24 +67,28 @@ def _held(body: Body) -> str:
 
 def _reissued(body: Body) -> str:
     removed = body.get("removed") or {}
-    what = [*map(str, body.get("what") or ()), *([_some(removed["points"], "point")] if removed else ())]
+    what = [*map(str, body.get("what") or ()), *([some(removed["points"], "point")] if removed else ())]
     return f"written anew ({body.get('why', 'reissue')}{': ' + ', '.join(what) if what else ''})"
 
 
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _exported(body: Body) -> str:
+    to = f" to {body['to']}" if body.get("to") else ""
+    with_models = f", with {', '.join(body['models'])}" if body.get("models") else ""
+    digest = f" (manifest {str(body['manifest'])[:SHOWN]})" if body.get("manifest") else ""
+    what = f"published at {body['published']}" if body.get("published") else "what may leave was copied"
+    return f"{what}{to}{with_models}{digest}"
 
 
 _WORDS: dict[str, Callable[[Body], str]] = {
     Event.BEGUN: _begun,
     Event.FAILED: lambda body: f"failed: {body['error']}",
-    Event.RELEASED: lambda body: f"released{_counts(body)}",
+    Event.RELEASED: _released,
     Event.HELD: _held,
-    Event.APPROVED: lambda body: f"approved by {body['by']}: {body['reason']}",
+    Event.APPROVED: _approved,
     Event.REJECTED: lambda body: f"rejected by {body['by']}: {body['reason']}",
     Event.REISSUED: _reissued,
     Event.RETRIED: lambda body: f"quarantine curated again, in {body.get('into', 'another run')}",
     Event.ROTATED: lambda body: f"data key wrapped anew, by {body.get('service', 'another service')}",
     Event.SHREDDED: lambda body: "data key destroyed: the private part can be read no more",
-    Event.EXPORTED: lambda body: "what may leave was copied",
+    Event.EXPORTED: _exported,
 }

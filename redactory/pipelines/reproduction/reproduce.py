@@ -12,13 +12,13 @@ from redactory.evaluation.crt_trends import PUBLISHED, compared
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json, write_json, write_text
 from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.reproduction.corpus import Corpus, run_facts
 from redactory.pipelines.reproduction.figures import picture, table_of
 from redactory.pipelines.reproduction.formula import SAMPLING_RATE, STEPS, amplification
 from redactory.pipelines.reproduction.measures import Measure, measure_of
 from redactory.pipelines.reproduction.plan import Plan, checked
 from redactory.pipelines.reproduction.training import Training, settings_of, spent, trained, trainings
-from redactory.pipelines.train import require_training_packages
 from redactory.redaction import RunFolder
 
 

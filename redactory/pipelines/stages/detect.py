@@ -23,8 +23,8 @@ Row = tuple[object, ...]
 
 
 def detector_of(job: Job) -> TextDetector:
-    """What detects in this job; engines are loaded once a process and configuration."""
-    return job.detector or _loaded(job.config.detect.model_dump_json())
+    """What detects in this job; engines are loaded once a process, configuration and state of its files."""
+    return job.detector or loaded(job.config.detect.model_dump_json(), *job.policies)
 
 
 def detect_part(job: Job, partition: int) -> StageReport:
@@ -74,5 +74,10 @@ def _ranges(job: Job, partition: int) -> NDArray[np.int64]:
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(settings: str) -> Detector:
+def loaded(settings: str, *policies: str) -> Detector:
+    """The detector of detection settings, as JSON; another one for other hashes of the policies.
+
+    The settings name models and lists by their paths alone: what lies there may have changed since the last
+    run of this process.
+    """
     return Detector(DetectSettings.model_validate_json(settings))

@@ -16,6 +16,7 @@ from typing import Any
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.wording import some
 from redactory.pipelines.stores.store import Store
 from redactory.redaction import SealedFolder
 from redactory.redaction.export_folder import ExportFolder
@@ -109,7 +110,7 @@ def _check_no_strays(store: Store, there: Collection[str], ours: Collection[str]
     strays = sorted(set(there) - set(ours) - {SUMS, SUCCESS})
     if strays:
         raise RunStateError(
-            f"{store.url}: {len(strays)} files there are not of what is to lie there, first {strays[0]}; "
+            f"{store.url}: {some(len(strays), 'file')} there not of what is to lie there, first {strays[0]}; "
             "give another place, or remove them"
         )
 

@@ -55,7 +55,7 @@ def _listing(run: RunFolder) -> dict[str, Path]:
     for folder in _sealed_folders(run):
         found += _files_of(folder)
     models = [run.model(name) for name in run.model_names()]
-    beside = [run.report, run.journal, run.data_key, run.recall, log_of(run)]
+    beside = [run.report, run.journal, run.data_key, log_of(run)]
     for model in models:
         beside += [model.report, model.measured]
     found += [path for path in beside if path.is_file() and path.is_relative_to(run.root)]
@@ -71,7 +71,7 @@ def _sealed_folders(run: RunFolder) -> list[SealedFolder]:
     models: list[ModelFolder] = [run.model(name) for name in run.model_names()]
     results = [model.result(path.parent.name) for model in models for path in model.root.glob("*/_SUCCESS")]
     # what the report shows
-    found = [folder for folder in (run.redaction, run.gate) if folder.success.exists()]
+    found = [folder for folder in (run.recall, run.redaction, run.gate) if folder.success.exists()]
     folders = [run, *models, *results, *found]
     for folder in folders:
         broken = broken_files(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE, make_folder
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.tracking.settings import TrackSettings
+from redactory.pipelines.settings.track import TrackSettings
 from redactory.redaction import RunFolder
 
 _PACKAGES = {"mlflow": ("mlflow", "sqlalchemy", "alembic"), "lineage": ("openlineage",)}
@@ -29,6 +29,9 @@ def check_tracking(settings: TrackSettings) -> None:
             raise ConfigurationError(
                 f"track.{key} needs {', '.join(missing)}, not installed here: pip install 'redactory[{key}]'"
             )
+        if key == "mlflow" and "?" in str(file.absolute()):
+            # MLflow takes a URL, whose path ends there: it would write another file, open to all
+            raise ConfigurationError(f"track.mlflow: {file}: its path may hold no '?'; give another file")
         try:
             make_folder(file.parent)
             file.touch(mode=PRIVATE_FILE)

@@ -2,67 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from redactory.foundation.errors import RedactoryError
-from redactory.pipelines.tracking.settings import TrackSettings
-
-Columns = tuple[tuple[str, str], ...]
-"""Names and types."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """A table, or a model's folder: where it lies, its columns, and what is known of it; no text.
-
-    ``namespace`` and ``name`` follow OpenLineage's rules; ``version`` is a sha256.
-    """
-
-    namespace: str
-    name: str
-    columns: Columns = ()
-    rows: int | None = None
-    bytes: int | None = None
-    files: int | None = None
-    version: str | None = None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a work read and wrote, and ``tags`` of it: hashes, figures, choices."""
-
-    inputs: tuple[Data, ...] = ()
-    outputs: tuple[Data, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-class Work(Protocol):
-    """A work that is told of."""
-
-    @property
-    def job(self) -> str:
-        """Its name, the same each time it is done."""
-
-    def before(self) -> Facts:
-        """What is known when it begins."""
-
-    def after(self) -> Facts:
-        """What is known once it is finished."""
+from redactory.pipelines.settings.track import TrackSettings
+from redactory.pipelines.tracking.lineage_facts import Work
 
 
 @contextmanager
 def told(settings: TrackSettings, work: Work) -> Iterator[None]:
     """Tell of ``work``, done inside: START, and then COMPLETE, FAIL or ABORT; nothing without a file.
 
-    An error of ours is told in its own words, which hold no text; of any other its kind alone.
+    An error of ours is told in its own words, which hold no text; of any other its kind alone.  Where the end
+    of a work that failed cannot be told (the same disk is full), the work's own error is what is raised.
     """
     if settings.lineage is None:
         yield
         return
+    # needs the extra
     from redactory.pipelines.tracking.lineage_events import Events
 
     events = Events(settings.lineage, settings.namespace, work.job)
@@ -70,14 +28,12 @@ def told(settings: TrackSettings, work: Work) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        events.fail(work.before(), str(error) if isinstance(error, RedactoryError) else type(error).__name__)
+        message = str(error) if isinstance(error, RedactoryError) else type(error).__name__
+        with suppress(RedactoryError):
+            events.fail(work.before(), message)
         raise
     except BaseException:
-        events.abort(work.before())
+        with suppress(RedactoryError):
+            events.abort(work.before())
         raise
     events.complete(work.after())
-
-
-def local(path: Path) -> tuple[str, str]:
-    """Namespace and name of a file or folder of this machine."""
-    return "file", str(path.absolute())

@@ -21,7 +21,7 @@ from openlineage.client.uuid import generate_new_uuid
 
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines.release import versions
-from redactory.pipelines.tracking.lineage import Data, Facts
+from redactory.pipelines.tracking.lineage_facts import Data, Facts
 
 _ENGINE = "redactory"
 

@@ -14,7 +14,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import read_json
 from redactory.pipelines.config import Config
 from redactory.pipelines.stores.store import without_secrets
-from redactory.pipelines.tracking.lineage import Columns, Data, Facts, local
+from redactory.pipelines.tracking.lineage_facts import Columns, Data, Facts, local
 from redactory.redaction import RunFolder, read_manifest, shards
 from redactory.training.settings import TrainSettings
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE, make_folder, make_private_folder
 from redactory.pipelines.tracking.figures import Told
 
@@ -25,6 +26,8 @@ def log(told: Told, database: Path, experiment: str) -> str:
 
     A model that was logged before, as it is now sealed, has its run brought up to date.  The file and the
     folder of artifacts beside it are made where they are missing, for their owner alone.
+
+    ``ConfigurationError`` for an experiment that was deleted there.
     """
     with _quiet():
         client = _client(database)
@@ -48,6 +51,11 @@ def _client(database: Path) -> Any:
 
 def _experiment(client: Any, database: Path, name: str) -> str:
     found = client.get_experiment_by_name(name)
+    if found is not None and found.lifecycle_stage != "active":
+        raise ConfigurationError(
+            f"track.experiment: '{name}' was deleted in MLflow ({database}): restore it there, or name "
+            "another"
+        )
     if found is not None:
         return str(found.experiment_id)
     artifacts = make_private_folder(database.absolute().with_name(f"{database.name}.artifacts"))

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.settings import plainly
+from redactory.pipelines.models import named_model
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.settings.track import TrackSettings
 from redactory.pipelines.tracking.configured import check_tracking, logged
-from redactory.pipelines.tracking.settings import TrackSettings
-from redactory.pipelines.train import named_model
 from redactory.redaction import RunFolder, read_manifest
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,8 @@ CHAIN_SPLITS = (0.2, 0.5, 0.8)
 FINE_SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16)
 """For two unlike curves, whose best split of delta is rarely near the middle."""
 _LARGEST_LAW = 1 << 21
-_TAIL = 1e-4
+_TAIL, _ROOT, _FEW_VALUES = 1e-4, 1e-6, 4096
+Floats = NDArray[np.float64]
 Curve = Callable[[float], float]
 """From delta to epsilon; ``inf`` where there is none."""
 
@@ -46,7 +48,7 @@ def chain(first: Curve, second: Curve, delta: float, splits: Sequence[float] = C
     return found if first is second else max(found, one_way(second, first))
 
 
-def gaussian_delta(epsilon: float, shift: NDArray[np.float64]) -> NDArray[np.float64]:
+def gaussian_delta(epsilon: float, shift: Floats) -> Floats:
     """H_{e^ε} of N(0, 1) against N(``shift``, 1), for ε >= 0 and each ``shift`` >= 0."""
     found = np.zeros_like(shift)
     mu = shift[shift > 0.0]
@@ -55,34 +57,61 @@ def gaussian_delta(epsilon: float, shift: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def revealed(
-    shifts: Mapping[int, float] | Mapping[float, float], deviation: float, steps: int, delta: float
+    shifts: Mapping[int, float] | Mapping[float, float],
+    deviation: float,
+    steps: int,
+    delta: float,
+    coarser: float = 1.0,
 ) -> float:
     """Epsilon when the shift c_t of each step is told: c_t has the law ``shifts`` (size to probability).
 
     δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be shown.
     The law of Σ c_t² comes from one FFT on a grid rounded upwards; the largest shifts, with a chance of
-    under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.
+    under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.  With ``coarser`` over 1 the value is
+    a near one and no bound: that of a law of few values.
     """
-    mu, law, slack = _spread(shifts, deviation, steps, delta)
+    lengths, law, slack = _spread(tuple(shifts.items()), steps, delta)
 
-    def over(epsilon: float) -> float:
-        return float(np.dot(law, gaussian_delta(epsilon, mu))) + slack - delta
+    def over(mu: Floats, weights: Floats) -> Curve:
+        return cache(lambda epsilon: float((weights * gaussian_delta(epsilon, mu)).sum()) + slack - delta)
 
-    if over(0.0) <= 0.0:
-        return 0.0
-    high = 1.0
-    while over(high) > 0.0:
-        high *= 2.0
-        if high > LARGEST_EPSILON:
+    exact = over(lengths / deviation, law)
+    guess = _falls_to_zero(over(*_thinned(lengths / deviation, law)), 1.0, 1.0)
+    if coarser > 1.0:
+        return guess
+    guess = min(guess, LARGEST_EPSILON)
+    found = _falls_to_zero(exact, guess, 1e-4 * guess + _ROOT)
+    return found + _ROOT if 0.0 < found < math.inf else found
+
+
+def _falls_to_zero(curve: Curve, guess: float, stride: float) -> float:
+    """Where a falling ``curve`` is 0, to 1e-6; ``inf`` above 4096, 0 where it begins below."""
+    low = high = guess
+    while curve(high) > 0.0:
+        if high >= LARGEST_EPSILON:
             return math.inf
-    return float(optimize.brentq(over, 0.0, high, xtol=1e-6)) + 1e-6
+        low, high, stride = high, min(high + stride, LARGEST_EPSILON), 4.0 * stride
+    while low > 0.0 and curve(low) <= 0.0:
+        low, high, stride = max(low - stride, 0.0), low, 4.0 * stride
+    return 0.0 if curve(low) <= 0.0 else float(optimize.brentq(curve, low, high, xtol=_ROOT))
 
 
+def _thinned(mu: Floats, law: Floats) -> tuple[Floats, Floats]:
+    """A law of few values that is much like it: neighbouring ones are joined at their mean."""
+    if len(law) <= _FEW_VALUES:
+        return mu, law
+    starts = np.arange(0, len(law), -(-len(law) // _FEW_VALUES))
+    weights = np.add.reduceat(law, starts)
+    return np.add.reduceat(law * mu, starts) / weights, weights
+
+
+@lru_cache(maxsize=8)
 def _spread(
-    shifts: Mapping[int, float] | Mapping[float, float], deviation: float, steps: int, delta: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """The values of √(Σ c_t²)/deviation, their probabilities, and the mass that these may lack."""
-    sizes, weights = np.array(list(shifts), float), np.array(list(shifts.values()))
+    shifts: tuple[tuple[float, float], ...], steps: int, delta: float
+) -> tuple[Floats, Floats, float]:
+    """The values of √(Σ c_t²), their probabilities, and the mass that these may lack."""
+    sizes, weights = (np.array(column) for column in zip(*shifts, strict=True))
+    sizes = sizes.astype(float)
     order = np.argsort(-sizes, kind="stable")
     tail = np.cumsum(weights[order]) * steps
     usual = order[tail > _TAIL * delta]
@@ -97,4 +126,4 @@ def _spread(
     rounding = math.sqrt(length) * steps * math.log2(length) * 2.3e-16 * float(np.linalg.norm(law))
     kept = law > 1e-18
     slack = lost + rounding + max(0.0, 1.0 - float(law.sum())) + float(law[~kept].sum())
-    return np.sqrt(np.flatnonzero(kept) * resolution) / deviation, law[kept], slack
+    return np.sqrt(np.flatnonzero(kept) * resolution), law[kept], slack

@@ -1,4 +1,4 @@
-"""The main accountant: dp_accounting's privacy loss distributions, composed and kept.
+"""The main accountant: dp_accounting's privacy loss distributions, composed; the last ones are kept.
 
 They are pessimistic: rounded so that epsilon is never too small.  What dp_accounting does not know
 under a relation is refused, never approximated.
@@ -23,6 +23,18 @@ RELATIONS = {
 }
 Distribution = Any
 """dp_accounting's PrivacyLossDistribution; the package has no types."""
+
+
+@lru_cache(maxsize=1024)
+def epsilon_at(spent: Spendings, relation: Relation, grid: float, delta: float) -> float:
+    """The least epsilon of :func:`composed` at ``delta``; ``inf`` where there is none."""
+    return float(composed(spent, relation, grid).get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=1024)
+def group_epsilon_at(spent: Spendings, points: int, grid: float, delta: float) -> float:
+    """The least epsilon of :func:`composed_group` at ``delta``; ``inf`` where there is none."""
+    return float(composed_group(spent, points, grid).get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=32)

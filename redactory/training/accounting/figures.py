@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-
-from scipy import optimize
+from functools import partial
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import chain, revealed
-from redactory.training.accounting.distributions import composed, composed_group
+from redactory.training.accounting.calibration import Search, coarseness, noise_for
+from redactory.training.accounting.distributions import epsilon_at, group_epsilon_at
 from redactory.training.accounting.pairs import group_weights
-from redactory.training.accounting.spending import Spending, Spendings
+from redactory.training.accounting.spending import Spending, Spendings, in_clips
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 
 DISCRETIZATION = 1e-4
@@ -42,7 +42,7 @@ def epsilon_of(
     Where one exchanged point exchanges several rows of a training, substitution has the bound of
     :func:`group_epsilon_of`, and for ``ADD_OR_REMOVE`` nothing is proved (``GuaranteeError``).
     """
-    spent = tuple(one for one in spent if one.steps)
+    spent = in_clips(spent)
     if not spent:
         return 0.0
     if any(one.rows > 1 for one in spent) and relation is Relation.SUBSTITUTION:
@@ -50,24 +50,26 @@ def epsilon_of(
     # the range of losses grows with 1/σ², its width that matters with 1/σ
     inverse = max(1.0 / one.mechanism.noise_multiplier for one in spent)
     grid = discretization * max(1.0, inverse, 0.1 * inverse**2)
-    return _finite(composed(spent, relation, grid).get_epsilon_for_delta(delta))
+    return _finite(epsilon_at(spent, relation, grid, delta))
 
 
-def group_epsilon(mechanism: Mechanism, steps: int, delta: float, points: int) -> float | None:
+def group_epsilon(
+    mechanism: Mechanism, steps: int, delta: float, points: int, coarser: float = 1.0
+) -> float | None:
     """Epsilon when ``points`` K >= 2 points are exchanged at once; ``None`` where none finite is found."""
-    return group_epsilon_of((Spending(mechanism, steps),), delta, points)
+    return group_epsilon_of((Spending(mechanism, steps),), delta, points, coarser)
 
 
-def group_epsilon_of(spent: Spendings, delta: float, points: int) -> float | None:
+def group_epsilon_of(spent: Spendings, delta: float, points: int, coarser: float = 1.0) -> float | None:
     """Epsilon when ``points`` points are exchanged at once in everything that was ``spent``.
 
     K points go and K others come: with MoG_K the T-fold mixture of Gaussians with sensitivities
     0..K and weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R
     without the K points; the smallest a + b over a few splits of ``delta``
     (``docs/guarantees.md``, "Groups of points").  Nothing is searched where K/σ is over 20: such
-    noise protects no group.
+    noise protects no group.  A grid that is ``coarser`` by a factor is faster and gives a larger epsilon.
     """
-    spent = tuple(one for one in spent if one.steps)
+    spent = in_clips(spent)
     if not spent:
         return 0.0
     if truncated(spent):
@@ -75,7 +77,7 @@ def group_epsilon_of(spent: Spendings, delta: float, points: int) -> float | Non
     grid = _group_grid(spent, points)
     if grid is None:
         return None
-    one_side = composed_group(spent, points, grid).get_epsilon_for_delta
+    one_side = partial(group_epsilon_at, spent, points, coarser * grid)
     return _finite(chain(one_side, one_side, delta))
 
 
@@ -85,13 +87,13 @@ def removal_epsilon_of(spent: Spendings, delta: float, points: int) -> float | N
     One side of :func:`group_epsilon_of`: what ``crt-drop`` is accounted by (``docs/guarantees.md``,
     "Dropping masked points").
     """
-    spent = tuple(one for one in spent if one.steps)
+    spent = in_clips(spent)
     if not spent:
         return 0.0
     if truncated(spent):
         return _revealed_group(spent, delta, points, 1)
     grid = _group_grid(spent, points)
-    return None if grid is None else _finite(composed_group(spent, points, grid).get_epsilon_for_delta(delta))
+    return None if grid is None else _finite(group_epsilon_at(spent, points, grid, delta))
 
 
 def _group_grid(spent: Spendings, points: int) -> float | None:
@@ -135,7 +137,7 @@ def calibrate_noise(
     found to a share of ``tolerance``.  ``GuaranteeError`` where no σ below 10,000 reaches the target.
     """
 
-    def spent(noise_multiplier: float) -> float:
+    def spent(coarse: float, noise_multiplier: float) -> float:
         mechanism: Mechanism = PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0)
         if truncation is not None:
             batch, slots = truncation
@@ -143,28 +145,16 @@ def calibrate_noise(
                 sampling_rate, noise_multiplier, 1.0, 1.0, truncated_batch_size=batch, points=slots
             )
         if points > 1:
-            found = group_epsilon(mechanism, steps, delta, points)
+            found = group_epsilon(mechanism, steps, delta, points, coarse)
         else:
-            found = epsilon(mechanism, steps, delta, relation, discretization)
+            found = epsilon(mechanism, steps, delta, relation, coarse * discretization)
         return _LARGEST_SEARCHED if found is None else min(max(found, 1e-12), _LARGEST_SEARCHED)
 
-    low, high = 0.1, 1.0
-    while spent(high) > target:
-        low, high = high, 2.0 * high
-        if high > 10_000:
-            raise GuaranteeError("no noise multiplier below 10000 reaches the target epsilon")
-    found = low
-    if spent(low) > target:
-        root = optimize.brentq(
-            lambda log: math.log(spent(math.exp(log)) / target),
-            math.log(low),
-            math.log(high),
-            xtol=tolerance,
-        )
-        found = math.exp(root)
-    found = math.ceil(found * 1e4) / 1e4
-    while spent(found) > target:
-        found = math.ceil(found * (1.0 + tolerance) * 1e4) / 1e4
+    rough = coarseness(GROUP_DISCRETIZATION if points > 1 else discretization, target, steps)
+    search = Search(start=1.0, least=0.1, most=10_000.0, tolerance=tolerance, parts=1e4)
+    found = noise_for(target, partial(spent, 1.0), partial(spent, rough), search)
+    if found is None:
+        raise GuaranteeError("no noise multiplier below 10000 reaches the target epsilon")
     return found
 
 

@@ -8,7 +8,7 @@ once, and composed by dp_accounting (``docs/guarantees.md``, "Groups of points")
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, ndtr
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import Curve, revealed
@@ -50,27 +50,28 @@ def group_shifts(sampling_rate: float, points: int) -> Shifts:
     return Shifts(tuple(law), tuple(law.values()))
 
 
-def group_curve(points: int, rate: float, deviation: float, steps: int) -> Curve:
+def group_curve(points: int, rate: float, deviation: float, steps: int, coarser: float = 1.0) -> Curve:
     """``points`` K Poisson(q)-sampled points (or users) there against not there, both orders.
 
     The pair of a step is N(0, s²) against Σ_j Bin(K, q)(j)·N(j, s²); ``deviation`` s is in units of the
     clip.  Where K/s is over 24 the bound by revealing replaces it: as sound, and nothing is lost that
-    anybody would use.
+    anybody would use.  A grid that is ``coarser`` by a factor is faster and gives a larger epsilon.
     """
     if points == 0 or steps == 0:
         return lambda delta: 0.0
     shifts = group_shifts(rate, points)
     if points / deviation > _HOPELESS_RATIO:
         law = dict(zip(shifts.sizes, shifts.weights, strict=True))
-        return lambda delta: revealed(law, deviation, steps, delta)
-    return lambda delta: float(composed(((1.0, shifts),), deviation, steps).get_epsilon_for_delta(delta))
+        return lambda delta: revealed(law, deviation, steps, delta, coarser)
+    whole = (((1.0, shifts),), deviation, steps, coarser)
+    return lambda delta: float(composed(*whole).get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=64)
-def composed(branches: Branches, deviation: float, steps: int) -> Distribution:
+def composed(branches: Branches, deviation: float, steps: int, coarser: float = 1.0) -> Distribution:
     """``steps`` steps of :func:`mixture_step`, on a grid that is fine for this ratio of shift to noise."""
     ratio = max(shifts.sizes[-1] for _, shifts in branches) / deviation
-    step = mixture_step(branches, deviation, FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0))
+    step = mixture_step(branches, deviation, coarser * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0))
     return step if steps == 1 else step.self_compose(steps)
 
 
@@ -84,32 +85,44 @@ def mixture_step(branches: Branches, deviation: float, grid: float) -> Distribut
     low = math.floor(min(end[0] for end in ends) / grid)
     high = math.ceil(max(end[1] for end in ends) / grid)
     losses = np.arange(low, high + 1, dtype=np.float64) * grid
-    there = _averaged(branches, deviation, losses, there_delta)
-    gone = _averaged(branches, deviation, -losses[::-1], gone_delta)
+    places = [_place(shifts, deviation, losses) for _, shifts in branches]
+
+    def averaged(delta: Callable[[Shifts, float, Floats, Floats], Floats], epsilons: Floats) -> Floats:
+        laws = zip(branches, places, strict=True)
+        return np.asarray(sum(weight * delta(s, deviation, epsilons, x) for (weight, s), x in laws))
+
+    there, gone = averaged(_there, losses), averaged(_gone, -losses)[::-1]
     return PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, there),
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -high, -low, gone),
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, _falling(there)),
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -high, -low, _falling(gone)),
     )
 
 
 def there_delta(shifts: Shifts, deviation: float, epsilons: Floats) -> Floats:
     """H_{e^ε} of the mixture against N(0, s²), for each of ``epsilons``."""
-    x = _place(shifts, deviation, epsilons)
-    mass = _mixed(shifts, [ndtr((size - x) / deviation) for size in shifts.sizes])
-    return np.asarray(np.clip(mass - np.exp(epsilons + log_ndtr(-x / deviation)), 0.0, 1.0))
+    return _there(shifts, deviation, epsilons, _place(shifts, deviation, epsilons))
 
 
 def gone_delta(shifts: Shifts, deviation: float, epsilons: Floats) -> Floats:
     """H_{e^ε} of N(0, s²) against the mixture, for each of ``epsilons``."""
-    x = _place(shifts, deviation, -epsilons)
+    return _gone(shifts, deviation, epsilons, _place(shifts, deviation, -epsilons))
+
+
+def _there(shifts: Shifts, deviation: float, epsilons: Floats, x: Floats) -> Floats:
+    """:func:`there_delta`, ``x`` being where the loss is ε."""
+    mass = _mixed(shifts, [ndtr((size - x) / deviation) for size in shifts.sizes])
+    return np.asarray(np.clip(mass - np.exp(epsilons + log_ndtr(-x / deviation)), 0.0, 1.0))
+
+
+def _gone(shifts: Shifts, deviation: float, epsilons: Floats, x: Floats) -> Floats:
+    """:func:`gone_delta`, ``x`` being where the loss is −ε."""
     logs = [log_ndtr((x - size) / deviation) for size in shifts.sizes]
     gone = ndtr(x / deviation) - _mixed(shifts, [np.exp(epsilons + log) for log in logs])
     return np.asarray(np.clip(gone, 0.0, 1.0))
 
 
-def _averaged(branches: Branches, deviation: float, epsilons: Floats, delta: Any) -> Floats:
-    deltas = sum(weight * delta(shifts, deviation, epsilons) for weight, shifts in branches)
-    rising = np.maximum.accumulate(np.asarray(deltas)[::-1])[::-1]  # rounding, upwards
+def _falling(deltas: Floats) -> Floats:
+    rising = np.maximum.accumulate(deltas[::-1])[::-1]  # rounding, upwards
     return np.minimum(rising, 1.0)
 
 
@@ -124,13 +137,14 @@ def _loss(shifts: Shifts, deviation: float, x: Floats) -> Floats:
     """log dQ/dP(x) = log Σ w·exp(cx/s² − c²/2s²), which rises with x."""
     sizes, weights = np.array(shifts.sizes), np.array(shifts.weights)
     terms = np.outer(x, sizes) / deviation**2 - sizes**2 / (2.0 * deviation**2)
-    return np.asarray(logsumexp(terms, axis=1, b=weights))
+    most = terms.max(axis=1)
+    return np.asarray(most + np.log((np.exp(terms - most[:, None]) * weights).sum(axis=1)))
 
 
 def _slope(shifts: Shifts, deviation: float, x: Floats, loss: Floats) -> Floats:
     sizes, weights = np.array(shifts.sizes), np.array(shifts.weights)
     terms = np.outer(x, sizes) / deviation**2 - sizes**2 / (2.0 * deviation**2) - loss[:, None]
-    return np.asarray(np.exp(terms) @ (weights * sizes)) / deviation**2
+    return np.asarray((np.exp(terms) * (weights * sizes)).sum(axis=1)) / deviation**2
 
 
 def _place(shifts: Shifts, deviation: float, losses: Floats) -> Floats:

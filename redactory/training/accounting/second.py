@@ -19,9 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redactory.training.accounting.pairs import Branches, Floats, Pair
 
@@ -33,6 +34,7 @@ _TAIL = 1e-18
 _WRAPPED = 1e-15
 _LARGEST_LOSS = 600.0
 _UNDERFLOW = 1e-290
+_UNHEARD = 1e-30
 _LINE_POINTS = 1 << 18
 _TILTS = np.geomspace(1e-2, 400.0, 60)
 
@@ -90,6 +92,12 @@ class Composed:
         return min(max(found, float(self.losses[place - 1])), float(self.losses[place]))
 
 
+@lru_cache(maxsize=1024)
+def bracket_of(steps: Steps, delta: float) -> Bracket:
+    """Bounds of the smallest epsilon of ``steps`` at ``delta``."""
+    return composed(steps).bracket(delta)
+
+
 @lru_cache(maxsize=16)
 def composed(steps: Steps) -> Composed:
     """The sum of the losses of ``steps``, every one at least once."""
@@ -105,19 +113,26 @@ def composed(steps: Steps) -> Composed:
     first = math.floor(low / cell)
     spectrum = np.ones(cells // 2 + 1, np.complex128)
     for branches, count in steps:
-        grid = _grid(branches, cell)
-        spectrum *= np.power(np.fft.rfft(grid.folded(cells)), count)
+        spectrum *= _repeated(np.fft.rfft(_grid(branches, cell).folded(cells)), count)
     mass = np.roll(np.fft.irfft(spectrum, cells), -first)
     losses = (first + np.arange(cells)) * cell
     # a loss beyond the largest one counts as infinite
-    beyond = float(mass[losses > _LARGEST_LOSS].sum())
-    kept = (losses >= 0.0) & (losses <= _LARGEST_LOSS)
-    losses, mass = losses[kept], mass[kept]
+    least, most = np.searchsorted(losses, 0.0), np.searchsorted(losses, _LARGEST_LOSS, "right")
+    beyond = float(mass[most:].sum())
+    losses, mass = losses[least:most].copy(), mass[least:most]
     # sums over the losses strictly above each grid point
     share = np.append(np.cumsum(mass[::-1])[::-1][1:], 0.0) + beyond
     discount = np.append(np.cumsum((mass * np.exp(-losses))[::-1])[::-1][1:], 0.0)
     error = 2.0 * _WRAPPED + total * (4.0 * _TAIL + 4e-16) + 1e-13
     return Composed(np.asarray(losses, np.float64), share, discount, total, cell, error)
+
+
+def _repeated(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+    """``spectrum`` to the power of ``count``; what would vanish beside rounding is 0."""
+    power = np.zeros_like(spectrum)
+    heard = np.abs(spectrum) > _UNHEARD ** (1.0 / count)
+    power[heard] = np.power(spectrum[heard], count)
+    return power
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ class _Grid:
     def log_moment(self, tilt: float) -> float:
         exponents = tilt * self.cell * (self.first + np.arange(len(self.mass)))
         top = float(exponents.max())
-        return top + math.log(float(np.dot(self.mass, np.exp(exponents - top))))
+        return top + math.log(float((self.mass * np.exp(exponents - top)).sum()))
 
 
 def _grid(branches: Branches, cell: float) -> _Grid:
@@ -148,9 +163,7 @@ def _grid(branches: Branches, cell: float) -> _Grid:
 
 def _split(pair: Pair, cell: float) -> tuple[int, Floats]:
     """One step's losses on the grid: the number of the first cell, and the mass of each."""
-    low, high = pair.reach(_TAIL)
-    line = np.linspace(low, high, _LINE_POINTS)
-    loss = np.maximum.accumulate(pair.loss(line))
+    line, loss = _line(pair)
     first = math.floor(loss[0] / cell)
     edges = np.concatenate([[-np.inf], _edges(pair, cell, line, loss), [np.inf]])
     p, q = pair.p.between(edges), pair.q.between(edges)
@@ -167,6 +180,14 @@ def _split(pair: Pair, cell: float) -> tuple[int, Floats]:
     return first, np.asarray(mass, np.float64)
 
 
+@lru_cache(maxsize=4)
+def _line(pair: Pair) -> tuple[Floats, Floats]:
+    """Places that are close together, and the loss of ``pair`` at each."""
+    low, high = pair.reach(_TAIL)
+    line = np.linspace(low, high, _LINE_POINTS)
+    return line, np.asarray(np.maximum.accumulate(pair.loss(line)), np.float64)
+
+
 def _edges(pair: Pair, cell: float, line: Floats, loss: Floats) -> Floats:
     """Where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
     first, last = math.floor(loss[0] / cell), math.ceil(loss[-1] / cell)
@@ -177,10 +198,17 @@ def _window(grids: Sequence[_Grid], counts: Sequence[int]) -> tuple[float, float
     """Between which the sum of all losses lies but for ``_WRAPPED`` on each side (Chernoff)."""
 
     def bound(sign: float) -> float:
-        def at(tilt: float) -> float:
+        @cache
+        def at(place: int) -> float:
+            tilt = float(_TILTS[place])
             moments = sum(c * g.log_moment(sign * tilt) for g, c in zip(grids, counts, strict=True))
             return (moments - math.log(_WRAPPED)) / tilt
 
-        return min(at(float(tilt)) for tilt in _TILTS)
+        # moments are convex in the tilt and nothing at 0: the bound falls, and then rises
+        low, high = 0, len(_TILTS) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if at(middle) <= at(middle + 1) else (middle + 1, high)
+        return at(low)
 
     return -bound(-1.0), bound(1.0)

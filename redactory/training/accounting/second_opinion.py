@@ -5,8 +5,8 @@ from __future__ import annotations
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import chain
 from redactory.training.accounting.pairs import Pair, directions, removal
-from redactory.training.accounting.second import Bracket, Steps, composed
-from redactory.training.accounting.spending import Spendings
+from redactory.training.accounting.second import Bracket, Steps, bracket_of
+from redactory.training.accounting.spending import Spendings, in_clips
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
 
 ALLOWANCE, GROUP_ALLOWANCE = 1e-3, 2e-2
@@ -15,7 +15,7 @@ ALLOWANCE, GROUP_ALLOWANCE = 1e-3, 2e-2
 
 def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
     """Bounds of the epsilon of ``spent`` at ``delta``, of one point under ``relation``."""
-    spent = tuple(one for one in spent if one.steps)
+    spent = in_clips(spent)
     if not spent:
         return Bracket(0.0, 0.0)
     if any(one.rows > 1 for one in spent):
@@ -29,7 +29,7 @@ def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
 
 def removal_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
     """Bounds of the epsilon of ``points`` points there or not."""
-    spent = tuple(one for one in spent if one.steps)
+    spent = in_clips(spent)
     if not spent:
         return Bracket(0.0, 0.0)
     sides = [_sides(one.mechanism, points * one.rows) for one in spent]
@@ -63,7 +63,7 @@ def confirmed(figure: float | None, second: Bracket, what: str, allowance: float
 
 
 def _worst(ways: list[Steps], delta: float) -> Bracket:
-    found = [composed(steps).bracket(delta) for steps in ways]
+    found = [bracket_of(steps, delta) for steps in ways]
     return Bracket(max(b.lower for b in found), max(b.upper for b in found))
 
 

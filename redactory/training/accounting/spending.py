@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redactory.training.mechanism import Mechanism
@@ -26,6 +26,15 @@ class Spending:
 
 
 Spendings = tuple[Spending, ...]
+
+
+def in_clips(spent: Spendings) -> Spendings:
+    """What accountants look at: lengths in units of the clip, whatever the mean is over, and some steps."""
+    return tuple(
+        replace(one, mechanism=replace(one.mechanism, clip_norm=1.0, normaliser=1.0, noise="float"))
+        for one in spent
+        if one.steps
+    )
 
 
 def event_tree(spent: Spendings) -> dict[str, Any]:

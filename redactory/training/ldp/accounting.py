@@ -9,17 +9,18 @@ differential privacy").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy import optimize
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import LARGEST_EPSILON, gaussian_delta, revealed
+from redactory.training.accounting.calibration import Search, coarseness, noise_for
 from redactory.training.accounting.distributions import composed
 from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of
 from redactory.training.accounting.mixtures import Shifts, mixture_step
-from redactory.training.accounting.spending import Spending, Spendings
+from redactory.training.accounting.spending import Spending, Spendings, in_clips
 from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.mechanism import PoissonGaussian, Relation
 
@@ -107,38 +108,29 @@ def calibrated_noise(
             f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
         )
 
-    def cost(noise: float) -> float:
-        found = _epsilon(noise, vectors, participation, delta, encoder, CALIBRATION_GRID)
+    def cost(coarser: float, noise: float) -> float:
+        found = _epsilon(noise, vectors, participation, delta, encoder, coarser * CALIBRATION_GRID)
         return LARGEST_EPSILON if found is None else max(found, 1e-12)
 
-    noise = _root(cost, epsilon)
+    rough = coarseness(CALIBRATION_GRID, epsilon, _most_steps(participation, encoder))
+    search = Search(start=1.0, least=1e-3, most=_LARGEST_NOISE, tolerance=_TOLERANCE, parts=1e4)
+    noise = noise_for(epsilon, partial(cost, 1.0), partial(cost, rough), search)
+    if noise is None:
+        raise GuaranteeError(f"no noise_multiplier below 10000 reaches epsilon {epsilon:g}")
     while (found := epsilon_sound(noise, vectors, participation, delta, encoder)) is None or found > epsilon:
         noise = math.ceil(noise * (1.0 + _TOLERANCE) * 1e4) / 1e4
     return noise
 
 
-def _root(cost: Callable[[float], float], target: float) -> float:
-    """Where ``cost``, which falls, meets ``target``; to four decimals upwards."""
-    high = 1.0
-    while cost(high) > target:
-        high *= 2.0
-        if high > _LARGEST_NOISE:
-            raise GuaranteeError(f"no noise_multiplier below 10000 reaches epsilon {target:g}")
-    low = high / 2.0
-    while cost(low) <= target and low > 1e-3:
-        low, high = low / 2.0, low
-    if cost(low) <= target:
-        return math.ceil(low * 1e4) / 1e4
-    found = optimize.brentq(
-        lambda log: math.log(cost(math.exp(log)) / target), math.log(low), math.log(high), xtol=_TOLERANCE
-    )
-    return math.ceil(math.exp(found) * 1e4) / 1e4
+def _most_steps(told: Participation, encoder: Spendings) -> int:
+    own = told.sends if isinstance(told, FixedSends) else told.steps
+    return max(own, *(one.steps for one in encoder), 1)
 
 
 def _epsilon(
     noise: float, vectors: int, told: Participation, delta: float, encoder: Spendings, grid: float
 ) -> float | None:
-    whole = message(noise, vectors)
+    whole, encoder = message(noise, vectors), in_clips(encoder)
     match told:
         case FixedSends() if not encoder:
             found = gaussian_epsilon(2.0 * math.sqrt(told.sends) / whole.noise_multiplier, delta)
@@ -146,7 +138,8 @@ def _epsilon(
             law = {0: 1.0 - told.rate, 1: told.rate} if told.rate < 1.0 else {1: 1.0}
             found = revealed(law, whole.noise_multiplier / 2.0, told.steps, delta)
         case VisibleCoins():
-            return _revealed_with(encoder, whole.noise_multiplier, told, delta, grid)
+            coins = (told.rate, told.steps)
+            return _revealed_with(encoder, whole.noise_multiplier, *coins, delta, grid)
         case FixedSends():
             # J sends are one send at z/√J: the mean of the messages is sufficient
             one = Spending(message(noise / math.sqrt(told.sends), vectors), 1)
@@ -157,15 +150,16 @@ def _epsilon(
     return found if found < LARGEST_EPSILON else None
 
 
+@lru_cache(maxsize=64)
 def _revealed_with(
-    encoder: Spendings, noise: float, told: VisibleCoins, delta: float, grid: float
+    encoder: Spendings, noise: float, rate: float, steps: int, delta: float, grid: float
 ) -> float | None:
     """An encoder's steps, then T steps of which each sends with a coin that is told: losses averaged."""
     inverse = max(1.0 / noise, *(1.0 / one.mechanism.noise_multiplier for one in encoder))
     cell = grid * max(1.0, inverse, 0.1 * inverse**2)
     sent, silent = Shifts((2.0,), (1.0,)), Shifts((0.0,), (1.0,))
-    coins = ((told.rate, sent), (1.0 - told.rate, silent))
+    coins = ((rate, sent), (1.0 - rate, silent))
     step = mixture_step(tuple(one for one in coins if one[0] > 0.0), noise, cell)
-    whole = composed(encoder, Relation.SUBSTITUTION, cell).compose(step.self_compose(told.steps))
+    whole = composed(encoder, Relation.SUBSTITUTION, cell).compose(step.self_compose(steps))
     found = float(whole.get_epsilon_for_delta(delta))
     return found if math.isfinite(found) else None

@@ -8,7 +8,7 @@ UNITS = {1: "one sentence of a user", 2: "one pair of sentences of a user"}
 """What is protected, by the vectors of a message."""
 MEANING = (
     "Two worlds are neighbours when {unit} is exchanged for any other one, with the same class "
-    "(substitution, dp_accounting's REPLACE_ONE). The server sees every message, and may be anybody."
+    "(substitution). The server sees every message, and may be anybody."
 )
 SEEDED = (
     "test mode: seed known. Whoever knows the seed can subtract the noise; the figures hold for nobody else"

@@ -104,11 +104,6 @@ class SentenceEncoder:
             found[start : start + BATCH] = self._of(self._batch(points, rows), kind)[: len(rows)]
         return found if len(flat) == len(texts) else found.view(len(texts), -1, *self.shape(kind))
 
-    def represent_pairs(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """The latent vectors of pairs of texts, float32 [n, 2, d]."""
-        flat = [text for pair in pairs for text in pair]
-        return self.represent(flat).view(len(pairs), 2, *self.shape("latent"))
-
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes that it was taught to tell; ``()`` where it was taught none."""

@@ -47,7 +47,7 @@ def bracket(
     before: Steps = tuple(
         (directions(one.mechanism, Relation.SUBSTITUTION)[0], one.steps) for one in encoder if one.steps
     )
-    return second.composed((*before, *own)).bracket(delta)
+    return second.bracket_of((*before, *own), delta)
 
 
 def _branches(noise: float, told: Participation) -> Branches:

@@ -19,7 +19,21 @@ State = tuple[Tensor, ...]
 """All that a network remembers of the tokens it has read: tensors whose first axis is the row."""
 
 
-class Network(nn.Module, ABC):
+class Drawing(nn.Module, ABC):
+    """A network, or a part of one, that draws dropout in a step; nothing here, where none is drawn."""
+
+    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """What another process draws dropout of this step from, for the points ``rows``."""
+        return {}
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
+
+
+class Network(Drawing, ABC):
     """A network that gives every point of a batch its own loss.
 
     Formal guarantees: no operation mixes two rows of a batch, so that the gradient of a point is a function
@@ -35,23 +49,13 @@ class Network(nn.Module, ABC):
     def initialise(self, stream: RandomStream) -> None:
         """Set every parameter from ``stream`` and public constants, or leave it as it was read."""
 
-    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
-
-    def step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """What another process draws dropout of this step from, for the points ``rows``."""
-        return {}
-
-    def begin_with(self, seeds: Seeds) -> None:
-        """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
-
     @property
     def device(self) -> torch.device:
         """Where the parameters lie."""
         return next(self.parameters()).device
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(Drawing, ABC):
     """The layers that read a text, below whatever is said of it: next words, or a class.
 
     Formal guarantees: a row's states are a function of that row, the parameters and draws that do not
@@ -73,16 +77,6 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``."""
-
-    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
-
-    def step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """What another process draws dropout of this step from, for the points ``rows``."""
-        return {}
-
-    def begin_with(self, seeds: Seeds) -> None:
-        """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

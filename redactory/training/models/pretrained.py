@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from redactory.detectors.classifier.model import without_progress_bar
 from redactory.detectors.torch_reading import silence
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction.mask import MASK
+
+_NO_TEXT = "\ufffd"
+"""What stands in a decoded text for octets that are none."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,27 @@ class FolderTokenizer:
         kept = [number for number in ids if number not in (self.begin_id, self.end_id)]
         return str(self.inner.decode(kept, clean_up_tokenization_spaces=False))
 
+    def spelled(self, number: int) -> str:
+        r"""What one id stands for; octets that are no text by themselves as ``\xe2``."""
+        text = self.decode([number])
+        if _NO_TEXT not in text:
+            return text
+        return _octets_of(str(self.inner.convert_ids_to_tokens(number))).decode("utf-8", "backslashreplace")
+
     def save(self, folder: Path) -> list[Path]:
         """Write the files that ``AutoTokenizer`` reads to ``folder``; their paths."""
         return sorted({Path(name) for name in self.inner.save_pretrained(folder) if Path(name).is_file()})
+
+
+def _octets_of(piece: str) -> bytes:
+    """The octets of a vocabulary's ``piece`` in either form of octets: GPT-2's letters, or ``<0xE2>``."""
+    if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
+        return bytes([int(piece[3:5], 16)])
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    # these have the letters from U+0100 on, in their order
+    others = [octet for octet in range(256) if octet not in plain]
+    octets = {chr(octet): octet for octet in plain} | {chr(256 + n): octet for n, octet in enumerate(others)}
+    return b"".join(bytes([octets[c]]) if c in octets else c.encode() for c in piece)
 
 
 def _first(*values: int | None) -> int | None:

@@ -12,19 +12,9 @@ import torch
 
 from redactory.training.models.network import Network
 from redactory.training.numerics import fixed_numerics
-from redactory.training.parallel.group import Group, Message, flat, load
-from redactory.training.parallel.messages import (
-    GREETING,
-    LEADER,
-    PARAMETERS,
-    RESULTS,
-    TASKS,
-    Done,
-    Failed,
-    Order,
-    Setup,
-    Task,
-)
+from redactory.training.parallel.group import Group, Message, flat
+from redactory.training.parallel.messages import LEADER, Done, Failed, Order, Setup, Tag, Task
+from redactory.training.phases import load
 
 _DAYS = 30 * 86_400.0
 """Seconds that a result may wait for a leader at work; one that is gone ends this process at once."""
@@ -55,13 +45,13 @@ def _follow(pipe: Connection, setup: Setup) -> None:
     network.train()
     pipe.send(setup.rank)
     group = Group(setup.meeting, setup.rank, setup.size, _DAYS)
-    group.send(torch.frombuffer(bytearray(setup.greeting), dtype=torch.uint8), LEADER, GREETING).wait()
+    group.send(torch.frombuffer(bytearray(setup.greeting), dtype=torch.uint8), LEADER, Tag.GREETING).wait()
     parameters = torch.empty_like(flat(network))
     while True:
         order: Order = pipe.recv()
         octets = torch.empty(order.octets, dtype=torch.uint8)
-        tasks = pickle.loads(group.receive(octets, LEADER, TASKS).wait().numpy().tobytes())
-        load(network, group.receive(parameters, LEADER, PARAMETERS).wait())
+        tasks = pickle.loads(group.receive(octets, LEADER, Tag.TASKS).wait().numpy().tobytes())
+        load(network, group.receive(parameters, LEADER, Tag.PARAMETERS).wait())
         _carry_out(pipe, group, network, order.number, tasks)
 
 
@@ -75,6 +65,6 @@ def _carry_out(pipe: Connection, group: Group, network: Network, number: int, ta
         if sent is not None:
             sent.wait()
         pipe.send(Done(number, task.place, len(batch.targets)))
-        sent = group.send(result, LEADER, RESULTS)
+        sent = group.send(result, LEADER, Tag.RESULTS)
     if sent is not None:
         sent.wait()

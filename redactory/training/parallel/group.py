@@ -68,12 +68,3 @@ def octets_of(value: Any) -> Tensor:
 def flat(network: nn.Module) -> Tensor:
     """The trainable parameters, one after the other, as they are."""
     return torch.cat([parameter.detach().flatten() for parameter in trainable(network)])
-
-
-@torch.no_grad()
-def load(network: nn.Module, values: Tensor) -> None:
-    """Set the trainable parameters from what :func:`flat` gave."""
-    parameters = trainable(network)
-    shares = torch.split(values, [parameter.numel() for parameter in parameters])
-    for parameter, share in zip(parameters, shares, strict=True):
-        parameter.copy_(share.view_as(parameter))

@@ -22,18 +22,7 @@ from redactory.foundation.processes import Companion, companions
 from redactory.training.models.network import Network
 from redactory.training.parallel.follower import follow
 from redactory.training.parallel.group import Group, Message, flat, octets_of
-from redactory.training.parallel.messages import (
-    GREETING,
-    LEADER,
-    PARAMETERS,
-    RESULTS,
-    TASKS,
-    Done,
-    Failed,
-    Order,
-    Setup,
-    Task,
-)
+from redactory.training.parallel.messages import LEADER, Done, Failed, Order, Setup, Tag, Task
 from redactory.training.pieces import Piece, PieceMap, alone
 from redactory.training.uedp.local_update import packed
 
@@ -109,14 +98,17 @@ class Follower:
         """Begin to send it its tasks of the ``number``-th dealing."""
         try:
             self.companion.pipe.send(Order(number, len(tasks)))
-            return [group.send(tasks, self.rank, TASKS), group.send(parameters, self.rank, PARAMETERS)]
+            return [
+                group.send(tasks, self.rank, Tag.TASKS),
+                group.send(parameters, self.rank, Tag.PARAMETERS),
+            ]
         except (OSError, RuntimeError):
             raise self.lost() from None
 
     def asked(self, group: Group, like: Tensor) -> Message:
         """Begin to receive its next result."""
         try:
-            return group.receive(torch.empty_like(like), self.rank, RESULTS)
+            return group.receive(torch.empty_like(like), self.rank, Tag.RESULTS)
         except RuntimeError:
             raise self.lost() from None
 
@@ -165,7 +157,7 @@ class Leader:
         for follower, greeting in zip(self.followers, greetings, strict=True):
             # whoever else connected to our port does not know it
             heard = torch.zeros(len(greeting), dtype=torch.uint8)
-            follower.waited(self._group.receive(heard, follower.rank, GREETING), PATIENCE)
+            follower.waited(self._group.receive(heard, follower.rank, Tag.GREETING), PATIENCE)
             if not hmac.compare_digest(heard.numpy().tobytes(), greeting):
                 raise CheckFailed("training: a process that is not of this training has connected")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,15 @@ from redactory.training.pieces import Piece, Work
 from redactory.training.points import Batch
 
 LEADER = 0
-TASKS, PARAMETERS, RESULTS, GREETING = 1, 2, 3, 4
-"""Tags that keep the kinds of message of one connection apart."""
+
+
+class Tag(IntEnum):
+    """Keeps the kinds of message of one connection apart."""
+
+    TASKS = 1
+    PARAMETERS = 2
+    RESULTS = 3
+    GREETING = 4
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, Curve, chain, revealed
 from redactory.training.accounting.mixtures import Shifts, composed, group_curve
 from redactory.training.accounting.pairs import group_weights
-from redactory.training.uedp.relations import (
+from redactory.training.units.relations import (
     PRIVATE_POINTS_OF_A_USER,
     Adjacency,
     Constants,
@@ -131,12 +131,17 @@ def patent_noise_ratio(noise: float, users: int) -> float:
 
 
 def sound_epsilon(
-    run: Algorithm1, conditions: Algorithm1Conditions, delta: float, protect: Protect = Protect.BOTH
+    run: Algorithm1,
+    conditions: Algorithm1Conditions,
+    delta: float,
+    protect: Protect = Protect.BOTH,
+    coarser: float = 1.0,
 ) -> Algorithm1Figures:
     """The sound epsilon of ``run`` at ``delta``: B(i), the least of *revealed* and *chain*, and B(ii).
 
     B(ii) exists for rule ``all`` only and B(i) bounds it too.  No finite epsilon, with the reason, where
-    a condition does not hold, or where no M is enforced or declared public.
+    a condition does not hold, or where no M is enforced or declared public.  A grid that is ``coarser`` by a
+    factor is faster and only nearly as good.
     """
     if not 0.0 < delta < 1.0:
         raise ConfigurationError("delta: a number between 0 and 1 is needed")
@@ -147,19 +152,22 @@ def sound_epsilon(
     if run.steps == 0:
         return Algorithm1Figures(Figure(0.0, delta, name), 0.0, 0.0, None, run.spread)
     if protect is Protect.EITHER:
-        one, other = (sound_epsilon(run, conditions, delta, p) for p in (Protect.USERS, Protect.ENTITIES))
+        one, other = (
+            sound_epsilon(run, conditions, delta, p, coarser) for p in (Protect.USERS, Protect.ENTITIES)
+        )
         found = [one.sound.epsilon, other.sound.epsilon]
         worst = math.inf if None in found else max(e for e in found if e is not None)
         return Algorithm1Figures(_figure(worst, delta, name), other.revealed, other.chain, None, run.spread)
     if protect is Protect.USERS:
-        alone = group_curve(1, run.user_rate, run.noise_ratio, run.steps)(delta)
+        alone = group_curve(1, run.user_rate, run.noise_ratio, run.steps, coarser)(delta)
         return Algorithm1Figures(_figure(alone, delta, name), None, None, None, run.spread)
     assert run.spread is not None
     touched = run.spread.users
-    told = revealed(shift_law(touched, run.user_rate, protect), run.noise_ratio, run.steps, delta)
+    law = shift_law(touched, run.user_rate, protect)
+    told = revealed(law, run.noise_ratio, run.steps, delta, coarser)
     worth = told < _CHAIN_WORTH or touched <= _FEW_USERS
-    linked = _chained(run, touched, protect, delta) if worth else None
-    every = _all_rule(run, touched, protect, delta) if run.rule is Rule.ALL else None
+    linked = _chained(run, touched, protect, delta, coarser) if worth else None
+    every = _all_rule(run, touched, protect, delta, coarser) if run.rule is Rule.ALL else None
     best = min(bound for bound in (told, linked, every) if bound is not None)
     return Algorithm1Figures(
         _figure(best, delta, name), _known(told), _known(linked), _known(every), run.spread
@@ -194,17 +202,17 @@ def shift_law(touched: int, user_rate: float, protect: Protect) -> dict[int, flo
     return {shift: weight for shift, weight in law.items() if weight > 0.0}
 
 
-def _chained(run: Algorithm1, touched: int, protect: Protect, delta: float) -> float:
+def _chained(run: Algorithm1, touched: int, protect: Protect, delta: float, coarser: float) -> float:
     """Through the world without the M holders: they go, and come back changed, with the user."""
 
     def curve(count: int) -> Curve:
-        return group_curve(count, run.user_rate, run.noise_ratio, run.steps)
+        return group_curve(count, run.user_rate, run.noise_ratio, run.steps, coarser)
 
     gone = curve(touched)
     return chain(gone, gone if protect is Protect.ENTITIES else curve(touched + 1), delta, FINE_SPLITS)
 
 
-def _all_rule(run: Algorithm1, touched: int, protect: Protect, delta: float) -> float:
+def _all_rule(run: Algorithm1, touched: int, protect: Protect, delta: float, coarser: float) -> float:
     """B(ii): given j sampled holders the entity's own coin q_e still hides their shift of 2j.
 
     j is rounded up onto at most 24 values, which only enlarges the divergence; of the thinnest tail each
@@ -220,7 +228,7 @@ def _all_rule(run: Algorithm1, touched: int, protect: Protect, delta: float) -> 
     for count, weight in usual.items():
         binned[int(edges[np.searchsorted(edges, count)])] += weight
     branches = tuple((weight, _given(run, count, protect)) for count, weight in sorted(binned.items()))
-    return float(composed(branches, run.noise_ratio, run.steps).get_epsilon_for_delta(remaining))
+    return float(composed(branches, run.noise_ratio, run.steps, coarser).get_epsilon_for_delta(remaining))
 
 
 def _given(run: Algorithm1, holders: int, protect: Protect) -> Shifts:

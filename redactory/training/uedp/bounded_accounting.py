@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
-from scipy import optimize
-
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, chain
-from redactory.training.accounting.mixtures import group_curve
-from redactory.training.uedp.relations import (
+from redactory.training.accounting.calibration import Search, coarseness, noise_for
+from redactory.training.accounting.mixtures import FINEST_GRID, group_curve
+from redactory.training.uedp.stability import GREEDY, NONE, Affected, check_stable
+from redactory.training.units.relations import (
     PRIVATE_POINTS_OF_A_USER,
     Adjacency,
     Constants,
@@ -27,7 +27,6 @@ from redactory.training.uedp.relations import (
     points_relation,
     relation,
 )
-from redactory.training.uedp.stability import GREEDY, NONE, Affected, check_stable
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 _MOST_NOISE = 1e6
@@ -155,16 +154,17 @@ def removal(training: BoundedTraining, conditions: Conditions, delta: float, poi
     return _stated(training, conditions, delta, name, Adjacency.REMOVAL, lambda: Affected(points))
 
 
-def epsilon(training: BoundedTraining, changed: Affected, delta: float) -> float:
+def epsilon(training: BoundedTraining, changed: Affected, delta: float, coarser: float = 1.0) -> float:
     """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
 
     No condition is asked: this is the arithmetic under :func:`zero_out`, :func:`local` and :func:`curve`.
+    A grid that is ``coarser`` by a factor is faster and only nearly as good.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
-    gone = group_curve(changed.gone, rate, sigma, steps)
+    gone = group_curve(changed.gone, rate, sigma, steps, coarser)
     if changed.come == 0:
         return gone(delta)
-    return chain(gone, group_curve(changed.come, rate, sigma, steps), delta, FINE_SPLITS)
+    return chain(gone, group_curve(changed.come, rate, sigma, steps, coarser), delta, FINE_SPLITS)
 
 
 def calibrate(
@@ -183,24 +183,18 @@ def calibrate(
         raise ConfigurationError("steps: no noise can be calibrated for no steps")
     changed = affected(training)
 
-    def over(log_sigma: float) -> float:
-        found = epsilon(replace(training, noise_multiplier=math.exp(log_sigma)), changed, delta)
-        return math.log(max(min(found, LARGEST_EPSILON), 1e-9) / target)
+    def spent(coarser: float, sigma: float) -> float:
+        found = epsilon(replace(training, noise_multiplier=sigma), changed, delta, coarser)
+        return max(min(found, LARGEST_EPSILON), 1e-9)
 
     shift = changed.gone * training.sampling_rate * math.sqrt(training.steps)
-    low = high = math.log(4.3 * shift / target + 0.6)
-    while over(high) > 0.0:
-        high += 0.4
-        if high > math.log(_MOST_NOISE):
-            raise GuaranteeError("no noise multiplier below 1000000 reaches the target epsilon")
-    while over(low) <= 0.0 and low > math.log(1e-2):
-        low -= 0.4
-    if over(low) <= 0.0:
-        return math.exp(low)
-    found = float(optimize.brentq(over, low, high, xtol=tolerance / 4.0))
-    while over(found) > 0.0:
-        found += tolerance / 4.0
-    return math.exp(found)
+    start = 4.3 * shift / target + 0.6
+    rough = coarseness(FINEST_GRID * max(1.0, 2.5 * changed.gone / start), target, training.steps)
+    search = Search(start, 1e-2, _MOST_NOISE, tolerance / 20.0)
+    noise = noise_for(target, partial(spent, 1.0), partial(spent, rough), search)
+    if noise is None:
+        raise GuaranteeError("no noise multiplier below 1000000 reaches the target epsilon")
+    return noise
 
 
 def _stated(

@@ -15,8 +15,8 @@ from redactory.training.uedp.bounded import bounded_training, conditions_of, poi
 from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, curve, local, zero_out
 from redactory.training.uedp.claim import UnitClaim
 from redactory.training.uedp.forecast import put_group
-from redactory.training.uedp.relations import Adjacency, Figure, points_relation, relation
 from redactory.training.uedp.stability import NONE, R_LOC
+from redactory.training.units.relations import Adjacency, Figure, points_relation, relation
 
 
 def bounded_claim(facts: LedgerFacts) -> UnitClaim:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp.incidence import Incidence, Rows
-from redactory.training.uedp.relations import Adjacency
 from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, check_stable
+from redactory.training.units.relations import Adjacency
 
 Kept = NDArray[np.bool_]
 

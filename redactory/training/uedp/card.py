@@ -6,7 +6,7 @@ from typing import Any
 
 from redactory.training import guarantee_text
 from redactory.training.guarantee_figures import Figures, require_reasons
-from redactory.training.ledgerfacts import LedgerFacts
+from redactory.training.ledgerfacts import LedgerFacts, noise_of
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp import card_words as words
 from redactory.training.uedp.bounded_card import bounded_claim
@@ -14,8 +14,8 @@ from redactory.training.uedp.claim import UnitClaim, refused
 from redactory.training.uedp.federated_card import unit
 from redactory.training.uedp.federated_claim import federated_claim
 from redactory.training.uedp.federated_noise import protected
-from redactory.training.uedp.relations import Protect
-from redactory.training.uedp.settings import UEDP_TRAINERS
+from redactory.training.units.relations import Protect
+from redactory.training.units.settings import UEDP_TRAINERS
 
 FORMAT = "redactory-unit-guarantee/1"
 COMPOSED = "SelfComposedDpEvent"
@@ -115,13 +115,7 @@ def _mechanism(facts: LedgerFacts) -> dict[str, Any]:
         "sampler_run": mechanism.sampler if mechanism else None,
         "sampler_accounted": mechanism.sampler if mechanism else None,
         "event": event,
-        "clip_norm": mechanism.clip_norm if mechanism else None,
-        "sampling_rate": mechanism.sampling_rate if mechanism else None,
-        "noise_multiplier": mechanism.noise_multiplier if mechanism else None,
-        "noise": mechanism.noise if mechanism else None,
-        "normaliser": mechanism.normaliser if mechanism else None,
-        "steps": facts.steps,
-        "delta": facts.settings.delta,
+        **noise_of(facts),
     }
 
 

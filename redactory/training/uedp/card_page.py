@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from redactory.training.opened_with import library_of, opened_with
+from redactory.foundation.wording import some
+from redactory.training.card_opening import front_matter, verdict
+from redactory.training.opened_with import opened_with
 
 _TITLES = {
     "epsilon_sound": "The unit above (epsilon_sound)",
@@ -17,28 +19,19 @@ _MODELS = {"next-word": "A language model", "classify": "A text classifier"}
 
 def units_page(card: dict[str, Any]) -> str:
     """``card`` (of ``units_card``) in Markdown with YAML front matter, free of corpus text."""
-    sections = [_front_matter(card), _opening(card), _figures(card), _curve(card), _how(card)]
+    sections = [front_matter(card, _PIPELINES[card["task"]], "user-entity-privacy")]
+    sections += [_opening(card), _figures(card), _curve(card), _how(card)]
     sections += [_conditions(card), _listed("What this rests on", card["assumptions"])]
     sections.append(_listed("What is not covered", card["not_covered"]))
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _front_matter(card: dict[str, Any]) -> str:
-    return (
-        f"---\nlibrary_name: {library_of(card['kind'])}\npipeline_tag: {_PIPELINES[card['task']]}\n"
-        f"tags:\n- {card['trainer']}\n- {card['kind']}\n- user-entity-privacy\n---"
-    )
-
-
 def _opening(card: dict[str, Any]) -> str:
-    verdict = "The guarantee below holds under the assumptions that are listed."
-    if not card["holds"]:
-        verdict = f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
     return (
         f"# {card['model']}\n\n{_MODELS[card['task']]} (`{card['kind']}`), "
         f"trained with `{card['trainer']}`.\n\n"
         f"{opened_with(card['kind'])}\n\n"
-        f"## The guarantee\n\n{verdict}\n\nProtected unit: {card['unit']}.\n\n"
+        f"## The guarantee\n\n{verdict(card)}\n\nProtected unit: {card['unit']}.\n\n"
         f"Relation: **{card['relation']}**. {card['relation_meaning']}"
     )
 
@@ -82,8 +75,8 @@ def _how(card: dict[str, Any]) -> str:
         f"- Computed on {card.get('device', 'cpu')}.\n"
         f"- Main accountant: {card['accountants']['main']}.\n"
         f"- Second accountant: {card['accountants']['second']}.{second}\n"
-        f"- Ledger of {card['ledger']['steps']} steps, sha256 `{card['ledger']['head']}`; curated run "
-        f"`{card['ledger']['parent']}`."
+        f"- Ledger of {some(card['ledger']['steps'], 'step')}, sha256 `{card['ledger']['head']}`; "
+        f"curated run `{card['ledger']['parent']}`."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redactory.training.uedp.relations import Protect
+from redactory.training.units.relations import Protect
 
 UNITS = {
     Protect.USERS: "one user",

@@ -14,8 +14,6 @@ from redactory.training.ledger import Admission
 from redactory.training.models.network import Network
 from redactory.training.phases import Descent, descend, trainable
 from redactory.training.points import Placed, Points
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian
-from redactory.training.uedp.federated_settings import FederatedSettings
 from redactory.training.uedp.federated_units import (
     PointWeights,
     PoissonUsers,
@@ -35,6 +33,8 @@ from redactory.training.uedp.local_update import (
     own_points,
     summed_updates,
 )
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
+from redactory.training.units.federated_settings import FederatedSettings
 
 
 @dataclass

@@ -17,9 +17,9 @@ from redactory.training.uedp.federated_figures import (
     second_opinion,
     spread_curve,
 )
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian
 from redactory.training.uedp.federated_noise import protected
-from redactory.training.uedp.relations import Protect
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
+from redactory.training.units.relations import Protect
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings

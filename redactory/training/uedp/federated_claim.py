@@ -9,7 +9,7 @@ from redactory.training.ledgerfacts import LedgerFacts
 from redactory.training.uedp import card_words as words
 from redactory.training.uedp.claim import UnitClaim
 from redactory.training.uedp.federated_card import federated_card
-from redactory.training.uedp.relations import Adjacency, Protect
+from redactory.training.units.relations import Adjacency, Protect
 
 _FIGURES = ("epsilon_sound", "epsilon_as_published", "curve")
 _OF_THE_CARD = {"epsilon", "unit", "relation", "conditions", "not_covered", "steps", "delta", *_FIGURES}

@@ -25,10 +25,10 @@ from redactory.training.uedp.algorithm1_accounting import (
     SpreadSource,
     sound_epsilon,
 )
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian
-from redactory.training.uedp.federated_settings import FederatedSettings
 from redactory.training.uedp.published import AS_PUBLISHED, Estimator, published_epsilon, published_rate
-from redactory.training.uedp.relations import Adjacency, Constants, Figure, Protect, relation
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
+from redactory.training.units.federated_settings import FederatedSettings
+from redactory.training.units.relations import Adjacency, Constants, Figure, Protect, relation
 
 HOLDS = Algorithm1Conditions(
     poisson_users=True,
@@ -73,7 +73,7 @@ def algorithm1_of(mechanism: PoissonUsersGaussian, steps: int) -> Algorithm1:
 
 @lru_cache(maxsize=64)
 def figures_of(
-    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: Protect
+    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: Protect, coarser: float = 1.0
 ) -> Algorithm1Figures:
     """B(i) and B(ii) of a training; without entities the figure for one user, and no other.
 
@@ -86,11 +86,11 @@ def figures_of(
         name = relation(protect, Adjacency.REMOVAL)
         none = Figure(None, delta, name, f"no finite epsilon: {NO_ENTITIES}")
         return Algorithm1Figures(none, None, None, None, None)
-    found = sound_epsilon(run, HOLDS, delta, protect)
+    found = sound_epsilon(run, HOLDS, delta, protect, coarser)
     if own is None or own.rule == "any" or own.estimator == "f_E" or found.sound.epsilon is None:
         return found
     alone = replace(run, entity_rate=own.extended_rate, spread=Spread(1, SpreadSource.FIXED_GRAPH))
-    other = sound_epsilon(alone, HOLDS, delta, protect).sound.epsilon
+    other = sound_epsilon(alone, HOLDS, delta, protect, coarser).sound.epsilon
     if other is not None and other <= found.sound.epsilon:
         return found
     reason = NOT_FINITE if other is None else None

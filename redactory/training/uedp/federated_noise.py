@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
-
-from scipy import optimize
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import calibrate_noise
 from redactory.training.accounting.bounds import LARGEST_EPSILON
+from redactory.training.accounting.calibration import Search, noise_for
 from redactory.training.mechanism import Relation
 from redactory.training.uedp.algorithm1_accounting import paper_noise_ratio, patent_noise_ratio
-from redactory.training.uedp.federated_figures import figure_of
-from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.federated_settings import FederatedSettings
-from redactory.training.uedp.relations import Protect
+from redactory.training.uedp.federated_figures import figures_of
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.units.federated_settings import FederatedSettings
+from redactory.training.units.relations import Protect
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
-_MOST_NOISE, _TOLERANCE = 1e9, 2e-3
+_MOST_NOISE, _TOLERANCE, _ROUGH = 1e9, 1e-4, 8.0
 
 
 def federated_mechanism(settings: TrainSettings) -> PoissonUsersGaussian:
@@ -82,22 +82,16 @@ def calibrated(
         rate = quiet.sampling_rate
         return calibrate_noise(target, delta, rate, steps, relation=Relation.ADD_OR_REMOVE)
 
-    def over(log_ratio: float) -> float:
-        tried = replace(quiet, noise_multiplier=math.exp(log_ratio))
-        found = figure_of(tried, steps, delta, protect).epsilon
-        return math.log(max(LARGEST_EPSILON if found is None else found, 1e-9) / target)
+    def spent(coarser: float, ratio: float) -> float:
+        tried = replace(quiet, noise_multiplier=ratio)
+        found = figures_of(tried, steps, delta, protect, coarser).sound.epsilon
+        return LARGEST_EPSILON if found is None else max(found, 1e-9)
 
-    low = high = math.log(0.5)
-    while over(high) > 0.0:
-        low, high = high, high + math.log(4.0)
-        if high > math.log(_MOST_NOISE):
-            raise GuaranteeError("no noise reaches the target epsilon: raise train.epsilon, or lower M")
-    if low == high:
-        return math.exp(low)
-    found = float(optimize.brentq(over, low, high, xtol=_TOLERANCE / 4.0))
-    while over(found) > 0.0:  # bounds of different kinds meet in the figure: it need not be smooth
-        found += _TOLERANCE / 4.0
-    return math.exp(found)
+    search = Search(1.0, 0.5, _MOST_NOISE, _TOLERANCE)
+    noise = noise_for(target, partial(spent, 1.0), partial(spent, _ROUGH), search)
+    if noise is None:
+        raise GuaranteeError("no noise reaches the target epsilon: raise train.epsilon, or lower M")
+    return noise
 
 
 def _given(settings: TrainSettings, users: int) -> float | None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.uedp.bounding import Kept, cap_spread
-from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.incidence import Ids, Incidence
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
 
 _USERS, _ENTITIES, _EXTENDED = "user coins", "entity coins", "extended coins"
 _WORD = 64

@@ -16,7 +16,7 @@ from redactory.training.accounting import Spending
 from redactory.training.accounting.second_opinion import GROUP_ALLOWANCE, confirmed, removal_bracket
 from redactory.training.guarantee_figures import Figures
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.uedp.relations import Figure
+from redactory.training.units.relations import Figure
 
 SECOND_WORTH = 24.0
 """Largest K/σ at which the main figure is that of the exact pair, which a second accountant can confirm."""

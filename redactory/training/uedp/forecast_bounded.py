@@ -19,8 +19,8 @@ from redactory.training.uedp.bounded_accounting import (
 from redactory.training.uedp.card_words import NOT_PUBLISHED, ONLY_R_LOC
 from redactory.training.uedp.forecast import common_problems, put_group, require, steps_curve
 from redactory.training.uedp.planning import suggested_cap
-from redactory.training.uedp.relations import Adjacency, Constants, Figure, Protect, relation
 from redactory.training.uedp.stability import GREEDY, NONE, R_LOC, RULES
+from redactory.training.units.relations import Adjacency, Constants, Figure, Protect, relation
 
 ASSUMES = (
     "every kept point throws a coin of its own with the sampling rate in each step",

@@ -17,11 +17,11 @@ from redactory.training.uedp.federated_figures import (
     second_opinion,
     spread_curve,
 )
-from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.federated_noise import calibrated
 from redactory.training.uedp.forecast import common_problems, require, steps_curve
 from redactory.training.uedp.published import AS_PUBLISHED, Estimator, published_epsilon, published_rate
-from redactory.training.uedp.relations import Protect
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.units.relations import Protect
 
 ASSUMES = (
     "every user throws a coin of her own with the user rate in each step",

@@ -19,7 +19,7 @@ from redactory.training.uedp.bounded import bounded
 from redactory.training.uedp.entities import EntityNames
 from redactory.training.uedp.lists import entity_names, read_units
 from redactory.training.uedp.originals import Originals
-from redactory.training.uedp.settings import UNITS_PROTECTED
+from redactory.training.units.settings import UNITS_PROTECTED
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings

@@ -11,8 +11,8 @@ from redactory.training.runinput import parent_digest
 from redactory.training.uedp.entities import EntityNames, EntitySettings
 from redactory.training.uedp.hubs import LABELS, hub_list
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.settings import UnitSettings
 from redactory.training.uedp.units import Copies, read_incidence
+from redactory.training.units.settings import UnitSettings
 
 
 def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNames:

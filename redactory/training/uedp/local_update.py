@@ -20,7 +20,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.lattice import spacing
 from redactory.training.models.network import Network
 from redactory.training.numerics import fixed_numerics
-from redactory.training.phases import trainable
+from redactory.training.phases import load, trainable
 from redactory.training.points import EncodedPoints, LabelledPoints, Points, physical_batches
 
 COHORT = 8
@@ -88,7 +88,7 @@ def summed_updates(cohort: Cohort) -> NDArray[np.float64]:
         first = flat(network)
         total = torch.zeros_like(first)
         for user in cohort.users:
-            _load(network, first)
+            load(network, first)
             train_locally(network, user, cohort.rule)
             total += rounded(flat(network) - first, cohort.rule.clip_norm)
     return np.asarray(total.cpu().numpy())
@@ -154,14 +154,6 @@ def rounded(update: Tensor, clip_norm: float) -> Tensor:
 def flat(network: nn.Module) -> Tensor:
     """The trainable parameters, one after the other, float64."""
     return torch.cat([parameter.detach().double().flatten() for parameter in trainable(network)])
-
-
-@torch.no_grad()
-def _load(network: nn.Module, values: Tensor) -> None:
-    parameters = trainable(network)
-    shares = torch.split(values, [parameter.numel() for parameter in parameters])
-    for parameter, share in zip(parameters, shares, strict=True):
-        parameter.copy_(share.view_as(parameter))
 
 
 def own_points(points: Points, rows: NDArray[np.int64]) -> Points:

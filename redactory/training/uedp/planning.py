@@ -12,8 +12,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, affected, calibrate
 from redactory.training.uedp.bounding import bound
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.relations import Constants, Protect
 from redactory.training.uedp.stability import GREEDY
+from redactory.training.units.relations import Constants, Protect
 
 NO_ENTITY = "(no entity)"
 

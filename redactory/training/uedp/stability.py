@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.uedp.relations import Adjacency
+from redactory.training.units.relations import Adjacency
 
 NONE, GREEDY, ALL_KEEP, R_LOC = "none", "greedy", "all-keep", "r-loc"
 _UNSTABLE = {

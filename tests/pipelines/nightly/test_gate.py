@@ -9,7 +9,8 @@ import pytest
 
 from redactory.evaluation import render_report
 from redactory.evaluation.drift import DriftSettings
-from redactory.pipelines.nightly.gate import earlier_runs, gate_result, judge
+from redactory.foundation.files import read_json
+from redactory.pipelines.nightly.gate import earlier_runs, judge
 from redactory.pipelines.releases.log import Event, enter
 from redactory.redaction import broken_files
 from redactory.redaction.folder import RunFolder
@@ -32,8 +33,7 @@ def _page(run: RunFolder) -> str:
 def test_a_night_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     run = steady.add("like-them", None)
     assert judge(steady.job, run, SETTINGS) == []
-    kept = gate_result(run)
-    assert kept is not None
+    kept = read_json(run.gate.root / "result.json")
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
     assert broken_files(run.gate) == []
     assert "Every figure lies within its limits" in _page(run)
@@ -72,10 +72,9 @@ def test_the_first_nights_are_not_judged(tmp_path: Path) -> None:
     made.nights(4)
     run = made.add("fifth", None, public=8_000)
     assert judge(made.job, run, SETTINGS) == []
-    kept = gate_result(run)
-    assert kept is not None
+    kept = read_json(run.gate.root / "result.json")
     assert kept["verdict"] == "too few"
-    assert "4 earlier runs were released, and limits are drawn from 5 on" in _page(run)
+    assert "4 earlier runs so far, and limits are drawn from 5 on" in _page(run)
 
 
 def test_held_rejected_retried_and_later_runs_are_not_compared_with(tmp_path: Path) -> None:
@@ -104,5 +103,5 @@ def test_a_change_of_the_policies_is_told(steady: MadeJob) -> None:
 
 def test_a_run_that_was_never_judged_shows_nothing_of_it(tmp_path: Path) -> None:
     run = MadeJob(tmp_path).add("alone")
-    assert gate_result(run) is None
+    assert not run.gate.root.exists()
     assert 'id="drift"' not in render_report(run)

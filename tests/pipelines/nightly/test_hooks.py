@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from redactory.pipelines.nightly.hook_settings import HookSettings
 from redactory.pipelines.nightly.hooks import call_hooks
 from redactory.pipelines.releases.log import Event
+from redactory.pipelines.settings.nightly import HookSettings
 from redactory.redaction import RunFolder
 from redactory.redaction.job_folder import JobFolder
 

@@ -77,7 +77,7 @@ def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: 
         "nightly": {"hooks": {"on_release": ["/bin/false"]}},
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
-    assert "released; 1 rows, 1 points" in said(tmp_path, "nightly", "job.yaml", code=1)
+    assert "released; 1 row, 1 point " in said(tmp_path, "nightly", "job.yaml", code=1)
     assert (tmp_path / "job" / "latest" / "_SUCCESS").is_file()
 
 
@@ -86,3 +86,12 @@ def test_the_log_says_what_was_taken_out() -> None:
     assert in_words(Record(0, "reissued", body)) == "written anew (takedown: 11 points)"
     purged = {**body, "why": "purge", "removed": None, "what": ["vault"]}
     assert in_words(Record(0, "reissued", purged)) == "written anew (purge: vault)"
+
+
+def test_the_log_says_what_left_and_where_to() -> None:
+    body = {"to": "/srv/out", "manifest": "0123456789abcdef", "models": ["crt"]}
+    told = "what may leave was copied to /srv/out, with crt (manifest 0123456789ab)"
+    assert in_words(Record(0, "exported", body)) == told
+    mirrored = {"published": "s3://shards/night", "manifest": "0123456789abcdef"}
+    told = "published at s3://shards/night (manifest 0123456789ab)"
+    assert in_words(Record(0, "exported", mirrored)) == told

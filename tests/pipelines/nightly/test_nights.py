@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,23 +21,22 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.foundation.locks import only_one
-from redactory.pipelines import release
 from redactory.pipelines.curate import curate
 from redactory.pipelines.nightly import ending, gate, publishing
-from redactory.pipelines.releases.log import Event, read_log, release_state, standings
-from redactory.redaction import RunFolder, read_column
+from redactory.pipelines.releases.anchor import ANCHOR
+from redactory.pipelines.releases.log import Event, enter, read_log, standings
+from redactory.pipelines.verify_releases import logged
+from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.job_folder import JobFolder
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import DigitDetector, release_state, write_rows
 
 BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Syncing and the reports, which are views, take most of the time of so small runs."""
+def _quick(unsynced: None, unreported: None) -> Iterator[None]:
+    """Nor does the gate write a report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        patch.setattr(release, "write_report", lambda _run: None)
         patch.setattr(gate, "write_report", lambda _run: None)
         yield
 
@@ -365,6 +363,64 @@ def test_later_runs_that_went_by_a_rejected_one_are_named(tmp_path: Path) -> Non
     second = job.run()
     told = redactory.reject_release(first.root, "Ann", "taken back")
     assert (told["left_out"], told["latest"]) == ([second.root.name], second.root.name)
+
+
+def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> None:
+    job = Job(tmp_path, dedup={"index": {"path": str(tmp_path / "index")}})
+    job.write("a.jsonl", "one", "two")
+    job.run()
+    job.write("a.jsonl", "one", "two")
+    empty = job.run()
+    told = [record["words"] for record in redactory.release_log(job.job.root)["records"]]
+    assert told[1].startswith("released (2 rows")
+    assert "no point" not in told[1]
+    assert told[-1].endswith("2 duplicate, 0 quarantined), with no point in it")
+    enter(empty, Event.HELD, manifest="0" * 64, counts={}, findings=[])
+    with pytest.raises(RunStateError, match=r"would find nothing.*--empty"):
+        redactory.approve_release(empty.root, "Ann", "a quiet Sunday")
+    assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
+    last = redactory.release_log(job.job.root)["records"][-1]
+    assert last["words"] == "approved with no point in it by Ann: a quiet Sunday"
+
+
+def test_a_log_without_its_end_is_noticed(job: Job) -> None:
+    job.write("a.jsonl", "one", "two 2")
+    first = job.run()
+    job.write("a.jsonl", "three")
+    second = job.run()
+    assert _log_check(second)["ok"]
+    assert [read_manifest(run)[ANCHOR]["records"] for run in (first, second)] == [1, 3]
+    whole = job.job.log.read_bytes().splitlines(keepends=True)
+    # what was entered after the newest run was sealed is not held by any
+    job.job.log.write_bytes(b"".join(whole[:3]))
+    assert _log_check(second)["ok"]
+    redactory.list_releases(job.job.root)
+    job.job.log.write_bytes(b"".join(whole[:2]))
+    assert _log_check(second)["detail"].startswith("the log holds 2 of the 3 records that it had")
+    assert _log_check(first)["ok"]
+    for ask in (redactory.list_releases, redactory.release_log):
+        with pytest.raises(CheckFailed, match=second.root.name):
+            ask(job.job.root)
+    job.job.log.unlink()
+    assert not _log_check(first)["ok"]
+    job.job.own.rename(job.folder / "elsewhere")
+    assert not _log_check(first)["made"]
+
+
+def test_a_log_that_was_written_anew_is_noticed(job: Job) -> None:
+    job.write("a.jsonl", "one")
+    run = job.run()
+    begun = read_log(job.job)[0].body
+    job.job.log.unlink()
+    enter(run, Event.BEGUN, date="2026-11-02", plan=begun["plan"])
+    enter(run, Event.RELEASED, manifest="0" * 64, counts={})
+    found = _log_check(run)
+    assert (found["ok"], found["detail"].endswith("it was written anew")) == (False, True)
+
+
+def _log_check(run: RunFolder) -> dict[str, Any]:
+    [found] = logged(run, read_manifest(run))
+    return found._asdict()
 
 
 @pytest.mark.parametrize("words", [("", "why"), ("Ann", " "), ("Ann", "two\nlines"), ("Ann", "x" * 501)])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from redactory.training.ldp.encoder_settings import EncoderSettings
-from tests.training.tiny_folders import byte_tokenizer
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "poor", "awful", "dreadful")
 THINGS = ("film", "meal", "trip", "book", "room")
@@ -39,24 +38,3 @@ def write_rows(path: Path) -> Path:
     lines = [json.dumps({"text": text, "label": label}) for text, label in ROWS]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def bert_folder(folder: Path) -> Path:
-    """A tiny BERT without a pooler, with random weights and a byte-level tokenizer."""
-    import torch
-    from transformers import BertConfig, BertForMaskedLM
-
-    tokenizer = byte_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=40,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder

@@ -16,7 +16,8 @@ from redactory.training.accounting import epsilon_of
 from redactory.training.ldp.encoder import SentenceEncoder, pretrain_encoder
 from redactory.training.ledgerfacts import ledger_facts
 from redactory.training.mechanism import Relation
-from tests.training.ldp.encoders import bert_folder, small
+from tests.training.ldp.encoders import small
+from tests.training.tiny_folders import bert_folder
 from tests.training.uedp.unit_runs import PUBLIC_ROWS, training, write_public, write_unit_run
 
 CLASSES: dict[str, Any] = {
@@ -90,7 +91,7 @@ def test_a_model_is_checked_against_its_run_and_its_seal(run: RunFolder, tmp_pat
 
 @pytest.mark.parametrize("named", ["ledger.jsonl", "guarantee.json", "fit.json", "_SUCCESS"])
 def test_no_declaration_outweighs_what_a_folder_says_of_itself(named: str, tmp_path: Path) -> None:
-    folder = bert_folder(tmp_path / "bert")
+    folder = bert_folder(tmp_path / "bert", positions=40)
     (folder / named).write_text("{}\n")
     with pytest.raises(CheckFailed):
         SentenceEncoder.load(folder, declared_public=True)
@@ -105,7 +106,7 @@ def test_no_declaration_outweighs_what_a_folder_says_of_itself(named: str, tmp_p
 
 
 def test_a_folder_of_unknown_training_must_be_declared(tmp_path: Path) -> None:
-    folder = bert_folder(tmp_path / "bert")
+    folder = bert_folder(tmp_path / "bert", positions=40)
     with pytest.raises(ConfigurationError, match="Declare it public"):
         SentenceEncoder.load(folder)
     encoder = SentenceEncoder.load(folder, declared_public=True, dimension=5)

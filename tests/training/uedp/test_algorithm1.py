@@ -26,7 +26,7 @@ from redactory.training.uedp.algorithm1_accounting import (
     sound_epsilon,
 )
 from redactory.training.uedp.published import published_epsilon
-from redactory.training.uedp.relations import Constants, Protect
+from redactory.training.units.relations import Constants, Protect
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
 DELTA = 1e-5

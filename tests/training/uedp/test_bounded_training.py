@@ -136,7 +136,7 @@ def check(sums: Sums) -> None:
 
 
 def _protect(name: str) -> Any:
-    from redactory.training.uedp.relations import Protect
+    from redactory.training.units.relations import Protect
 
     return Protect(name)
 

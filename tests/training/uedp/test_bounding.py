@@ -17,8 +17,8 @@ from redactory.training.uedp.bounding import Bounded, bound, cap_spread
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.uedp.planning import NO_ENTITY, Budget, plan, suggested_cap
-from redactory.training.uedp.relations import Adjacency, Protect
 from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, RULES, check_stable
+from redactory.training.units.relations import Adjacency, Protect
 from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
 
 ROWS = st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=3))

@@ -23,7 +23,6 @@ from redactory.training.phases import trainable
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.uedp import local_map
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
 from redactory.training.uedp.federated_units import User, users_of, weights_of
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.uedp.local_map import update_map
@@ -36,6 +35,7 @@ from redactory.training.uedp.local_update import (
     summed_updates,
     train_locally,
 )
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
     ALL,

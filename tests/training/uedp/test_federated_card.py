@@ -19,16 +19,16 @@ from redactory.training.uedp.federated_figures import (
     second_opinion,
     spread_curve,
 )
-from redactory.training.uedp.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.federated_noise import (
     calibrated,
     federated_mechanism,
     federated_steps_per_epoch,
     normaliser,
 )
-from redactory.training.uedp.federated_settings import FederatedSettings, federated_problem
-from redactory.training.uedp.relations import Protect
-from redactory.training.uedp.settings import UnitSettings
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.units.federated_settings import FederatedSettings, federated_problem
+from redactory.training.units.relations import Protect
+from redactory.training.units.settings import UnitSettings
 
 DELTA, STEPS = 1e-5, 50
 SHARE = 11_176 / 14_040

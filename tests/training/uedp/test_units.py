@@ -21,8 +21,8 @@ from redactory.training.uedp.entities import LISTED, TITLES, EntityNames, Entity
 from redactory.training.uedp.hubs import COUNTRIES, MONTHS, hub_list
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.uedp.lists import entity_names
-from redactory.training.uedp.settings import UnitSettings
 from redactory.training.uedp.units import Copies, incidence_of_columns, read_incidence
+from redactory.training.units.settings import UnitSettings
 
 KEY = DigestKey(b"a key of these tests, 32 bytes..")
 WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8)

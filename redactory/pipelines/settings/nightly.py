@@ -1,4 +1,4 @@
-"""The settings of the nightly job; no shard follows from them."""
+"""The nightly job (section ``nightly``); no shard follows from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from pydantic import Field
 
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.settings import Settings
-from redactory.pipelines.nightly.hook_settings import HookSettings
+
+Command = tuple[str, ...]
+
+
+class HookSettings(Settings):
+    """Commands that are told how a night ended: a program and its arguments, never a shell's line."""
+
+    on_failure: Command = Field((), description="Called when a night ended with an error: [program, ...].")
+    on_release: Command = Field((), description="Called when a run was released, or a held one approved.")
+    on_held: Command = Field((), description="Called when a run was held back by the drift limits.")
+    timeout_seconds: float = Field(
+        60.0, gt=0, description="A command that takes longer is ended, and counts as failed."
+    )
 
 
 class KeepSettings(Settings):

@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from redactory.foundation.settings import Settings
-from redactory.training.uedp.relations import Protect
+from redactory.training.units.relations import Protect
 
 UNITS_PROTECTED = ("uedp-bounded", "uedp-alg1", "user-level")
 """The trainers that hide users or entities: nothing public of theirs may come from the corpus."""

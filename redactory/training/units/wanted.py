@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from redactory.training.models.settings import ModelSettings, TransformerSettings
-from redactory.training.uedp.federated_settings import (
+from redactory.training.units.federated_settings import (
     FEDERATED_TRAINERS,
     FederatedSettings,
     federated_problem,
 )
-from redactory.training.uedp.settings import UEDP_TRAINERS, UNITS_PROTECTED, BoundingSettings, UnitSettings
+from redactory.training.units.settings import UEDP_TRAINERS, UNITS_PROTECTED, BoundingSettings, UnitSettings
 
 _CLASSIFY = (*UEDP_TRAINERS, "dpsgd")
 

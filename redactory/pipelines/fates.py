@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings, policies_of, policy_record
+from redactory.detectors import Detector, DetectSettings, changed_policy
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import route
 
@@ -16,12 +16,11 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
     ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
     """
     settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
-    for policy in policies_of(settings):
-        if policy_record(settings, policy)["hash"] != manifest["policies"][policy.name]["hash"]:
-            raise ConfigurationError(
-                f"the {policy.name} policy is not that of the run any more: a model, a list or a package has "
-                "changed since; bring it back, or curate again"
-            )
+    if changed := changed_policy(settings, manifest["policies"]):
+        raise ConfigurationError(
+            f"the {changed} policy is not that of the run any more: a model, a list or a package has "
+            "changed since; bring it back, or curate again"
+        )
     detector = Detector(settings)
 
     def fates(texts: Sequence[str]) -> list[tuple[str, str]]:

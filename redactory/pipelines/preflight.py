@@ -11,14 +11,10 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import Source, size_of
-
-if TYPE_CHECKING:
-    from redactory.pipelines.nightly.plan import Plan
 
 PACKED = {".gz": 8.0, ".zst": 8.0, ".parquet": 4.0}
 """Bytes in the open that a byte of such a file is taken to stand for; English text packs 3 to 8 times."""
@@ -39,11 +35,6 @@ class Room:
     def enough(self) -> bool:
         """Whether the run fits and the reserve stays free."""
         return self.free >= max(0, self.needed - self.held) + self.reserve
-
-
-def check_disk(config: Config, plan: Plan) -> None:
-    """:func:`check_room` for a night that is to read what ``plan`` says, into ``config.output``."""
-    check_room(config, ((piece.url, piece.bytes) for piece in plan.slices))
 
 
 def check_sources(config: Config, sources: Iterable[Source]) -> None:

@@ -14,9 +14,18 @@ from redactory.pipelines.indexes.indexing import promote_finished
 from redactory.pipelines.journal import INDEX
 from redactory.pipelines.loading import Given
 from redactory.pipelines.nightly.ending import decided, settings_of
-from redactory.pipelines.nightly.names import point_latest
-from redactory.pipelines.releases.log import Event, Standing, enter, latest_run, read_log, standings
-from redactory.pipelines.releases.words import in_words
+from redactory.pipelines.nightly.names import latest_of, point_latest
+from redactory.pipelines.releases.anchor import check_whole
+from redactory.pipelines.releases.log import (
+    Event,
+    Standing,
+    enter,
+    latest_run,
+    put_back,
+    read_log,
+    standings,
+)
+from redactory.pipelines.releases.words import holds_nothing, in_words
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.job_folder import JobFolder, job_of
 
@@ -25,22 +34,40 @@ LONGEST = 500
 
 
 def list_releases(job: str | Path) -> dict[str, Any]:
-    """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "reason", "by"}]}``, oldest first.
+    """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "reason", "by"}], "problems"}``.
 
-    ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken.
+    The oldest is first.  ``problems`` are sentences: a run that is older than the log knows it, and a
+    ``latest`` that leads to another run than the log says.
+    ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken, or
+    lacks records that a run of the job knew when it was sealed.
     """
     folder = _job(job)
     records = read_log(folder)
+    check_whole(folder)
+    known = standings(records)
+    older = [(name, put_back(folder.run(name))) for name in known]
+    problems = [f"{name}: {why}" for name, why in older if why]
+    if (leads_to := latest_of(folder)) not in (None, latest_run(records)):
+        due = latest_run(records) or "none"
+        problems.append(
+            f"{folder.latest.name} leads to {leads_to}, and by the log it is {due}: "
+            "the next night points it there, look at who moved it"
+        )
     return {
         "job": str(folder.root),
         "latest": latest_run(records),
-        "runs": [_listed(own) for own in standings(records).values()],
+        "runs": [_listed(own) for own in known.values()],
+        "problems": problems,
     }
 
 
 def release_log(job: str | Path) -> dict[str, Any]:
-    """``{"job", "records": [{"seq", "time", "run", "type", "words"}]}``: the log as an operator reads it."""
+    """``{"job", "records": [{"seq", "time", "run", "type", "words"}]}``: the log as an operator reads it.
+
+    Raises what :func:`list_releases` does.
+    """
     folder = _job(job)
+    check_whole(folder)
     return {
         "job": str(folder.root),
         "records": [
@@ -56,11 +83,14 @@ def release_log(job: str | Path) -> dict[str, Any]:
     }
 
 
-def approve_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
+def approve_release(
+    run: str | Path, by: str, reason: str, config: Given | None = None, *, empty: bool = False
+) -> dict[str, Any]:
     """Release a held run all the same; ``latest`` leads to it, and the hooks of a release are called.
 
     ``config`` is the job's configuration; by default the file that the night was begun with.
-    ``{"run", "state", "latest", "hooks_failed"}``; ``RunStateError`` where the run is not held.
+    A run without a single point, public or private, is released with ``empty`` only.
+    ``{"run", "state", "latest", "empty", "hooks_failed"}``; ``RunStateError`` where the run is not held.
     """
     folder = RunFolder(Path(run))
     _check_words(by, reason)
@@ -68,13 +98,25 @@ def approve_release(run: str | Path, by: str, reason: str, config: Given | None 
         own, job = _standing(folder)
         if own.state != "held":
             raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
-        read_manifest(folder)
+        nothing = holds_nothing(read_manifest(folder)["counts"])
+        if nothing and not empty:
+            raise RunStateError(
+                f"{own.run} holds no point, neither public nor private: whoever reads what was released last "
+                "would find nothing. Look into its quarantine and reject it, or approve it with --empty"
+            )
         settings = settings_of(config, own)
-        enter(folder, Event.APPROVED, by=by, reason=reason, manifest=file_sha256(folder.manifest))
+        told = {"empty": True} if nothing else {}
+        enter(folder, Event.APPROVED, by=by, reason=reason, manifest=file_sha256(folder.manifest), **told)
         latest = latest_run(read_log(job))
         point_latest(job, latest)
         failed = decided(job, folder, settings, Event.APPROVED, {"by": by, "reason": reason})
-    return {"run": str(folder.root), "state": "released", "latest": latest, "hooks_failed": failed}
+    return {
+        "run": str(folder.root),
+        "state": "released",
+        "latest": latest,
+        "empty": nothing,
+        "hooks_failed": failed,
+    }
 
 
 def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""The finished models of a run, and what reading or making one needs."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.redaction import RunFolder, is_finished, read_manifest
+
+TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
+
+
+def require_training_packages() -> None:
+    """``ConfigurationError`` where the packages of the extra ``train`` are not installed."""
+    missing = [name for name in TRAINING_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"training needs {', '.join(missing)}, not installed here: pip install 'redactory[train]'"
+        )
+
+
+def named_model(run: RunFolder, model: str | None) -> str:
+    """``model``, or the one that the run's configuration trains; ``RunStateError`` where it is not there."""
+    manifest = read_manifest(run)
+    if model is None:
+        section = manifest["configuration"]["train"]
+        model = str(section["name"] or section["trainer"])
+    name = model
+    if not is_finished(run.model(name)):
+        there = ", ".join(run.model_names())
+        mend = f"there are: {there} (--model)" if there else "train one first (redactory train CONFIG)"
+        raise RunStateError(f"{run.root} has no finished model '{name}'; {mend}")
+    return name

@@ -1,0 +1,1 @@
+"""Sections of the configuration that are settings of this room's own packages."""

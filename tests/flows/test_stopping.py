@@ -1,0 +1,115 @@
+"""SIGTERM: a scheduler's stop ends a command in order; given again, it ends as if there had been none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.flows import cli, stopping
+from redactory.foundation.errors import CheckFailed
+from redactory.foundation.processes import process_pool
+from redactory.redaction import RunFolder
+from redactory.training import phases
+from tests.integrations.tracked_run import job
+from tests.pipelines.support import DigitDetector
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_they_were() -> Iterator[None]:
+    assert threading.current_thread() is threading.main_thread()
+    earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, earlier)
+    stopping._asked.clear()
+
+
+def _main(*arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as inside:
+        inside.setattr(sys, "argv", ["redactory", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+    return int(end.value.code or 0)
+
+
+def _stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that stops this process in the middle of that step."""
+    real, seen = phases.Descent.step, [0]
+
+    def stopped(own: phases.Descent, number: int) -> None:
+        seen[0] += 1
+        if seen[0] == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        real(own, number)
+
+    monkeypatch.setattr(phases.Descent, "step", stopped)
+
+
+def test_a_training_is_told_as_ended_and_goes_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = job(tmp_path, track={"lineage": str(tmp_path / "lineage.jsonl")})
+    redactory.curate(config, detector=DigitDetector())
+    run = RunFolder(tmp_path / "run")
+    redactory.train(config, name="whole")
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(config))
+    with monkeypatch.context() as inside:
+        _stop_at(5, inside)
+        assert _main("train", str(file), "--json") == 143
+    told = capsys.readouterr()
+    assert json.loads(told.out)["exit_code"] == 143
+    assert "stopped by SIGTERM: give the command again" in told.err
+    assert run.root_key("crt").is_file()
+    assert not run.model("crt").success.exists()
+    assert _main("train", str(file)) == 0
+    assert run.model("crt").weights.read_bytes() == run.model("whole").weights.read_bytes()
+    events = [json.loads(line)["eventType"] for line in (tmp_path / "lineage.jsonl").open()]
+    assert events[-4:] == ["START", "ABORT", "START", "COMPLETE"]
+
+
+def test_an_error_that_follows_the_stop_is_its_doing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker that was stopped with us is missed, which is an error of ours."""
+
+    def lost(*_: Any, **__: Any) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except stopping.Stopped:
+            raise CheckFailed("training: process 2 of 2 was ended by signal 15") from None
+
+    monkeypatch.setattr(cli, "app", lost)
+    assert _main() == 143
+    assert "process 2 of 2" not in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one ends the process at once
+
+
+def test_a_signal_that_is_answered_or_ignored_stays_so() -> None:
+    for own in (signal.SIG_IGN, lambda *_: None):
+        signal.signal(signal.SIGTERM, own)
+        stopping.end_in_order()
+        assert signal.getsignal(signal.SIGTERM) is own
+
+
+def test_an_interrupt_waits_for_no_worker() -> None:
+    processes: list[Any] = []
+
+    def interrupted() -> None:
+        with process_pool(1) as pool:
+            pool.submit(time.sleep, 600)
+            processes.extend(pool._processes.values())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL]
