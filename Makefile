@@ -90,7 +90,7 @@ sbom: $(VENV)/.dev
 	$(BIN)/python -m releasing.sbom $(VENV)/sbom/bin dist
 
 licences: $(VENV)/.dev
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[all,dev]'
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[all,dev,docs,bench,soak]'
 	$(BIN)/python -m releasing.licences
 
 $(BIN)/python:

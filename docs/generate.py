@@ -6,6 +6,7 @@ A test regenerates them and compares, so that they cannot drift from the code.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 import typing
@@ -128,6 +129,8 @@ def _kind(annotation: Any) -> str:
         return f"mapping of {_kind(parts[0])} to {_kind(parts[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return ", ".join(f"`{choice.value}`" for choice in annotation)
     names = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path"}
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
@@ -146,6 +149,8 @@ def _yaml(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, enum.Enum):
+        return str(value.value)
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_yaml(part) for part in value) + "]"
     if isinstance(value, dict):

@@ -12,6 +12,7 @@ from redactory.foundation.errors import InputError as InputError
 from redactory.foundation.errors import RedactoryError as RedactoryError
 from redactory.foundation.errors import RunStateError as RunStateError
 from redactory.pipelines.apply import apply as apply
+from redactory.pipelines.budget import budget as budget
 from redactory.pipelines.curate import curate as curate
 from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.evaluations.accuracy import evaluate_accuracy as evaluate_accuracy

@@ -51,6 +51,8 @@ def build(root: Path, out: Path) -> tuple[Path, Path]:
         "SOURCE_DATE_EPOCH": str(epoch_of(root)),
         "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_REDACTORY": version,
     }
+    # each half is built in a folder of its own
+    out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -29,6 +31,9 @@ LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", None, b"localhost", b"127.0
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+# the tree of commands is the same for every test that calls one: built once a process
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
+
 
 class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
     """A process takes all tests of a file, and those of all files that share one Prefect server."""
@@ -42,8 +47,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogethe
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first, so that none is the last."""
-    items.sort(key=lambda item: _group(item.nodeid) not in LONGEST)
+    """The longest come first, and each group in one piece: its services end with its last test."""
+    rank = {group: place for place, group in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(_group(item.nodeid), len(rank)))
+
+
+def of_prefect(item: pytest.Item) -> bool:
+    """Whether a test is of the files that share one Prefect server."""
+    return _group(item.nodeid) == "prefect"
 
 
 def _group(nodeid: str) -> str:

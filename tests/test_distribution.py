@@ -54,7 +54,8 @@ def built(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
-        return dist.build(checkout, tmp_path_factory.mktemp("dist"))
+        patch.chdir(tmp_path_factory.mktemp("place"))
+        return dist.build(checkout, Path("dist"))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tests.pipelines.support import DigitDetector, write_rows
 from tests.typed import problems
 
 STUB = Path(redactory.__file__).with_suffix(".pyi")
+ROOT = Path(__file__).parents[1]
 SCHEMAS = Path(redactory.__file__).with_name("schemas")
 OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
 
@@ -36,6 +37,15 @@ def test_every_public_name_is_there_and_comes_from_where_the_stub_says() -> None
     assert set(public) <= set(dir(redactory))
     with pytest.raises(AttributeError, match="module 'redactory' has no attribute 'curat'"):
         redactory.curat  # noqa: B018
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    shown = {line.removeprefix("::: ") for line in page.splitlines() if line.startswith("::: ")}
+    for name, place in names_in(STUB).items():
+        assert shown & {place.module, f"{place.module}.{place.attribute}"}, name
+        if name != place.attribute:
+            assert f"`redactory.{name}` is this function." in page
 
 
 def test_only_what_a_type_checker_takes_for_public_is_public(tmp_path: Path) -> None:

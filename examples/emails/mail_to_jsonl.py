@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import email
 import json
+import os
 import sys
 from collections import Counter
 from email import policy
@@ -26,7 +27,10 @@ def row_of(message: EmailMessage) -> dict[str, str] | str:
     if "@" not in sender:
         return "no sender"
     part = message.get_body(("plain",))
-    text = "" if part is None else own_words(part.get_content())
+    try:
+        text = "" if part is None else own_words(part.get_content())
+    except LookupError:
+        return "a character set that nobody knows"
     if not text:
         return "no plain text"
     row = {"user_id": sender, "text": f"{message.get('Subject', '')}\n\n{text}"}
@@ -49,6 +53,8 @@ def main(folder: str, out: str) -> None:
     """Read every .eml file below ``folder`` in the order of their names."""
     left: Counter[str] = Counter()
     rows = 0
+    # letters are for nobody else on this machine
+    os.umask(0o077)
     with open(out, "w", encoding="utf-8") as file:
         for path in sorted(Path(folder).rglob("*.eml")):
             row = row_of(email.message_from_bytes(path.read_bytes(), policy=policy.default))

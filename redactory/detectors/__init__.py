@@ -6,12 +6,12 @@ channels 3 and 19).  A text that an engine cannot process is a failure with a re
 text without hits.  No message carries text.
 """
 
+from redactory.detectors.changed import changed_since, differing
 from redactory.detectors.detector import Detection, Detector, TextDetector
 from redactory.detectors.engine import Reading
 from redactory.detectors.policy import (
     ConservativePolicy,
     StrictPolicy,
-    changed_policy,
     policies_of,
     policy_hashes,
     policy_records,
@@ -36,7 +36,8 @@ __all__ = [
     "StrictPolicy",
     "StrictSettings",
     "TextDetector",
-    "changed_policy",
+    "changed_since",
+    "differing",
     "policies_of",
     "policy_hashes",
     "policy_records",

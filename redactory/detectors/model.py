@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.detectors.lean_imports import lean_imports, lean_spacy
 from redactory.foundation.canonical import folder_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.versions import version_of
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -58,7 +58,7 @@ def identify(model: str) -> ModelIdentity:
         import spacy
 
     if model.startswith(BLANK_PREFIX):
-        version = importlib.metadata.version("spacy")
+        version = version_of("spacy")
         return ModelIdentity(model, version, hash_of([model, version]))
     folder = model_folder(model)
     meta = spacy.util.load_meta(folder / "meta.json")
@@ -69,7 +69,7 @@ def identify(model: str) -> ModelIdentity:
 
 def versions(*packages: str) -> dict[str, str]:
     """The installed version of each package."""
-    return {package: importlib.metadata.version(package) for package in packages}
+    return {package: version_of(package) for package in packages}
 
 
 def model_folder(model: str) -> Path:

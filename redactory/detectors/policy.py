@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -140,12 +140,6 @@ def policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:
 def policy_hashes(settings: DetectSettings) -> dict[str, str]:
     """The hash of each policy, by name."""
     return {name: record["hash"] for name, record in policy_records(settings).items()}
-
-
-def changed_policy(settings: DetectSettings, records: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The name of a policy that is another one here and now than in ``records``; None where none is."""
-    hashes = policy_hashes(settings)
-    return next((name for name, now in hashes.items() if now != records[name]["hash"]), None)
 
 
 def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:

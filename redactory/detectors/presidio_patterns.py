@@ -6,7 +6,6 @@ runs only where its trigger says that it could hit.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from redactory.detectors.settings import PatternSettings
 from redactory.detectors.span import Span
 from redactory.detectors.triggers import MANY, Lexicon, triggers_of
 from redactory.foundation.canonical import file_sha256
+from redactory.foundation.versions import version_of
 
 DETECTOR = "presidio"
 VERSIONED = ("presidio-analyzer", "phonenumbers", "tldextract", "regex", "spacy")
@@ -87,7 +87,7 @@ class PatternEngine:
     def identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
         """The versions of the packages and the contents of the files that can change a hit."""
         return {
-            "versions": {name: importlib.metadata.version(name) for name in VERSIONED},
+            "versions": {name: version_of(name) for name in VERSIONED},
             "files": [file_sha256(Path(file)) for file in settings.files],
         }
 

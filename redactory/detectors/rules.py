@@ -75,9 +75,14 @@ SOFT_RULES: frozenset[RuleName] = frozenset({"capital", "name", "word"})
 
 def rules_identity(rules: Sequence[RuleName], language: str) -> str | None:
     """What changes the rules' hits besides versions: the hash of the word list, where it is used."""
+    return _words_hash(language) if "word" in rules else None
+
+
+@functools.cache
+def _words_hash(language: str) -> str:
     from redactory.detectors.words import words_of
 
-    return hash_of(sorted(words_of(language))) if "word" in rules else None
+    return hash_of(sorted(words_of(language)))
 
 
 def _starts_sentence(text: str, start: int) -> bool:

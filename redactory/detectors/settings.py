@@ -49,6 +49,7 @@ DEFAULT_LABELS: dict[str, float] = {
     "US_SSN": 0.3,
     "UUID": 0.3,
     # the recognizers that come with Redactory
+    "API_KEY": 0.3,
     "IDENTIFIER": 0.3,
     "STREET_ADDRESS": 0.3,
     "POSTAL_CODE": 0.3,

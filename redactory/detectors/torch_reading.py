@@ -9,12 +9,12 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.versions import version_of
 
 _LOGGERS = ("stanza", "transformers", "tokenizers", "torch")
 _NOTHING = logging.CRITICAL + 1
@@ -62,4 +62,4 @@ def folder_identity(key: str, folder: str | Path, holds: str, *packages: str) ->
     """
     if not Path(folder).is_dir():
         raise ConfigurationError(f"{key}: there is no folder '{folder}'; give the one with {holds}")
-    return {"folder": folder_sha256(Path(folder)), "versions": {name: version(name) for name in packages}}
+    return {"folder": folder_sha256(Path(folder)), "versions": {name: version_of(name) for name in packages}}

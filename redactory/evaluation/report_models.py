@@ -10,7 +10,7 @@ from redactory.evaluation import guarantee_words as words
 from redactory.evaluation import report_findings as findings
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.sealing import is_finished
+from redactory.redaction.model_results import result_of
 
 EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit")
 
@@ -47,7 +47,7 @@ def model_reports(run: RunFolder) -> list[ModelReport]:
 def model_report(folder: ModelFolder) -> ModelReport:
     """One finished model, with every evaluation of it that there is."""
     name, card = folder.root.name, read_json(folder.guarantee)
-    results = {evaluation: _result(folder, evaluation) for evaluation in EVALUATIONS}
+    results = {evaluation: result_of(folder, evaluation) or {} for evaluation in EVALUATIONS}
     return ModelReport(
         name=name,
         trainer=card["trainer"],
@@ -78,12 +78,3 @@ def _row(
         ("exposure of controls, highest", canary.get("control_highest_exposure")),
         ("canary copies left", canary.get("copies_left")),
     ]
-
-
-def _result(folder: ModelFolder, evaluation: str) -> dict[str, Any]:
-    """What an evaluation found; empty where it was not made."""
-    sealed = folder.result(evaluation)
-    if not is_finished(sealed):
-        return {}
-    result: dict[str, Any] = read_json(sealed.root / "result.json")
-    return result

@@ -12,6 +12,7 @@ import typer
 import redactory
 from redactory.flows import (
     apply_commands,
+    budget_commands,
     croissant_commands,
     detection_commands,
     export_commands,
@@ -65,7 +66,7 @@ from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
 
 _INTERRUPTED = 130
-_GO_ON = "give the command again to go on (curate and run with --resume)"
+_GO_ON = "give the command again to go on (with --resume where it has one)"
 app = typer.Typer(
     name="redactory",
     help="Audited training shards from raw text, and models trained on them with a guarantee.",
@@ -277,6 +278,7 @@ def demo(
 
 
 app.command()(apply_commands.apply)
+app.command()(budget_commands.budget)
 app.command()(croissant_commands.croissant)
 app.command()(detection_commands.explain)
 app.command()(export_commands.export)

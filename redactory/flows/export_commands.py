@@ -19,11 +19,12 @@ def export(
         list[str] | None,
         typer.Option("--model", help="A trained model to bring along; may be given several times."),
     ] = None,
+    by: Annotated[str | None, typer.Option(help="Who exports; goes into the release log.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Copy what may leave a run: its public side, a card, a manifest, SHA256SUMS; models where asked for."""
     with output.shown_progress() as progress:
-        result = redactory.export(run, to, models=tuple(model or ()), progress=progress)
+        result = redactory.export(run, to, models=tuple(model or ()), by=by, progress=progress)
     show(result, as_json, exported)
 
 

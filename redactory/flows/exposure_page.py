@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,9 @@ from rich.markup import escape
 
 from redactory.flows.output import out, table
 from redactory.foundation.wording import some
+
+_ENOUGH = 10
+"""Canaries of each arm from which on a bootstrap over them is shown."""
 
 
 def canary(result: dict[str, Any]) -> None:
@@ -27,13 +31,25 @@ def canary(result: dict[str, Any]) -> None:
     table(f"Canary exposure of {result['model']}, bits", rows, ("canaries", "highest", "mean"))
     difference = (result.get("intervals") or {}).get("mean_difference") or {}
     if difference.get("value") is not None:
+        out.print(f"Mean of inserted less never inserted: {difference['value']:.2f} bits{_interval(result)}")
+    if chance.get("highest_p_value") is not None:
         out.print(
-            f"Mean of inserted less never inserted: {difference['value']:.2f} bits "
-            f"({difference['low']:.2f} to {difference['high']:.2f}, 95 %)"
+            "Chance alone gives so high a highest exposure with probability "
+            f"{chance['highest_p_value']:.2g}, so high a mean with {chance['mean_p_value']:.2g}",
+            soft_wrap=True,
         )
     for reason in result.get("reasons", ()):
         out.print(f"Not measured of some: {reason}", soft_wrap=True, markup=False)
     out.print(f"Copies of the canaries in what it was trained on: {result['copies_left']}\n")
+
+
+def _interval(result: Mapping[str, Any]) -> str:
+    """The interval of the difference of means; of few canaries a bootstrap is too narrow to be shown."""
+    arms = Counter(bool(row["inserted"]) for row in result["canaries"])
+    if min(arms[True], arms[False]) < _ENOUGH:
+        return ""
+    difference = result["intervals"]["mean_difference"]
+    return f" ({difference['low']:.2f} to {difference['high']:.2f}, 95 %)"
 
 
 def extraction(result: dict[str, Any]) -> None:

@@ -111,6 +111,12 @@ def verified(result: dict[str, Any]) -> None:
 
 def guarantee(card: dict[str, Any]) -> None:
     """``redactory guarantee``: each figure with its value, or the reason why there is none."""
+    if card["event"] is None:
+        # no unit is protected, and a row of nothings for each figure says no more
+        told = f"{card['model']} ({card['trainer']}): {card['holds_reason']}"
+        out.print(f"No guarantee holds for {told}", soft_wrap=True)
+        beside_guarantee(card.get("audit"))
+        return
     out.print(f"Guarantee of {card['model']} ({card['trainer']}): {card['unit']}", soft_wrap=True)
     out.print(card["relation_meaning"] or "", soft_wrap=True)
     _figures(card)
@@ -141,7 +147,9 @@ def recall(result: dict[str, Any]) -> None:
     out.print(
         f"Of {some(misses['n'], 'labelled secret')} drawn, π missed {misses['gamma']['misses']} (γ ≤ "
         f"{misses['gamma']['upper']:.4f}) and both policies {misses['delta_2']['misses']} (δ₂ ≤ "
-        f"{misses['delta_2']['upper']:.4f}), at 95 % each.",
+        f"{misses['delta_2']['upper']:.4f}), at 95 % each. Missed is where a point comes out otherwise than "
+        "with <MASK> in the secret's place, as the guarantee needs it; below is counted where some of a "
+        "secret still stands.",
         soft_wrap=True,
     )
     rows = [
@@ -169,7 +177,8 @@ def simulated(result: dict[str, Any]) -> None:
         f"{result['out']}",
         soft_wrap=True,
     )
-    out.print(f"Canaries: {result['canaries_file']}", soft_wrap=True)
+    if result["canaries"]:
+        out.print(f"Canaries: {result['canaries_file']}", soft_wrap=True)
 
 
 def demo(result: dict[str, Any]) -> None:

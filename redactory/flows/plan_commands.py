@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import redactory
 from redactory.flows import plan_ldp, plan_page, plan_units
 from redactory.flows.options import ConfigArgument, JsonOption, OutOption, show
+from redactory.flows.planning import planned
 
 FILE = "CONFIG"
 """The name of the subcommand that any other first word than a subcommand's stands for."""
@@ -60,7 +60,7 @@ def plan_config(
     config: ConfigArgument, out: OutOption = None, plot: PlotOption = None, as_json: JsonOption = False
 ) -> None:
     """The training that a configuration describes; a finished run adds its points and its recall."""
-    result = redactory.plan(config, output=out, plot=plot)
+    result = planned(config, output=out, plot=plot)
     show(result, as_json, plan_page.units if "epsilon_sound" in result else plan_page.planned)
 
 
@@ -83,7 +83,7 @@ def plan_crt(
     """CRT: noise on masked private points, none on public ones."""
     numbers: dict[str, Any] = {"trainer": "crt-drop" if drop else "crt", "gamma": gamma, "delta_2": delta_2}
     shared = _shared(sampling_rate, steps, private_points, noise, epsilon, delta, group_size)
-    show(redactory.plan(plot=plot, bayesian=bayesian, **numbers, **shared), as_json, plan_page.planned)
+    show(planned(plot=plot, bayesian=bayesian, **numbers, **shared), as_json, plan_page.planned)
 
 
 @plans.command("dpsgd")
@@ -100,7 +100,7 @@ def plan_dpsgd(
 ) -> None:
     """DP-SGD: noise on every original point."""
     shared = _shared(sampling_rate, steps, private_points, noise, epsilon, delta, group_size)
-    show(redactory.plan(plot=plot, trainer="dpsgd", **shared), as_json, plan_page.planned)
+    show(planned(plot=plot, trainer="dpsgd", **shared), as_json, plan_page.planned)
 
 
 plans.command("uedp-bounded")(plan_units.plan_bounded)

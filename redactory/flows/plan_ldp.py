@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-import redactory
 from redactory.flows.options import JsonOption, show
 from redactory.flows.output import out, table
 from redactory.flows.plan_units import NoiseOption, ratio
+from redactory.flows.planning import planned
 from redactory.foundation.wording import some
 
 PublishedTargetOption = Annotated[
@@ -87,7 +87,7 @@ def plan_ldp(
     as_json: JsonOption = False,
 ) -> None:
     """LDP-NLP: noise on every message, before it leaves its user."""
-    result = redactory.plan(
+    result = planned(
         trainer="ldp",
         noise=noise,
         target=epsilon,

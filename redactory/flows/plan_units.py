@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-import redactory
 from redactory.flows import plan_page
 from redactory.flows.options import JsonOption, show
+from redactory.flows.planning import planned
 
 
 def ratio(text: str) -> float:
@@ -101,7 +101,7 @@ def plan_bounded(
     as_json: JsonOption = False,
 ) -> None:
     """UeDP by bounded contributions: at most k points of a unit, noise on every point's gradient."""
-    result = redactory.plan(
+    result = planned(
         plot=plot,
         trainer="uedp-bounded",
         sampling_rate=sampling_rate,
@@ -149,7 +149,7 @@ def plan_algorithm1(
     as_json: JsonOption = False,
 ) -> None:
     """UeDP by the paper's Algorithm 1, soundly accounted; beside it what the paper would print."""
-    result = redactory.plan(
+    result = planned(
         plot=plot,
         trainer="uedp-alg1",
         users=users,
@@ -182,7 +182,7 @@ def plan_user_level(
     as_json: JsonOption = False,
 ) -> None:
     """DP-FedAvg: users are hidden, entities are not."""
-    result = redactory.plan(
+    result = planned(
         plot=plot,
         trainer="user-level",
         user_rate=user_rate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Literal
 
 import typer
@@ -15,7 +15,7 @@ from redactory.flows import explain_page, output
 from redactory.flows.options import JsonOption, readable_configuration, show
 from redactory.flows.standard_input import standard_input
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import silent
+from redactory.foundation.progress import Progress, silent
 
 _STANDARD_INPUT = "-"
 _BESIDE = 60
@@ -64,8 +64,7 @@ def scan(
         raise ConfigurationError("give what to look at: files, folders, a text, or - for standard input")
     if reveal and (as_json or not _on_terminal()):
         raise ConfigurationError("--show prints text, to a terminal alone: not with --json, a file or a pipe")
-    # a bar would stand between the lines that are shown
-    with nullcontext(silent) if reveal else output.shown_progress() as progress:
+    with _said_once() if reveal else output.shown_progress() as progress:
         result = redactory.scan(
             paths,
             texts=texts,
@@ -82,6 +81,12 @@ def scan(
         raise SystemExit(2)
     if check and not result["clean"]:
         raise SystemExit(1)
+
+
+def _said_once() -> AbstractContextManager[Progress]:
+    """One line instead of a bar, which would stand between the lines that are shown."""
+    output.err.print("The engines are loaded, which takes some seconds.")
+    return nullcontext(silent)
 
 
 def _on_terminal() -> bool:

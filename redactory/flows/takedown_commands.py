@@ -94,6 +94,16 @@ def _taken_out(result: dict[str, Any]) -> None:
             )
     for problem in result["problems"]:
         _say(f"{problem['run']}: not done: {problem['problem']}")
+    if result["unmatched"] and any(
+        run["points"] or run["rejected"] or run["already"] for run in result["runs"]
+    ):
+        _say(
+            f"Mind: nothing is known of {some(len(result['unmatched']), 'id')} of those given; see that each "
+            "is written as in the input"
+        )
+    files = dict.fromkeys(key for run in result["runs"] for key in run["files"])
+    if files:
+        _say(f"Files of your own are not touched: take her out of them too ({', '.join(files)})")
 
 
 def _what(run: dict[str, Any], dry_run: bool) -> str:

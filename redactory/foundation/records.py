@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -53,6 +54,24 @@ def chain_heads(path: Path) -> list[str]:
     return [hashlib.sha256(line).hexdigest() for line in data[:whole].split(b"\n")[:-1]]
 
 
+def _locked(path: Path) -> int:
+    """The file at ``path``, open and locked; a lock on one that was taken away meanwhile locks nothing."""
+    while True:
+        make_folder(path.parent)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), path.stat()):
+                    return file
+        except BaseException as error:
+            os.close(file)
+            if isinstance(error, BlockingIOError):
+                raise RunStateError(f"{path.name} is being written by another process") from None
+            raise
+        os.close(file)
+
+
 class RecordLog:
     """The writer of a record file.
 
@@ -62,21 +81,17 @@ class RecordLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        make_folder(path.parent)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = _locked(path)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.records, self._prev, whole = _parse(path, path.read_bytes())
             self._count = len(self.records)
             os.ftruncate(self._file, whole)
             os.lseek(self._file, 0, os.SEEK_END)
             # the file's name must outlast a crash as its records do
             sync(path.parent)
-        except BaseException as error:
+        except BaseException:
             # left open, it would keep the lock
             os.close(self._file)
-            if isinstance(error, BlockingIOError):
-                raise RunStateError(f"{path.name} is being written by another process") from None
             raise
 
     def append(self, type: str, body: dict[str, Any]) -> Record:  # noqa: A002 (the field's name on disk)

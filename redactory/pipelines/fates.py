@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings, changed_policy
+from redactory.detectors import Detector, DetectSettings, changed_since
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import route
 
@@ -16,11 +16,8 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
     ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
     """
     settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
-    if changed := changed_policy(settings, manifest["policies"]):
-        raise ConfigurationError(
-            f"the {changed} policy is not that of the run any more: a model, a list or a package has "
-            "changed since; bring it back, or curate again"
-        )
+    if changed := changed_since(settings, manifest["policies"]):
+        raise ConfigurationError(f"{changed}; bring back what it was, or curate again")
     detector = Detector(settings)
 
     def fates(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.dedup.rules import rule_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.models import require_training_packages
@@ -30,6 +31,7 @@ def plan(
     *,
     output: str | Path | None = None,
     plot: str | Path | None = None,
+    progress: Progress = silent,
     **numbers: Any,
 ) -> dict[str, Any]:
     """Epsilon, noise, ratio to the batch and what would improve it, of the training of ``config``.
@@ -44,10 +46,17 @@ def plan(
     Nothing is trained.
     """
     require_training_packages()
-    from redactory.training.planner import PlanRequest, plan_training
-
     if config is not None and numbers:
         raise ConfigurationError(f"a plan takes a configuration or numbers, not both: {', '.join(numbers)}")
+    with waiting(progress, "account noise"):
+        return _planned(config, output, plot, numbers)
+
+
+def _planned(
+    config: Given | None, output: str | Path | None, plot: str | Path | None, numbers: dict[str, Any]
+) -> dict[str, Any]:
+    from redactory.training.planner import PlanRequest, plan_training
+
     if config is None:
         if numbers.get("trainer") in UNIT_TRAINERS:
             return plan_units(numbers, plot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import platform
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
 from redactory.foundation.records import chain_head
 from redactory.foundation.reports import StageReport
+from redactory.foundation.versions import version_of
 from redactory.pipelines.card import dataset_card
 from redactory.pipelines.dedup_facts import check_across, dedup_facts
 from redactory.pipelines.indexes import indexing
@@ -168,7 +168,7 @@ def _plain(report: StageReport) -> dict[str, int]:
 def versions() -> dict[str, Any]:
     """Of Redactory, Python, and the packages that a shard's bytes depend on."""
     return {
-        "redactory": importlib.metadata.version("redactory"),
+        "redactory": version_of("redactory"),
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
     }

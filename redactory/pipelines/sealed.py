@@ -102,12 +102,14 @@ def _what(error: BaseException, root: Path) -> str:
     """What happened, and where it is nothing that has to be reported, the mend."""
     kind, cause = type(error).__name__, _cause(error, root)
     if isinstance(error, BrokenExecutor):
-        return f"{cause}: give the command again (curate with --resume), with fewer --workers"
+        return f"{cause}: give the command again (with --resume where it has one), with fewer --workers"
     known = _MENDS.get(error.errno or 0) if isinstance(error, OSError) else None
     if isinstance(error, OSError) and error.errno in _OF_A_FILE and _below(error, root) is None:
         known = None
     if known is not None:
-        return f"{known[0]} ({cause}): {known[1]}, and give the command again (curate with --resume)"
+        return (
+            f"{known[0]} ({cause}): {known[1]}, and give the command again (with --resume where it has one)"
+        )
     return f"unexpected {kind}{f' ({cause})' if cause else ''}"
 
 

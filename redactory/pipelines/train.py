@@ -25,7 +25,7 @@ from redactory.pipelines.tracking.lineage import told
 from redactory.pipelines.tracking.lineage_work import Training
 from redactory.pipelines.train_checks import check_device, training_of
 from redactory.redaction import RunFolder, is_finished, read_manifest
-from redactory.training.settings import RecallMeasurement
+from redactory.training.recall_setting import RecallMeasurement
 
 
 def train(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from redactory.detectors import Detector, DetectSettings, changed_policy
+from redactory.detectors import Detector, DetectSettings, changed_since
 from redactory.evaluation.report import pages_of
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import load_digest_key, read_public_key
@@ -175,16 +175,13 @@ def _ids(run: RunFolder) -> Check:
 
 def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Check:
     """Both policies find nothing in the public shards, with the very engines that the manifest names."""
-    name, other = (
-        "re-scan of public",
-        "not made: the engines, models or versions here are not those of the run",
-    )
+    name, other = "re-scan of public", "not made: the settings are those of another version"
     try:
         settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
     except ValidationError:
         return Check(name, False, other, made=False)
-    if changed_policy(settings, manifest["policies"]):
-        return Check(name, False, other, made=False)
+    if changed := changed_since(settings, manifest["policies"]):
+        return Check(name, False, f"not made: {changed}", made=False)
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(run.public):
         texts = batch["text"].to_pylist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
+from redactory.foundation.versions import version_of
 from redactory.pipelines.train import guarantee
 from redactory.pipelines.verify_attempts import attempted
 from redactory.pipelines.verify_seals import Check
-from redactory.redaction import ModelFolder, RunFolder, broken_files, read_manifest
+from redactory.redaction import ModelFolder, RunFolder, broken_files, measured_on, read_manifest
 from redactory.redaction.releases import release_with
 from redactory.redaction.signing import check_signature
 
@@ -29,10 +29,14 @@ def models(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:
 
 def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> list[Check]:
     model = run.model(name)
-    folders = [model, *(model.result(p.parent.name) for p in model.root.glob("*/_SUCCESS"))]
+    results = [model.result(path.parent.name) for path in model.root.glob("*/_SUCCESS")]
+    folders = [model, *results]
     problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
     findings = [(folder, check_signature(folder, known)) for folder in folders if folder.manifest.is_file()]
     problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
+    if not problems:
+        others = [result for result in results if not measured_on(model, result)]
+        problems += [f"{other.root.name}/ was measured on another model" for other in others]
     fine = "its guarantee follows from its ledger"
     if not problems:
         try:
@@ -68,4 +72,4 @@ def _page_of(model: ModelFolder, card: dict[str, Any]) -> bool:
 
 def same_version(manifest: dict[str, Any]) -> bool:
     """Whether this version of Redactory wrote what ``manifest`` seals."""
-    return bool(importlib.metadata.version("redactory") == manifest["versions"].get("redactory"))
+    return bool(version_of("redactory") == manifest["versions"].get("redactory"))

@@ -14,6 +14,7 @@ from redactory.redaction.encryption import (
 )
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder, part_name
 from redactory.redaction.mask import MASK, mask, merge_intervals
+from redactory.redaction.model_results import measured_on, result_of
 from redactory.redaction.sealing import (
     broken_files,
     is_finished,
@@ -55,6 +56,7 @@ __all__ = [
     "key_of",
     "list_files",
     "mask",
+    "measured_on",
     "merge_intervals",
     "open_values",
     "part_name",
@@ -66,6 +68,7 @@ __all__ = [
     "read_manifest",
     "read_part",
     "read_secret",
+    "result_of",
     "route",
     "seal",
     "succeed",

@@ -117,11 +117,13 @@ def _entry(folder: SealedFolder, path: Path, key: DigestKey | None) -> dict[str,
 
 
 def _unfinished(folder: SealedFolder) -> RunStateError:
-    mend = "give a finished one, or go on with what was cut off (redactory curate --resume)"
-    if not folder.root.is_dir():
-        mend = (
-            "a folder is needed, and this is a file"
-            if folder.root.exists()
-            else "there is no such folder: curate first, or give its place"
+    if not folder.root.exists():
+        return RunStateError(
+            f"{folder.root} is no finished folder: nothing lies there; curate first, or give its place"
         )
+    mend = (
+        "give a finished one, or go on with what was cut off (redactory curate --resume)"
+        if folder.root.is_dir()
+        else "a folder is needed, and this is a file"
+    )
     return RunStateError(f"{folder.root} is no finished folder: {folder.success.name} is missing; {mend}")

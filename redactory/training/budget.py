@@ -76,8 +76,7 @@ class Budget:
         """
         if spending is None:
             raise BudgetExceeded(f"{training} has no privacy mechanism: under a budget it cannot be trained")
-        path = self._settings.path
-        self._require_room(self._read(read_records(path)) if path.exists() else [], training, spending)
+        self._require_room(self._known(), training, spending)
 
     def reserve(self, identity: str, training: str, spending: Spending) -> None:
         """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
@@ -105,8 +104,25 @@ class Budget:
 
     def spent(self) -> Spendings:
         """All that was reserved so far."""
-        path = self._settings.path
-        return _spendings(self._read(read_records(path))) if path.exists() else ()
+        return _spendings(self._known())
+
+    def told(self) -> dict[str, Any]:
+        """{unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.
+
+        ``trainings`` are {training, steps, delta, epsilon_after} in the order of booking, the last one what
+        was spent at that ``delta`` with this training.  ``spent`` is of all together: 0 where nothing is
+        booked, null where it is not finite.
+        """
+        known, delta = self._known(), self._settings.delta
+        spent = self._cost(_spendings(known), delta) if known else 0.0
+        columns = ("training", "steps", "delta", "epsilon_after")
+        return {
+            "unit": self._unit,
+            "epsilon": self._settings.epsilon,
+            "delta": delta,
+            "spent": None if spent is None else _up(spent),
+            "trainings": [{name: body[name] for name in columns} for body in known],
+        }
 
     def _require_room(self, known: list[dict[str, Any]], training: str, spending: Spending) -> float:
         before, delta = _spendings(known), self._settings.delta
@@ -121,6 +137,11 @@ class Budget:
                 f"({models}). Nothing was trained."
             )
         return _up(found)
+
+    def _known(self) -> list[dict[str, Any]]:
+        """The reservations by now; none where there is no file yet."""
+        path = self._settings.path
+        return self._read(read_records(path)) if path.exists() else []
 
     def _read(self, records: list[Record]) -> list[dict[str, Any]]:
         """The reservations; ``GuaranteeError`` where the file is of another kind or unit."""

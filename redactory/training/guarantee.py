@@ -15,7 +15,8 @@ from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee_figures import Claim, Figures, figures_of, refused, require_reasons
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, noise_of, parent_manifest
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.settings import RecallMeasurement, TrainSettings
+from redactory.training.recall_setting import RecallMeasurement
+from redactory.training.settings import TrainSettings
 from redactory.training.uedp.card import is_of_units, unit_in_words, units_card
 
 FORMAT = "redactory-guarantee/2"

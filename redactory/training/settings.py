@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -13,6 +12,7 @@ from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.training.device_setting import Device
 from redactory.training.models.settings import LstmSettings, ModelSettings
+from redactory.training.recall_setting import RecallMeasurement
 from redactory.training.units.federated_settings import FederatedSettings
 from redactory.training.units.settings import BoundingSettings, Task, UnitSettings
 from redactory.training.units.wanted import problem_of
@@ -32,55 +32,6 @@ Trainers = Literal[
 ]
 Rate = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
-
-
-class StratifiedSample(Settings):
-    """The sample of the run's points that the labels come from, with bounds of its own.
-
-    Where public points are over-sampled, misses over labels bound nothing: the bounds are those that
-    ``redactory audit score`` joined over the strata (``docs/how-to/audit.md``).
-    """
-
-    name: str = Field(description="The sample's name.")
-    date: datetime.date = Field(description="When its labels were scored.")
-    texts: PositiveInt = Field(description="Distinct texts that were labelled.")
-    gamma_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of γ.")
-    delta_2_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of δ₂.")
-
-
-class RecallMeasurement(Settings):
-    """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
-
-    The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample
-    with bounds of its own, and must not have been used to tune a policy: whoever gives them vouches for
-    that.  A secret counts as missed by
-    the strict policy unless masking it perfectly would have left the same masked point; it counts as
-    missed by both when any part of it went public.
-    """
-
-    labels: PositiveInt = Field(description="Labelled secrets that were checked.")
-    missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
-    missed_by_both: int = Field(ge=0, description="Of those, how many stand open in a public point.")
-    confidence: Probability = Field(0.95, description="One-sided confidence of each upper bound.")
-    date: datetime.date | None = Field(None, description="When that was measured.")
-    sample: StratifiedSample | None = Field(
-        None, description="The stratified sample that was labelled; its bounds stand for those of the counts."
-    )
-
-    @model_validator(mode="after")
-    def _misses_are_nested(self) -> Self:
-        if not self.missed_by_both <= self.missed_by_strict <= self.labels:
-            raise ValueError("misses must satisfy missed_by_both <= missed_by_strict <= labels")
-        return self
-
-    @model_validator(mode="after")
-    def _bounds_are_not_below_what_was_seen(self) -> Self:
-        if self.sample is None:
-            return self
-        gamma, delta_2 = self.sample.gamma_upper, self.sample.delta_2_upper
-        if gamma < delta_2 or (self.missed_by_strict and not gamma) or (self.missed_by_both and not delta_2):
-            raise ValueError("sample: a bound is below what was seen, or gamma_upper below delta_2_upper")
-        return self
 
 
 class BudgetSettings(Settings):
@@ -198,7 +149,9 @@ class TrainSettings(Settings):
         1.0, description="sdp: L2 bound of the state that is noised where private text ends."
     )
 
-    max_tokens: PositiveInt = Field(128, description="A point's tokens beyond this many are not trained on.")
+    max_tokens: PositiveInt = Field(
+        128, description="A point's tokens beyond this many are not trained on; at most model.context."
+    )
     vocabulary_size: PositiveInt = Field(10_000, description="At most this many words of public/ are tokens.")
     minimum_count: PositiveInt = Field(2, description="A word is a token from this count in public/ on.")
 
@@ -253,6 +206,16 @@ class TrainSettings(Settings):
     def _processes_share_out_what_a_processor_does(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
             raise ValueError("workers: several processes train on device cpu alone; remove one of the two")
+        return self
+
+    @model_validator(mode="after")
+    def _a_point_fits_into_a_fresh_network(self) -> Self:
+        context = None if getattr(self.model, "folder", None) else getattr(self.model, "context", None)
+        if self.task == "next-word" and context is not None and self.max_tokens > context:
+            raise ValueError(
+                f"max_tokens: the model reads {context} tokens, and {self.max_tokens} are asked for: lower "
+                "it, or raise model.context"
+            )
         return self
 
     @model_validator(mode="after")

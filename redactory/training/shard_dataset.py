@@ -88,9 +88,15 @@ class ShardDataset(IterableDataset[Row]):
         """How far the iterator that was begun last has come: numbers and a digest, no text.
 
         It is the state of this process.  With workers ask torchdata's ``StatefulDataLoader``, which asks each
-        of them.
+        of them: ``RunStateError`` where no iterator was begun here, for the rows are then read elsewhere.
         """
-        share, given = self._loaded or self._given or (self._share(), 0)
+        known = self._loaded or self._given
+        if known is None:
+            raise RunStateError(
+                "no row was read in this process, so it has no state: with workers, ask torchdata's "
+                "StatefulDataLoader for it"
+            )
+        share, given = known
         return {"manifest": self._manifest, "side": self.side, "share": list(share), "given": given}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.versions import version_of
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished, read_manifest, seal
@@ -76,16 +77,30 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     with RecordLog(folder.ledger) as log, fixed_numerics(settings.threads):
         remove_leftovers(folder.root)
         remove_leftovers(run.state, f"train-{settings.model_name}.*")
-        _train(run, settings, parent, log, progress)
+        try:
+            _train(run, settings, parent, log, progress)
+        except BaseException:
+            if not log.records:
+                _forget(folder)
+            raise
     for leftover in (_key_file(run, settings), _checkpoint_file(run, settings)):
         leftover.unlink(missing_ok=True)
-    return _finish(run, settings, parent, time.monotonic() - started)
+    return _finish(run, settings, parent, time.monotonic() - started, progress)
+
+
+def _forget(folder: ModelFolder) -> None:
+    """Take away the folder of a training that was refused before its first record."""
+    folder.ledger.unlink(missing_ok=True)
+    with suppress(OSError):
+        # something else lies there
+        folder.root.rmdir()
 
 
 def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
     """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer = trainer_of(settings, run)
-    mechanism = mechanism_of(settings, trainer)
+    with waiting(progress, "account noise") if trainer.noisy else nullcontext():
+        mechanism = mechanism_of(settings, trainer)
     steps = settings.epochs * steps_per_epoch(settings) if mechanism else 0
     public_text = public_text_of(run, settings.public_text)
     head = _head(settings, mechanism, steps, parent, public_text)
@@ -100,7 +115,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     budget = Budget(settings.budget, unit_of(settings), cost_of(settings)) if settings.budget else None
     named = f"{run.root.name}/{settings.model_name}"
     if budget and not log.records:
-        budget.require_room(named, spending)
+        with waiting(progress, "account budget"):
+            budget.require_room(named, spending)
     originals = originals_of(run, settings) if trainer.units else None
     stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
     if budget and spending:
@@ -197,11 +213,14 @@ def _optimizers(*phases: Phase | None) -> list[Optimizer]:
     return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
-def _finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float) -> dict[str, Any]:
+def _finish(
+    run: RunFolder, settings: TrainSettings, parent: str, seconds: float, progress: Progress
+) -> dict[str, Any]:
     """Guarantee, model card, manifest and seal; the summary that the manifest holds."""
     folder = run.model(settings.model_name)
     end = read_records(folder.ledger)[-1].body
-    card = guarantee_card(run, settings.model_name)
+    with waiting(progress, "account guarantee"):
+        card = guarantee_card(run, settings.model_name)
     write_json(folder.guarantee, card)
     write_text(folder.card, guarantee_page(card))
     summary = {
@@ -262,7 +281,7 @@ def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+            found[name] = version_of(name)
     return found
 
 

@@ -179,10 +179,37 @@ FOUND: dict[str, tuple[str, ...]] = {
         "C:\\Users\\[[jsmith]]\\Desktop",
         "/home/[[jsmith]]/file",
     ),
+    # none was ever issued
+    "API_KEY": (
+        "it fails with [[sk_test_9aB3dE5fG7hJ9kL1mN3pQ5rS]] since Monday",
+        "use [[ghp_0123456789abcdefABCDEF0123456789abcd]] for now",
+        "[[github_pat_11AAAAAAA0bcdefGHIJKLmnopQRSTUvwxYZ]]",
+        "the robot has [[xoxb-123456789012-abcdefGHIJKL]]",
+        "key [[AIzaSyA-0123456789_abcdefghijklmnopqrs]] is mine",
+        "[[hf_0aB1cD2eF3gH4iJ5kL6mN7oP]]",
+        "[[SG.0123456789abcdefABCDEF.0123456789abcdefABCDEF0123456789abcdefABCDE]]",
+        "export OPENAI_API_KEY=[[sk-proj-aB3dE5fG7hJ9-kL1mN3pQ5rS7tU9]]",
+        "Authorization: Bearer [[abc.DEF-123_456~789]]",
+        "api_key = '[[0a1b2c3d4e5f6071]]'",
+        "my access token is [[Zm9vYmFyMTIzNDU2Nzg5MA==]]",
+        "client secret: [[q8Q~abcdefgh.IJKLMN_2345]]",
+        "[[eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcDEF_123-456]]",
+        "[[MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj]]",
+        "see [[-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIB\nADANBgkq\n-----END RSA PRIVATE KEY-----]] please",
+        "the api takes [[Ab3-dE5fG7hJ9_kL1mN3pQ5r]] since today",
+    ),
 }
 """By label: texts with one secret each, in double brackets, that is masked as a whole."""
 
 PLAIN: tuple[str, ...] = (
+    "the key to it all is patience",
+    "a token of my thanks",
+    "the secret is butter",
+    "npm_config_cache",
+    "use sk-learn for that",
+    "a state-of-the-art machine",
+    "press the secret key twice",
+    "src/main/java/org/example/project/module/service/Handler",
     "I want a table for 2 people at 17:45 .",
     "It costs 23.60 pounds per person.",
     "The price is $1,250.00 today.",

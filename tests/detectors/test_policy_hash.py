@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import pytest
 
 from redactory.detectors import (
     DetectSettings,
+    changed_since,
     policy_hashes,
+    policy_records,
     words,
 )
 from redactory.detectors.policy import VERSIONED
+from redactory.detectors.rules import _words_hash
+from redactory.foundation.versions import version_of
 
 BLANK: dict[str, Any] = {"tagger": None, "spacy": {"model": "blank:en"}, "patterns": None}
 RULES_ON = {"rules": ["digit", "symbol", "capital", "name"]}
@@ -85,14 +90,30 @@ def test_the_two_policies_never_share_a_hash() -> None:
     assert strict != conservative
 
 
+def test_what_changed_is_named_and_no_word_of_a_list() -> None:
+    settings = DetectSettings.model_validate(BLANK)
+    records = json.loads(json.dumps(policy_records(settings)))
+    assert changed_since(settings, records) is None
+    records["strict"]["stands_on"]["versions"]["redactory"] = "0.0.1"
+    records["strict"]["hash"] = "another"
+    told = changed_since(settings, records)
+    assert told is not None
+    assert "the strict policy is not that of the run any more: redactory was 0.0.1 and is " in told
+    listed = DetectSettings.model_validate({**BLANK, "lists": {"deny": [{"words": ["Zed"]}]}})
+    told = changed_since(listed, policy_records(settings))
+    assert told is not None
+    assert "Zed" not in told
+
+
 @pytest.mark.parametrize("package", VERSIONED)
 def test_the_hash_changes_with_a_version(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     before = hashes(spacy=None)
     version = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: version(name) + ".new" * (name == package)
-    )
-    after = hashes(spacy=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", lambda name: version(name) + ".new" * (name == package))
+        version_of.cache_clear()
+        after = hashes(spacy=None)
+    version_of.cache_clear()
     assert before[0] != after[0]
     assert before[1] != after[1]
 
@@ -134,7 +155,10 @@ def test_the_hash_follows_the_terms_of_lists_and_not_their_place(tmp_path: Path)
 def test_the_hash_changes_with_the_word_list_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with_words, without = {"conservative": {"rules": ["word"]}}, {"conservative": {"rules": ["digit"]}}
     before, unused = hashes(**with_words), hashes(**without)
-    monkeypatch.setattr(words, "words_of", lambda language: frozenset({"only", "these"}))
-    after = hashes(**with_words)
+    with monkeypatch.context() as patch:
+        patch.setattr(words, "words_of", lambda language: frozenset({"only", "these"}))
+        _words_hash.cache_clear()
+        after = hashes(**with_words)
+    _words_hash.cache_clear()
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
     assert hashes(**without) == unused

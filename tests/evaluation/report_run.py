@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder, part_name
 from redactory.redaction.sealing import seal
@@ -196,4 +197,4 @@ def add_models(run: RunFolder) -> None:
             sealed = folder.result(evaluation)
             sealed.root.mkdir()
             write_json(sealed.root / "result.json", result)
-            seal(sealed, {}, [sealed.root / "result.json"])
+            seal(sealed, {"parent": file_sha256(folder.manifest)}, [sealed.root / "result.json"])

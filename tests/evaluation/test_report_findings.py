@@ -9,6 +9,7 @@ import pytest
 from redactory.evaluation.report import render_model, render_report, write_report
 from redactory.evaluation.report_findings import NO_ATTACK, NO_UTILITY, attacks, utility
 from redactory.evaluation.report_models import model_report
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
@@ -19,7 +20,7 @@ def _result(run: RunFolder, model: str, evaluation: str, result: dict[str, Any])
     folder = run.model(model).result(evaluation)
     folder.root.mkdir(exist_ok=True)
     write_json(folder.root / "result.json", result)
-    seal(folder, {}, [folder.root / "result.json"])
+    seal(folder, {"parent": file_sha256(run.model(model).manifest)}, [folder.root / "result.json"])
 
 
 def _membership(low: float) -> dict[str, Any]:

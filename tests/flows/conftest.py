@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import dask
 import pytest
 from distributed import LocalCluster
 
+from tests.conftest import of_prefect
 from tests.flows.local_postgres import Postgres, local_postgres
 from tests.flows.local_server import Server, local_server
 
@@ -18,13 +20,23 @@ QUIET: dict[str, Any] = {
     "silence_logs": 60,
     "threads_per_worker": 1,
 }
+_SERVICES = ExitStack()
+"""What runs beside the tests of one group, and keeps a core busy: ended with the group's last test."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """The services are ended where a test of another group comes next."""
+    yield
+    if nextitem is not None and not of_prefect(nextitem):
+        _SERVICES.close()
 
 
 @pytest.fixture(scope="session")
 def database() -> Iterator[Postgres]:
     """The server's database."""
-    with local_postgres() as running:
-        yield running
+    yield _SERVICES.enter_context(local_postgres())
+    _SERVICES.close()
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +48,8 @@ def server(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
         "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
     }
-    with local_server(tmp_path_factory.mktemp("server"), **settings) as running:
-        yield running
+    yield _SERVICES.enter_context(local_server(tmp_path_factory.mktemp("server"), **settings))
+    _SERVICES.close()
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("croissant", ("croissant", run, "--private"), codes=(0, 2)),
         Step("export-verified", ("verify", f"{run}-export"), codes=(0, 2)),
         # where the job has no encryption key, the run is refused
-        Step("publish", ("publish", run, "--to", _store(config, run)), codes=(0, 2)),
+        Step("publish", ("publish", run, "--to", store_of(config, run)), codes=(0, 2)),
         Step("schema", ("schema", "guarantee")),
         Step("sample", ("audit", "sample", run, "-n", "40", "--seed", "1")),
         Step("score", ("audit", "score", run, sample, "--unchanged")),
@@ -163,7 +163,7 @@ def _without_somebody(config: Path, run: str) -> list[Step]:
     ]
 
 
-def _store(config: Path, run: str) -> str:
+def store_of(config: Path, run: str) -> str:
     """A folder of its own for the mirror of ``run``, as a URL."""
     return config.with_name(f"{run}-store").absolute().as_uri()
 

@@ -92,10 +92,10 @@ def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Pat
     ("arguments", "says"),
     [
         (["curate", "absent.jsonl"], "neither a configuration"),
-        (["verify", "absent"], "_SUCCESS"),
-        (["guarantee", "absent"], "_SUCCESS"),
+        (["verify", "absent"], "nothing lies there"),
+        (["guarantee", "absent"], "nothing lies there"),
         (["curate", "bad.yaml"], "epsilonn"),
-        (["evaluate", "canary", "absent"], "_SUCCESS"),
+        (["evaluate", "canary", "absent"], "nothing lies there"),
     ],
 )
 def test_bad_input_ends_with_two_and_one_json_object(

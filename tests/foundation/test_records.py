@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
@@ -183,3 +184,24 @@ def test_a_text_with_line_breaks_stays_one_line(tmp_path: Path) -> None:
     body = {"text": "a\nb\r\u2028c\x85"}
     write(tmp_path / "log", [body, body])
     assert [r.body for r in read_records(tmp_path / "log")] == [body, body]
+
+
+def test_a_file_that_is_taken_away_before_it_is_locked_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was refused may take its empty file away between another's opening and locking."""
+    path, real, taken = tmp_path / "a" / "log.jsonl", fcntl.flock, []
+
+    def late(file: int, how: int) -> None:
+        if not taken:
+            path.unlink()
+            path.parent.rmdir()
+            taken.append(path)
+        real(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with RecordLog(path) as log:
+        log.append("one", {})
+        with pytest.raises(RunStateError, match="being written by another process"):
+            RecordLog(path)
+    assert [record.type for record in read_records(path)] == ["one"]

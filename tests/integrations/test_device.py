@@ -46,7 +46,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with a model that was trained on ``auto``."""
     folder = write_run(tmp_path_factory.mktemp("device") / "RUN")
-    train_model(folder, small(device="auto"))
+    train_model(folder, small(device="auto", group_sizes=()))
     return folder
 
 
@@ -57,7 +57,7 @@ def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
     assert read_records(model.ledger)[0].body["settings"]["device"] == "cpu"
     assert read_json(model.manifest)["settings"]["device"] == "cpu"
     assert "Clipped sums computed on cpu." in model.card.read_text()
-    assert train_model(run, small(device="auto"))["guarantee"] == read_json(model.guarantee)
+    assert train_model(run, small(device="auto", group_sizes=()))["guarantee"] == read_json(model.guarantee)
 
 
 def test_cuda_is_refused_where_there_is_none(run: RunFolder) -> None:
@@ -135,7 +135,7 @@ class _Anything:
 def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[Any, Any]]:
     """Parameters after two steps without noise and two with it, through a checkpoint."""
     words = Tokenizer.from_texts(PUBLIC_TEXTS, 20)
-    network: Network = network_of(small(model=KINDS[kind]).model, words)
+    network: Network = network_of(small(model=KINDS[kind], max_tokens=64).model, words)
     stream = RandomStream.from_seed(5)
     network.initialise(stream)
     network.to(device)

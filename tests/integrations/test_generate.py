@@ -29,7 +29,7 @@ GPT2 = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 24}
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with an LSTM and a GPT-2."""
     folder = write_run(tmp_path_factory.mktemp("generate") / "RUN")
-    train_model(folder, small(minimum_plain_steps=30, learning_rate=0.05))
+    train_model(folder, small(minimum_plain_steps=30, learning_rate=0.05, group_sizes=()))
     train_model(folder, small(trainer="sgd", model=GPT2, name="gpt2", max_tokens=20, epochs=1))
     return folder
 

@@ -124,8 +124,17 @@ def test_torchdatas_loader_resumes_it_with_its_workers(run: Path, workers: int) 
     assert before + list(again) == due
 
 
+def test_a_loader_s_workers_are_not_asked_through_the_data_set(run: Path) -> None:
+    dataset = ShardDataset(run)
+    list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=itself))
+    with pytest.raises(RunStateError, match="no row was read in this process"):
+        dataset.state_dict()
+
+
 def test_a_state_of_something_else_is_refused(run: Path, tmp_path: Path) -> None:
-    state = ShardDataset(run).state_dict()
+    begun = ShardDataset(run)
+    iter(begun)
+    state = begun.state_dict()
     with pytest.raises(RunStateError, match="another run, release or side"):
         ShardDataset(run, "private").load_state_dict(state)
     with pytest.raises(RunStateError, match="another run"):

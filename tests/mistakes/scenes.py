@@ -21,6 +21,7 @@ import yaml
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.locks import only_one
+from redactory.foundation.versions import version_of
 from redactory.redaction import RunFolder
 
 PRIVATE = ("Anna", "Miller", "0199", "dossier-", "person-")
@@ -120,6 +121,7 @@ def _not_installed(package: str) -> Callable[[Scene], None]:
     def gone(scene: Scene) -> None:
         _without(package)(scene)
         scene.patch.setattr(Distribution, "from_name", found)
+        version_of.cache_clear()  # an earlier test of this process may have asked for it
 
     return gone
 

@@ -49,6 +49,11 @@ def test_a_wrong_key_or_value_is_named(value: dict[str, Any], says: str) -> None
             {"input": {"path": "x", "text": 3}},
             r"input\.text: text is needed, and a whole number .*quotation marks",
         ),
+        (
+            {"train": {"model": {"kind": "gpt2", "context": 64}}},
+            r"train: max_tokens: the model reads 64 tokens, and 128 are asked for",
+        ),
+        ({"train": {"trainer": "dp-sgd"}}, r"train\.trainer: must be one of .*; did you mean 'dpsgd'\?"),
         ({"train": {"model": {"kind": "gtp2"}}}, r"train\.model: kind must be one of lstm, .*gpt2"),
         ({"train": {"model": {"kind": "gpt2", "layer": 1}}}, r"train\.model\.layer: no such key"),
         ({"train": {"epsilon": -1.5}}, r"train\.epsilon: must be more than 0, and -1\.5 stands there"),

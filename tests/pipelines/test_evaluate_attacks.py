@@ -106,6 +106,23 @@ def test_results_are_sealed_with_their_pictures_and_hold_no_number(run: RunFolde
     assert "one-run audit" in page.stdout
 
 
+def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    redactory.evaluate_audit(run.root, "dpsgd")
+    redactory.evaluate_audit(run.root, "sgd")
+    copy = RunFolder(Path(shutil.copytree(run.root, tmp_path / "run")))
+    for name in ("sgd", "dpsgd"):
+        shutil.rmtree(copy.model(name).result("audit").root)
+    shutil.copytree(run.model("dpsgd").result("audit").root, copy.model("sgd").result("audit").root)
+    found = {
+        check["name"]: check["detail"] for check in redactory.verify(copy.root)["checks"] if not check["ok"]
+    }
+    assert found["model sgd"] == "audit/ was measured on another model"
+    assert "audit" not in redactory.guarantee(copy.root, "sgd")
+    assert "model dpsgd" not in found
+
+
 def test_a_training_that_forgets_its_noise_fails_the_audit(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -121,7 +138,7 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
         "epochs": 100,
         "epsilon": 0.2,
         "sampling_rate": 0.25,
-        "private_learning_rate": 2e-2,
+        "private_learning_rate": 8e-2,
     }
     redactory.train({**config, "train": {**TRAIN, **told}}, output=root)
     result = CliRunner().invoke(app, ["evaluate", "audit", str(root), "--model", "broken", "--json"])

@@ -353,8 +353,9 @@ def test_the_log_has_it_before_it_leaves(own: Path, tmp_path: Path, monkeypatch:
             redactory.export(own, out)
     assert not out.exists()
     monkeypatch.chdir(out.parent)
-    told = redactory.export(own, out.name)
+    told = redactory.export(own, out.name, by="A. Keeper")
     entered = [record.body for record in history(RunFolder(own))]
+    assert [body.get("by") for body in entered] == [None, "A. Keeper"]
     assert [body["manifest"] for body in entered] == [told["manifest"]] * 2
     assert entered[1]["to"] == str(out)
     assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}

@@ -261,6 +261,28 @@ def test_a_document_without_a_user_is_told_not_taken(views: None, tmp_path: Path
     assert _one(redactory.takedown([run], doc_ids=["7"]))["documents"] == 1
 
 
+def test_an_id_that_is_nowhere_is_told(views: None, tmp_path: Path) -> None:
+    rows = {"a": ("u", ["hello there"]), "b": ("v", ["it is me"])}
+    runs = [_curate(tmp_path / name, rows) for name in ("one", "two")]
+    result = redactory.takedown(runs, doc_ids=["a", "u"], user_ids=["v"], dry_run=True)
+    (unknown,) = result["unmatched"]
+    assert unknown["kind"] == "document"
+    assert redactory.takedown(runs, doc_ids=["a"])["unmatched"] == []
+    again = redactory.takedown(runs, doc_ids=["a"], user_ids=["v"])
+    assert again["unmatched"] == [], "it was there, and has been taken out"
+    assert all(run["unmatched"] == [] for run in again["runs"])
+
+
+def test_an_id_in_a_rejected_row_alone_is_known(views: None, tmp_path: Path) -> None:
+    rows = [{"id": "a", "user_id": "u", "text": "hello"}, {"id": "b", "user_id": "v", "text": 5}]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    run = tmp_path / "run"
+    redactory.curate({**CONFIG, "input": str(path)}, output=run, detector=DigitDetector())
+    result = redactory.takedown([run], doc_ids=["b", "c"], user_ids=["v"])
+    assert [unknown["kind"] for unknown in result["unmatched"]] == ["document"]
+    assert result["runs"][0]["files"] == ["input.path"]
+
+
 def test_rejected_rows_are_searched_where_they_can_be(views: None, tmp_path: Path) -> None:
     rows = [
         {"id": "a", "user_id": "u", "text": "hello"},

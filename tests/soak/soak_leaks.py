@@ -21,7 +21,17 @@ from tests.flows.leak_others import (
     served,
 )
 from tests.flows.leak_search import forms
-from tests.flows.leak_steps import CURATION, failing, failing_curations, failing_first, over_dask, whole_job
+from tests.flows.leak_steps import (
+    CURATION,
+    KEEPS_ALL,
+    failing,
+    failing_curations,
+    failing_first,
+    nights_with_a_hook,
+    over_dask,
+    store_of,
+    whole_job,
+)
 from tests.flows.local_server import local_server
 
 SECRETS, SEED = 1_000, 20260401
@@ -43,6 +53,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_a_thousand_secrets_through_everything(bench: Bench) -> None:
     _made(bench)
     _every_command(bench)
+    _nights(bench)
     _no_server(bench)
     _crashes(bench)
     with local_server(_folder(bench, "server")) as server:
@@ -54,8 +65,13 @@ def test_a_thousand_secrets_through_everything(bench: Bench) -> None:
 
     of_keys_alone = {f"keys {name}" for name in ("data-key", "open", "rotate", "shred")}
     only_encrypted = set() if bench.encrypted else of_keys_alone
-    # the demonstration reads no text of anybody, a plan from numbers and a server of noisy messages none
-    textless = {"demo", "ldp serve", *(name for name in every_command() if name.startswith("plan "))}
+    # the demonstration reads nobody's text; plans from numbers, budgets and servers of noisy messages none
+    textless = {
+        "budget",
+        "demo",
+        "ldp serve",
+        *(name for name in every_command() if name.startswith("plan ")),
+    }
     assert every_command() - bench.commands - textless == only_encrypted
     leaks = bench.leaks()
     values = {part for secret in bench.secrets for part in secret.parts}
@@ -100,11 +116,19 @@ def _every_command(bench: Bench) -> None:
         *failing_dedup(bench),
         Step("run", ("run", str(config), "--out", "whole")),
         Step("canary", ("evaluate", "canary", "run", "--canaries", canaries)),
+        # what is not encrypted was not published
+        Step("fetch", ("fetch", store_of(config, "run"), "--to", "fetched"), codes=(0, 1, 2)),
         Step("deploy", ("deploy", str(config), "--cron", "0 2 * * *")),
     ]
     bench.carry_out("plain", steps, **signed)
     if bench.encrypted:
         bench.carry_out("keys", of_keys(bench, "run"), **signed)
+
+
+def _nights(bench: Bench) -> None:
+    hooks = dict.fromkeys(("on_failure", "on_release", "on_held"), KEEPS_ALL)
+    config = str(bench.configure("night", detect=LISTED, nightly={"hooks": hooks}))
+    bench.carry_out("night", nights_with_a_hook(config), REDACTORY_LOG="json")
 
 
 def _no_server(bench: Bench) -> None:

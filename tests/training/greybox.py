@@ -151,12 +151,12 @@ def _network(kind: str) -> Network:
         settings = TrainSettings(trainer="dpsgd", task="classify", classes=classes, model=section)
         return classifier_of(settings.model, TOKENIZER, classes)
     if kind == "gpt2 with adapters":
-        network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"]).model, TOKENIZER)
+        network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"], max_tokens=32).model, TOKENIZER)
         network.initialise(RandomStream.from_seed(1))
         network.model = with_adapters(network.model, LoraSettings(rank=2))
         assert isinstance(network, Network)
         return network
-    return network_of(TrainSettings(model=SECTIONS[kind]).model, TOKENIZER)
+    return network_of(TrainSettings(model=SECTIONS[kind], max_tokens=32).model, TOKENIZER)
 
 
 def _flat(network: Network) -> Tensor:

@@ -16,7 +16,7 @@ from redactory.training.accounting import calibrate_noise, epsilon, group_epsilo
 from redactory.training.confidentiality import MissRates, bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.mechanism_record import mechanism_from_json
-from redactory.training.settings import RecallMeasurement
+from redactory.training.recall_setting import RecallMeasurement
 
 COARSE = 1e-3
 SUBSTITUTION, ADD_OR_REMOVE = Relation.SUBSTITUTION, Relation.ADD_OR_REMOVE

@@ -47,7 +47,7 @@ WORDS = Tokenizer.from_texts(PUBLIC_TEXTS, 50)
 KINDS: dict[str, ModelSettings] = {
     "lstm": LstmSettings(embedding_size=6, hidden_size=7, layers=2),
     "awd-lstm": AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=7),
-    "bilstm": BiLstmSettings(embedding_size=6, hidden_size=7, bottleneck=4),
+    "bilstm": BiLstmSettings(kind="bilstm", embedding_size=6, hidden_size=7, bottleneck=4),
     "bert": BertSettings(kind="bert", layers=1, width=16, heads=2, context=64),
 }
 

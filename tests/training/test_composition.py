@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import redactory
 from redactory.flows import pages
+from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
@@ -22,6 +24,7 @@ from redactory.training.guarantee_text import UNIT, UNIT_OF_DPSGD
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import BudgetSettings
 from tests.training.conftest import small, write_run
+from tests.training.tiny_folders import causal_folder
 
 RECALL = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
 POLICIES = {"strict": {"hash": "a"}, "conservative": {"hash": "b"}}
@@ -139,9 +142,11 @@ def test_a_training_that_cannot_be_built_is_not_booked_and_may_be_mended(tmp_pat
     run = write_run(tmp_path / "run")
     path = tmp_path / "budget.jsonl"
     network = {"kind": "gpt2", "width": 8, "layers": 1, "heads": 1}
+    # what pretrained weights can read is known once they are looked at
+    folder = causal_folder(tmp_path / "weights", "gpt2", n_positions=16)
     plan = {"budget": {"path": path, "epsilon": 50.0}, "max_tokens": 32}
     with pytest.raises(ConfigurationError, match="max_tokens: the model reads 16 tokens"):
-        train_model(run, unseeded(**plan, model={**network, "context": 16}))
+        train_model(run, unseeded(**plan, model={"kind": "gpt2", "folder": str(folder)}))
     assert not path.exists()
     train_model(run, unseeded(**plan, model={**network, "context": 64}))
 
@@ -223,3 +228,32 @@ def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> Non
         thread.join()
     assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
     assert len(Budget(settings(path, 1.0), UNIT).spent()) == 1
+
+
+def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    named = {"path": str(path), "epsilon": 50.0}
+    config: dict[str, Any] = {"input": {"path": "rows.jsonl"}, "train": {"budget": named}}
+    nothing = redactory.budget(config)
+    assert (nothing["spent"], nothing["trainings"]) == (0.0, [])
+    for number in (1, 2):
+        Budget(settings(path, 50.0), UNIT).reserve(f"id {number}", f"run/model-{number}", own())
+    told = redactory.budget(config)
+    both = epsilon_of((own(), own()), 1e-5, Relation.SUBSTITUTION)
+    assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)
+    assert [one["training"] for one in told["trainings"]] == ["run/model-1", "run/model-2"]
+    (tmp_path / "job.yaml").write_text(json.dumps(config))
+    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
+    assert f"{told['spent']:.4f} of 50 spent" in printed
+    assert "run/model-2" in printed
+    with pytest.raises(ConfigurationError, match=r"train\.budget: no budget is named"):
+        redactory.budget({"input": {"path": "rows.jsonl"}})
+
+
+def test_a_training_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
+    for refused in (unseeded(trainer="sgd"), unseeded(noise_multiplier=0.5)):
+        limited = refused.model_copy(update={"budget": settings(path, 0.5)})
+        with pytest.raises(BudgetExceeded):
+            train_model(run, limited)
+        assert not run.model(limited.model_name).root.exists()

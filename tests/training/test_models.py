@@ -58,7 +58,7 @@ def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageM
         kind = request.param.split()[0]
         lora = {"lora": {"rank": 2}} if "adapters" in request.param else {}
         section = {"kind": kind, "folder": folders[kind], **lora}
-    settings = TrainSettings(model=section).model
+    settings = TrainSettings(model=section, max_tokens=64).model
     pretrained = section.get("folder")
     tokenizer = FolderTokenizer.from_folder(pretrained, True) if pretrained else _words()
     network = network_of(settings, tokenizer)
@@ -233,7 +233,9 @@ def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders
 
 
 def test_long_texts_are_scored_in_windows(folders: dict[str, Path]) -> None:
-    settings = TrainSettings(model={"kind": "gpt2", "layers": 1, "width": 8, "heads": 1, "context": 10}).model
+    settings = TrainSettings(
+        model={"kind": "gpt2", "layers": 1, "width": 8, "heads": 1, "context": 10}, max_tokens=10
+    ).model
     network = network_of(settings, _words())
     network.initialise(RandomStream.from_seed(1))
     model = LanguageModel(_words(), network.double())
@@ -245,7 +247,7 @@ def test_long_texts_are_scored_in_windows(folders: dict[str, Path]) -> None:
 
 def test_dropout_is_a_function_of_step_and_point_alone() -> None:
     sizes = {"kind": "awd-lstm", "embedding_size": 6, "hidden_size": 9}
-    network = network_of(TrainSettings(model=sizes).model, _words()).double()
+    network = network_of(TrainSettings(model=sizes, max_tokens=16).model, _words()).double()
     network.initialise(RandomStream.from_seed(1))
     points = EncodedPoints.from_texts(TEXTS, _words(), 40)
 

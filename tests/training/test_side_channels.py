@@ -577,7 +577,7 @@ def test_23_a_training_starts_from_nothing_private(curated: Path, tmp_path: Path
     train_model(run, small(model=section, epochs=1, max_tokens=40, name="earlier"))
 
     def check(folder: Path | None) -> None:
-        own = TrainSettings.model_validate({"model": {**section, "folder": folder}}).model
+        own = TrainSettings.model_validate({"model": {**section, "folder": folder}, "max_tokens": 40}).model
         network_of(own, Tokenizer.from_texts(PUBLIC_TEXTS, 30))
 
     check(None)

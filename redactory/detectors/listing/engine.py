@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import itertools
 import re
 import unicodedata
@@ -20,6 +19,7 @@ from redactory.detectors.listing.terms import terms_of
 from redactory.detectors.settings import ListSettings
 from redactory.detectors.span import Span
 from redactory.foundation.canonical import hash_of
+from redactory.foundation.versions import version_of
 
 DETECTOR = "list"
 # scripts that are written without spaces: a word of theirs ends anywhere
@@ -61,7 +61,7 @@ class ListEngine:
         return {
             "terms_sha256": hash_of(terms),
             "unicode": unicodedata.unidata_version,
-            "pyahocorasick": importlib.metadata.version("pyahocorasick"),
+            "pyahocorasick": version_of("pyahocorasick"),
         }
 
     def read(self, texts: Sequence[str]) -> list[Reading]:

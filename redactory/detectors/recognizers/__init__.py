@@ -1,8 +1,8 @@
 """Pattern recognizers that Presidio lacks and everyday corpora need.
 
-Addresses, postal codes, ages, titles, dates in words, and numbers, codes and contacts in the forms that
-people write.  The forms are general; those that plain text shares stand at a doubtful score, which π_c
-sees and π does not, until a context word raises it.
+Addresses, postal codes, ages, titles, dates in words, keys of programs, and numbers, codes and contacts in
+the forms that people write.  The forms are general; those that plain text shares stand at a doubtful score,
+which π_c sees and π does not, until a context word raises it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,24 @@ from redactory.detectors.recognizers import (
     identifiers,
     personal,
     postal,
+    secret_keys,
     streets,
 )
 from redactory.detectors.recognizers.family import Family
 
 FAMILIES: tuple[Family, ...] = tuple(
     family
-    for module in (addresses, streets, postal, contacts, personal, dates, accounts, documents, identifiers)
+    for module in (
+        addresses,
+        streets,
+        postal,
+        contacts,
+        personal,
+        dates,
+        accounts,
+        documents,
+        identifiers,
+        secret_keys,
+    )
     for family in module.FAMILIES
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.evaluations.model import held_out, keep_result, open_model
 from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.sealed import sealed
@@ -30,7 +30,8 @@ def evaluate_perplexity(
         from redactory.training import load_model
 
         texts = [text for text, _ in held_out(manifest, paths, optional=("id", "user", "label"))]
-        masked = [text for _, text in detect_fates(manifest)(texts)]
+        with waiting(progress, "mask by the policies"):
+            masked = [text for _, text in detect_fates(manifest)(texts)]
         trained = load_model(folder.model(name))
         return {
             "run": str(folder.root),

@@ -37,21 +37,29 @@ from redactory.redaction.signing import sign
 
 
 def export_run(
-    run: str | Path, to: str | Path, *, models: Sequence[str] = (), progress: Progress = silent
+    run: str | Path,
+    to: str | Path,
+    *,
+    models: Sequence[str] = (),
+    by: str | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Copy what may leave a finished run to the new folder, or the URL, ``to``.
 
     ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256
     of the export's own, which the release log has too: it is entered there before anything leaves.
-    ``models`` are the names of trained models to bring along.  Raises ``RunStateError`` where the run is not
-    finished or is held, where ``to`` exists and where a model is not there; ``CheckFailed`` where a file is
-    not as it was sealed; ``GuaranteeError`` where nothing is guaranteed of a model.
+    ``models`` are the names of trained models to bring along, ``by`` who exports, for the log.  Raises
+    ``RunStateError`` where the run is not finished or is held, where ``to`` exists and where a model is not
+    there; ``CheckFailed`` where a file is not as it was sealed; ``GuaranteeError`` where nothing is
+    guaranteed of a model.
     """
     folder = RunFolder(Path(run))
-    return sealed(folder.state, _export, folder, str(to), tuple(dict.fromkeys(models)), progress)
+    return sealed(folder.state, _export, folder, str(to), tuple(dict.fromkeys(models)), by, progress)
 
 
-def _export(run: RunFolder, to: str, models: tuple[str, ...], progress: Progress) -> dict[str, Any]:
+def _export(
+    run: RunFolder, to: str, models: tuple[str, ...], by: str | None, progress: Progress
+) -> dict[str, Any]:
     read_manifest(run)
     check_released(run)
     broken = broken_files(run)
@@ -59,12 +67,12 @@ def _export(run: RunFolder, to: str, models: tuple[str, ...], progress: Progress
         raise CheckFailed(f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}")
     if not is_url(to):
         with new_folder(Path(to)) as staging:
-            return _filled(run, ExportFolder(staging), to, models)
+            return _filled(run, ExportFolder(staging), to, models, by)
     store = Store.at(to)
     store.names()  # one that cannot be read is told of before anything is entered in the log
     with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
         made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
-        result = _filled(run, made, to, models)
+        result = _filled(run, made, to, models, by)
         own = (made.success, made.sums)
         files = {
             path.relative_to(made.root).as_posix(): path
@@ -75,7 +83,9 @@ def _export(run: RunFolder, to: str, models: tuple[str, ...], progress: Progress
         return result
 
 
-def _filled(run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...]) -> dict[str, Any]:
+def _filled(
+    run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...], by: str | None
+) -> dict[str, Any]:
     """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
     emptied(made.root)
     manifest = read_manifest(run)
@@ -98,7 +108,7 @@ def _filled(run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...]
     where = without_secrets(to)
     # whoever reads the log later stands elsewhere
     lies_at = where if is_url(to) else str(Path(to).absolute())
-    told = {"release": said["release"], "models": list(models)}
+    told = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
     enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **told)
     sizes = [path.stat().st_size for path in made.root.rglob("*") if path.is_file()]
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.records import chain_head, read_records
+from redactory.foundation.versions import version_of
 from redactory.foundation.wording import some
 from redactory.pipelines.exports.card import export_card
 from redactory.pipelines.exports.croissant_document import croissant_text
@@ -111,7 +111,7 @@ def _leaves(folder: ExportFolder, manifest: dict[str, Any], name: str) -> bool:
 
 def _said(name: str, path: Path, write: Callable[[dict[str, Any]], str], manifest: dict[str, Any]) -> Check:
     """The file at ``path`` says what the manifest says, as this version writes it."""
-    if manifest["versions"]["redactory"] != importlib.metadata.version("redactory"):
+    if manifest["versions"]["redactory"] != version_of("redactory"):
         return not_made(name, "written by another version")
     same = path.is_file() and path.read_bytes() == write(manifest).encode()
     detail = "says what the manifest says" if same else "differs from what the manifest says"

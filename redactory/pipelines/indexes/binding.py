@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from redactory.dedup.index_folder import IndexFolder
 from redactory.detectors import policy_hashes
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
+from redactory.foundation.versions import version_of
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.sources import is_hidden
 from redactory.pipelines.stages.fate_digests import purpose_of
@@ -53,9 +53,9 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
             "shingle": dedup.near.shingle,
             **dataclasses.asdict(banding_for(dedup.near.threshold, dedup.near.permutations)),
         }
-        packages["datasketch"] = importlib.metadata.version("datasketch")
+        packages["datasketch"] = version_of("datasketch")
     if config.segment.mode == "sentence":
-        packages["nupunkt"] = importlib.metadata.version("nupunkt")
+        packages["nupunkt"] = version_of("nupunkt")
     bloom = dedup.bloom.model_dump(mode="json") if "bloom" in modes.values() else None
     return {
         "key": key.fingerprint,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import DetectSettings, changed_policy
+from redactory.detectors import DetectSettings, changed_since
 from redactory.detectors.fitted import FittedPolicy, refuse_fitted_rows
 from redactory.evaluation.labelled_sample import Marked
 from redactory.evaluation.recall import DetectFate
@@ -121,11 +121,8 @@ def _score(
 
 def _require_same_policies(manifest: dict[str, Any]) -> None:
     settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
-    if changed := changed_policy(settings, manifest["policies"]):
-        raise CheckFailed(
-            f"the engines, models or versions here are not those of the run ({changed} policy): "
-            "nothing can be measured with them"
-        )
+    if changed := changed_since(settings, manifest["policies"]):
+        raise CheckFailed(f"{changed}: nothing can be measured with it")
 
 
 def _keep(run: RunFolder, sample: SampleFolder, result: dict[str, Any]) -> None:

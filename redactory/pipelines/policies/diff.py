@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import policy_records
+from redactory.detectors import differing, policy_records
 from redactory.pipelines.loading import Given, load_config
 from redactory.redaction import RunFolder, is_finished, read_manifest
 
@@ -18,15 +17,7 @@ def policy_diff(old: Given, new: Given) -> dict[str, list[dict[str, Any]]]:
     in the other.
     """
     before, after = _records(old), _records(new)
-    differences = {}
-    for name in before:
-        left, right = dict(_flat(before[name])), dict(_flat(after[name]))
-        differences[name] = [
-            {"key": key, "old": left.get(key), "new": right.get(key)}
-            for key in sorted(left.keys() | right.keys())
-            if left.get(key) != right.get(key)
-        ]
-    return differences
+    return {name: differing(before[name], after[name]) for name in before}
 
 
 def _records(given: Given) -> dict[str, Any]:
@@ -34,11 +25,3 @@ def _records(given: Given) -> dict[str, Any]:
         policies: dict[str, Any] = read_manifest(RunFolder(Path(given)))["policies"]
         return policies
     return policy_records(load_config(given).detect)
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value

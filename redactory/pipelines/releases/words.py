@@ -68,7 +68,7 @@ def _held(body: Body) -> str:
 def _reissued(body: Body) -> str:
     removed = body.get("removed") or {}
     what = [*map(str, body.get("what") or ()), *([some(removed["points"], "point")] if removed else ())]
-    return f"written anew ({body.get('why', 'reissue')}{': ' + ', '.join(what) if what else ''})"
+    return f"written anew ({body.get('why', 'reissue')}{': ' + ', '.join(what) if what else ''}){_by(body)}"
 
 
 def _exported(body: Body) -> str:
@@ -76,7 +76,12 @@ def _exported(body: Body) -> str:
     with_models = f", with {', '.join(body['models'])}" if body.get("models") else ""
     digest = f" (manifest {str(body['manifest'])[:SHOWN]})" if body.get("manifest") else ""
     what = f"published at {body['published']}" if body.get("published") else "what may leave was copied"
-    return f"{what}{to}{with_models}{digest}"
+    return f"{what}{to}{with_models}{digest}{_by(body)}"
+
+
+def _by(body: Body) -> str:
+    """Who did it, where they said so."""
+    return f", by {body['by']}" if body.get("by") else ""
 
 
 _WORDS: dict[str, Callable[[Body], str]] = {
@@ -89,6 +94,6 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     Event.REISSUED: _reissued,
     Event.RETRIED: lambda body: f"quarantine curated again, in {body.get('into', 'another run')}",
     Event.ROTATED: lambda body: f"data key wrapped anew, by {body.get('service', 'another service')}",
-    Event.SHREDDED: lambda body: "data key destroyed: the private part can be read no more",
+    Event.SHREDDED: lambda body: f"data key destroyed: the private part can be read no more{_by(body)}",
     Event.EXPORTED: _exported,
 }

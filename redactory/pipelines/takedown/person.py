@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,10 @@ class Person:
         kinds = (("document", self.doc_ids), ("user", self.user_ids))
         return [{"kind": k, "pseudonym": key.pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
 
+    def among(self, ids: Set[str]) -> Person:
+        """Those of the ids that are among ``ids``."""
+        return Person(self.doc_ids & ids, self.user_ids & ids)
+
 
 @dataclass(frozen=True)
 class Hers:
@@ -39,6 +43,11 @@ class Hers:
 
     points: dict[int, Row]
     lone: int
+
+    @property
+    def pseudonyms(self) -> set[str]:
+        """Of the documents and the users of these points."""
+        return {row[kind] for row in self.points.values() for kind in ("document", "user")}
 
     @property
     def documents(self) -> int:

@@ -24,12 +24,13 @@ _TABLES = {".csv": ",", ".tsv": "\t"}
 class Rejected:
     """``rows``: the places of her rows in each part, by its name; ``reasons``: why they had been rejected.
 
-    ``unsearched`` counts the rows that say nothing of whom they are: broken ones, and texts whose id is
-    another document's.
+    ``ids``: those of hers that stand in them.  ``unsearched`` counts the rows that say nothing of whom they
+    are: broken ones, and texts whose id is another document's.
     """
 
     rows: dict[str, list[int]] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
+    ids: set[str] = field(default_factory=set)
     unsearched: int = 0
 
 
@@ -41,9 +42,10 @@ def rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> Rej
         for place, row in enumerate(read_part(path).to_pylist()):
             if row["kind"] != "row":
                 continue
-            own = _is_hers(row, person, columns)
+            own = _hers(row, person, columns)
             found.unsearched += own is None
             if own:
+                found.ids |= own
                 mine.append(place)
                 found.reasons[row["reason"]] += 1
         if mine:
@@ -57,8 +59,8 @@ def without_rows(table: pa.Table, places: list[int]) -> pa.Table:
     return table.take(pa.array(kept, pa.int64()))
 
 
-def _is_hers(row: dict[str, Any], person: Person, columns: InputSettings) -> bool | None:
-    """Whether a rejected row is hers; None where nothing in it can say so.
+def _hers(row: dict[str, Any], person: Person, columns: InputSettings) -> frozenset[str] | None:
+    """Which of her ids a rejected row names; None where nothing in it can say so.
 
     What cannot be read as a row is hers where one of the ids stands in it as a word.
     """
@@ -66,13 +68,15 @@ def _is_hers(row: dict[str, Any], person: Person, columns: InputSettings) -> boo
     named = None if row["reason"] == DUPLICATE_ID else _names(content, row["source"] or "", columns)
     if named is not None:
         documents, users = named
-        return bool(documents & person.doc_ids or users & person.user_ids)
+        return documents & person.doc_ids | users & person.user_ids
     words = "|".join(map(re.escape, sorted(person.doc_ids | person.user_ids)))
-    said = re.search(rf"(?<![\w-])(?:{words})(?![\w-])", content.decode("utf-8", "replace"))
-    return True if said else None
+    said = re.findall(rf"(?<![\w-])(?:{words})(?![\w-])", content.decode("utf-8", "replace"))
+    return frozenset(said) or None
 
 
-def _names(content: bytes, source: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
+def _names(
+    content: bytes, source: str, columns: InputSettings
+) -> tuple[frozenset[str], frozenset[str]] | None:
     """The ids of document and user that a row can name; None where it is no row that can be read."""
     text = content.decode("utf-8", "replace")
     try:
@@ -80,14 +84,14 @@ def _names(content: bytes, source: str, columns: InputSettings) -> tuple[set[str
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
-        return {str(value.get(columns.id))}, {str(value.get(columns.user))}
+        return frozenset([str(value.get(columns.id))]), frozenset([str(value.get(columns.user))])
     # a compressed table is a table as well
     ending = next((e for e in _TABLES if e in source.rsplit("/", 1)[-1].lower()), None)
     if ending is None:
         return None
     try:
         lines = csv.reader(io.StringIO(text), delimiter=_TABLES[ending])
-        cells = {cell for line in lines for cell in line}
+        cells = frozenset(cell for line in lines for cell in line)
     except csv.Error:
         return None
     return cells, cells

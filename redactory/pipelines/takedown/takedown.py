@@ -36,7 +36,10 @@ def takedown(
     user_ids: Iterable[str] = (),
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Take documents, and all that users wrote, out of runs: ``{"ok", "dry_run", "runs", "problems"}``.
+    """Take documents, and all that users wrote, out of runs.
+
+    Returns {ok, dry_run, runs, problems, unmatched}, the last one the pseudonyms of ids that none of these
+    runs has, or ever had.
 
     ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which
     she cannot be taken (its key is not the configured one, it is not finished) is a problem, and the others
@@ -61,7 +64,14 @@ def takedown(
                 done.append(sealed(run.state, _from_run, run, person, key, dry_run))
             except RedactoryError as error:
                 problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
-    return {"ok": not problems, "dry_run": dry_run, "runs": done, "problems": problems}
+    nowhere = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    return {
+        "ok": not problems,
+        "dry_run": dry_run,
+        "runs": done,
+        "problems": problems,
+        "unmatched": nowhere if done else [],
+    }
 
 
 def runs_in(places: Iterable[str | Path]) -> list[RunFolder]:
@@ -106,6 +116,8 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         "rejected": rejected.reasons.total(),
         "unsearched": rejected.unsearched,
         "lone_documents": found.lone,
+        "unmatched": _unmatched(run, person, key, found.pseudonyms, rejected.ids),
+        "files": _files(config),
         "release": None,
         "already": None,
         "models": [],
@@ -133,6 +145,26 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     return told | {"release": reissue(staging, change)["release"]}
 
 
+def _unmatched(
+    run: RunFolder, person: Person, key: DigestKey, pseudonyms: set[str], rejected: set[str]
+) -> list[dict[str, str]]:
+    """The pseudonyms of those ids that stand nowhere in the run, and in none of its earlier takedowns."""
+    known = person.among(rejected).pseudonyms(key)
+    known += [earlier for record in _takedowns(run) for earlier in record.body["persons"]]
+    return [p for p in person.pseudonyms(key) if p not in known and p["pseudonym"] not in pseudonyms]
+
+
+def _files(config: Config) -> list[str]:
+    """The keys that name files outside of the run, which may hold her as well."""
+    named = {
+        "input.path": config.input.path,
+        "evaluate.test": config.evaluate.test,
+        "evaluate.labelled": config.evaluate.labelled,
+        "train.public_text": config.train.public_text,
+    }
+    return [key for key, value in named.items() if value]
+
+
 def _beyond(run: RunFolder, found: Hers, heirs: Heirs) -> dict[str, Any]:
     """What becomes of others' points, and what knows her outside of the parts."""
     return {
@@ -149,6 +181,9 @@ def _beyond(run: RunFolder, found: Hers, heirs: Heirs) -> dict[str, Any]:
 
 def _before(run: RunFolder, persons: list[dict[str, str]]) -> Any:
     """The last record that says that all of these were taken out of the run; None without one."""
-    records = [r for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
-    found = [r for r in records if all(person in r.body["persons"] for person in persons)]
+    found = [r for r in _takedowns(run) if all(person in r.body["persons"] for person in persons)]
     return found[-1] if found else None
+
+
+def _takedowns(run: RunFolder) -> list[Any]:
+    return [r for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import read_json
 from redactory.pipelines.release import COUNTS
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction import RunFolder, read_manifest, result_of
 from redactory.training.settings import TrainSettings
 
 _NOT_TOLD = ("seed", "budget")
@@ -55,11 +55,17 @@ def told_of(run: RunFolder, model: str) -> Told:
     }
     return Told(
         name=f"{run.root.name}/{model}",
-        parameters=dict(choices(TrainSettings.model_validate(manifest["settings"]))),
+        parameters=_parameters(manifest["settings"]),
         metrics=metrics,
         tags=_tags(run, model, manifest, curated, card),
         card=folder.guarantee,
     )
+
+
+def _parameters(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The choices of a model's manifest; what it leaves out plays no part in its training."""
+    every = choices(TrainSettings.model_validate(settings))
+    return {key: value for key, value in every if key.partition(".")[0] in settings}
 
 
 def choices(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -101,8 +107,7 @@ def _numbers(card: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]
 def _measured(run: RunFolder, model: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, (evaluation, *where) in _MEASURED.items():
-        folder = run.model(model).result(evaluation)
-        value: Any = read_json(folder.root / "result.json") if is_finished(folder) else {}
+        value: Any = result_of(run.model(model), evaluation) or {}
         for key in where:
             value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -32,7 +32,9 @@ EncoderModel = Annotated[BiLstmSettings | FrozenFolderSettings, Field(discrimina
 class EncoderSettings(Settings):
     """How the encoder is learnt from public labelled text; no number here changes an epsilon."""
 
-    model: EncoderModel = Field(BiLstmSettings(), description="The network below the representation.")
+    model: EncoderModel = Field(
+        BiLstmSettings(kind="bilstm"), description="The network below the representation."
+    )
     classes: tuple[str, ...] = Field(
         (), description="The classes it is taught to tell; empty: all that the public text has."
     )

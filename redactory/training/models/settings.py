@@ -50,7 +50,7 @@ class AwdLstmSettings(Settings):
 class BiLstmSettings(Settings):
     """LSTMs over a text and over its reversal, for task classify: the encoder of the LDP-NLP paper."""
 
-    kind: Literal["bilstm"] = Field("bilstm", description="The network that this section describes.")
+    kind: Literal["bilstm"] = Field(description="The network that this section describes.")
     embedding_size: PositiveInt = Field(128, description="Width of the token embedding.")
     hidden_size: PositiveInt = Field(128, description="Width of the state in each of the two directions.")
     pooling: Literal["max-mean", "max", "mean"] = Field(
@@ -83,7 +83,7 @@ class TransformerSettings(Settings):
     layers: PositiveInt = Field(4, description="Blocks of a fresh model.")
     width: PositiveInt = Field(256, description="Width of a fresh model.")
     heads: PositiveInt = Field(4, description="Attention heads of a fresh model; they divide the width.")
-    context: PositiveInt = Field(128, description="Tokens that a fresh model can read.")
+    context: PositiveInt = Field(128, description="Tokens that a fresh model can read; at least max_tokens.")
     single_digits: bool = Field(
         True,
         description="A pretrained tokenizer cuts numbers into digits, so that a number that was learnt by "
