@@ -42,6 +42,7 @@ def mistakes(policy: redactory.Policy, summary: redactory.CurationSummary) -> No
     redactory.curat({})  # type: ignore[attr-defined]
     redactory.guarantee("run")["epsilon"] + 1  # type: ignore[operator]
     redactory.guarantee("run", delta=1e-5)  # type: ignore[call-overload]
+    redactory.guarantee("run", ["crt", "second"])["models"] + 1  # type: ignore[operator]
 
 
 def promises(run: Path) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,8 +18,8 @@ from redactory.flows import (
     export_commands,
     extraction_commands,  # noqa: F401  registers evaluate extraction
     generate_commands,
+    guarantee_commands,
     inference_commands,  # noqa: F401  registers evaluate membership and audit
-    inference_page,
     json_log,
     nightly_commands,
     output,
@@ -47,11 +47,9 @@ from redactory.flows.options import (
     ConfigArgument,
     DaskOption,
     JsonOption,
-    ModelOption,
     OutOption,
     PrefectOption,
     ResumeOption,
-    RunsArgument,
     WorkersOption,
     carry_out,
     show,
@@ -247,21 +245,6 @@ def verify(
 
 
 @app.command()
-def guarantee(
-    runs: RunsArgument,
-    model: ModelOption = None,
-    delta: Annotated[float | None, typer.Option(help="Of several runs: delta of the figures.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print what may be promised of a trained model, or of several, derived again from the ledgers."""
-    first, *also = runs
-    result: dict[str, Any] = dict(redactory.guarantee(first, model, also=also, delta=delta))
-    show(result, as_json, pages.composed_guarantee if also else pages.guarantee)
-    if inference_page.refuted(result.get("audit")):
-        raise SystemExit(1)
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("demo-run"),
     rows: Annotated[int, typer.Option(min=50, help="Dialogues of the simulated corpus.")] = 1_000,
@@ -283,6 +266,7 @@ app.command()(croissant_commands.croissant)
 app.command()(detection_commands.explain)
 app.command()(export_commands.export)
 app.command()(generate_commands.generate)
+app.command()(guarantee_commands.guarantee)
 app.command()(scan_commands.scan)
 app.command()(schema_commands.schema)
 app.command()(store_commands.fetch)

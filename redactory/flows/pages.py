@@ -124,9 +124,12 @@ def guarantee(card: dict[str, Any]) -> None:
 
 
 def composed_guarantee(card: dict[str, Any]) -> None:
-    """``redactory guarantee RUN1 RUN2``: the models, and the figures of all together."""
+    """``redactory guarantee`` of several models: which they are, and the figures of all together."""
     rows = [(one["run"], one["model"], one["trainer"], f"{one['steps']:,}") for one in card["models"]]
     table("Models, all in one hand", rows, ("run", "model", "trainer", "noisy steps"), text=True)
+    if card["epsilon"] is None and not card["holds"]:
+        out.print(f"No guarantee holds of all together: {card['holds_reason']}", soft_wrap=True)
+        return
     out.print(f"{card['unit']}. {card['relation_meaning']}", soft_wrap=True)
     _figures(card)
 

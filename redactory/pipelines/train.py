@@ -99,7 +99,17 @@ def guarantee(run: str | Path, model: str | None = None) -> Card: ...
 @overload
 def guarantee(
     run: str | Path,
-    model: str | None = None,
+    model: list[str] | tuple[str, ...],
+    *,
+    also: Sequence[str | Path] = (),
+    delta: float | None = None,
+) -> ComposedCard: ...
+
+
+@overload
+def guarantee(
+    run: str | Path,
+    model: str | list[str] | tuple[str, ...] | None = None,
     *,
     also: Sequence[str | Path],
     delta: float | None = None,
@@ -108,7 +118,7 @@ def guarantee(
 
 def guarantee(
     run: str | Path,
-    model: str | None = None,
+    model: str | list[str] | tuple[str, ...] | None = None,
     *,
     also: Sequence[str | Path] = (),
     delta: float | None = None,
@@ -116,12 +126,14 @@ def guarantee(
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
 
     Under ``audit``, where one was made, what the last one-run audit of the model found.
-    With ``also``, further runs: what may be promised of somebody who holds all their models together (those
-    named ``model`` where that is given, else every finished one of each run), at ``delta``, or the one
-    that all of them state.
+    With several names for ``model``, or with ``also``, further runs: what may be promised of somebody who
+    holds all of them together, at ``delta``, or the one that all of them state.  They are those named in
+    ``model`` of each run, or every finished one of each run where none is named.
     """
-    if also:
+    if isinstance(model, list | tuple):
         return cast(ComposedCard, _composed([run, *also], model, delta))
+    if also:
+        return cast(ComposedCard, _composed([run, *also], () if model is None else (model,), delta))
     if delta is not None:
         raise ConfigurationError(
             "--delta: a single model's card states its figures at the delta it was trained for; leave it out"
@@ -137,7 +149,7 @@ def guarantee(
     return cast(Card, card if found is None else {**card, "audit": found})
 
 
-def _composed(runs: Sequence[str | Path], model: str | None, delta: float | None) -> dict[str, Any]:
+def _composed(runs: Sequence[str | Path], named: Sequence[str], delta: float | None) -> dict[str, Any]:
     require_training_packages()
     from redactory.training.composition import composed_card
 
@@ -146,7 +158,7 @@ def _composed(runs: Sequence[str | Path], model: str | None, delta: float | None
         folder = RunFolder(Path(run))
         read_manifest(folder)
         check_newest(folder)
-        names = folder.model_names() if model is None else [named_model(folder, model)]
+        names = [named_model(folder, name) for name in named] or folder.model_names()
         if not names:
             raise RunStateError(f"{folder.root} has no finished model")
         models += [(folder, name) for name in names]

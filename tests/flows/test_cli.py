@@ -131,6 +131,14 @@ def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
     assert sealed[0].stat().st_mode & 0o077 == 0
 
 
+def test_the_package_is_the_command_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "redactory", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == importlib.metadata.version("redactory")
+
+
 def test_version_and_help(machine: Machine) -> None:
     assert machine.redactory("--version").stdout.strip() == importlib.metadata.version("redactory")
     for command in (

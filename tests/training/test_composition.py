@@ -130,8 +130,40 @@ def test_the_public_function_takes_every_model_or_the_named_one(
     assert "all in one hand" in capsys.readouterr().out
     with pytest.raises(GuaranteeError, match="units"):
         redactory.guarantee(monday.root, also=[tuesday.root])
+    with pytest.raises(GuaranteeError, match="units"):
+        redactory.guarantee(monday.root, [])
     with pytest.raises(ConfigurationError):
         redactory.guarantee(monday.root, "crt", delta=1e-3)
+
+
+def test_the_command_composes_models_of_one_run_and_names_those_that_one_card_leaves_out(
+    nights: list[RunFolder],
+) -> None:
+    monday = nights[0]
+    one = CliRunner().invoke(app, ["guarantee", str(monday.root), "--model", "crt"])
+    assert one.exit_code == 0, one.output
+    assert "Of crt alone. What holds of whoever has again, dpsgd as well:" in one.stdout
+    assert "--model crt --model again --model dpsgd" in one.stdout
+    told = CliRunner().invoke(
+        app, ["guarantee", str(monday.root), "--model", "crt", "--model", "again", "--json"]
+    )
+    both = json.loads(told.stdout)
+    assert both["epsilon"] == composed_card([(monday, "crt"), (monday, "again")])["epsilon"]
+    assert both == redactory.guarantee(monday.root, ["crt", "again"])
+    page = CliRunner().invoke(app, ["guarantee", str(monday.root), "--model", "crt", "--model", "again"])
+    assert "all in one hand" in page.stdout
+    assert "alone" not in page.stdout
+    assert f"{both['epsilon']:.4g}" in page.stdout
+
+
+def test_a_page_of_models_without_a_guarantee_says_so_in_a_line(
+    nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages.composed_guarantee(composed_card([(nights[0], "crt"), (nights[1], "sgd")]))
+    told = capsys.readouterr().out
+    assert "No guarantee holds of all together" in told
+    assert "tuesday: sgd: no noise" in told
+    assert "epsilon " not in told
 
 
 def settings(path: Path, epsilon: float) -> BudgetSettings:
