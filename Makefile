@@ -22,9 +22,10 @@ demo: $(VENV)/.installed
 MEMORY := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 WITHOUT := tests/training tests/evaluation tests/integrations tests/docs
 
+# three processes, for some tests wait for servers and workers: a fifteenth less of time on two cores
 test: check docs postgresql java
 	@place=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY)) -t redactory-tests-XXXXXX) && trap 'rm -rf "$$place"' EXIT && \
-		$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --basetemp "$$place/files" \
+		$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$place/files" \
 			$(if $(WITHOUT_TORCH),$(addprefix --ignore=,$(WITHOUT)))
 
 # a test runs Prefect on a PostgreSQL server of its own; its programs are Debian's
