@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 from redactory.evaluation.report import write_report
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
@@ -24,7 +24,7 @@ from redactory.pipelines.tracking.configured import check_tracking, track_config
 from redactory.pipelines.tracking.lineage import told
 from redactory.pipelines.tracking.lineage_work import Training
 from redactory.pipelines.train_checks import check_device, training_of
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.training.recall_setting import RecallMeasurement
 
 
@@ -57,9 +57,15 @@ def train(
 def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:
     from redactory.training import train_model
 
-    settings = config.train
-    if settings.recall is None and settings.recall_file is None:
-        settings = settings.model_copy(update={"recall": recall_of(run, settings.model_name)})
+    settings = config.train.resolved()
+    measured = recall_of(run, settings.model_name)
+    if settings.recall is None:
+        settings = settings.model_copy(update={"recall": measured})
+    elif settings.recall.sample is not None and settings.recall != measured:
+        raise ConfigurationError(
+            "train.recall.sample: the bounds of a labelled sample are those that redactory audit score joins "
+            "and keeps in the run, and these are not; leave train.recall out, and they are taken from there"
+        )
     result = train_model(run, settings, progress)
     write_report(run)
     return {"run": str(run.root), **result}
@@ -130,6 +136,8 @@ def guarantee(
     holds all of them together, at ``delta``, or the one that all of them state.  They are those named in
     ``model`` of each run, or every finished one of each run where none is named.
     """
+    if delta is not None and not 0.0 < delta < 1.0:
+        raise ConfigurationError(f"--delta: must be between 0 and 1, and {delta:g} stands there")
     if isinstance(model, list | tuple):
         return cast(ComposedCard, _composed([run, *also], model, delta))
     if also:
@@ -145,6 +153,7 @@ def guarantee(
     from redactory.training import guarantee_card
 
     card: dict[str, Any] = guarantee_card(folder, name)
+    _require_sealed(folder, name)
     found = audited(folder, name)
     return cast(Card, card if found is None else {**card, "audit": found})
 
@@ -162,4 +171,16 @@ def _composed(runs: Sequence[str | Path], named: Sequence[str], delta: float | N
         if not names:
             raise RunStateError(f"{folder.root} has no finished model")
         models += [(folder, name) for name in names]
-    return composed_card(models, delta)
+    card = composed_card(models, delta)
+    for folder, name in models:
+        _require_sealed(folder, name)
+    return card
+
+
+def _require_sealed(run: RunFolder, name: str) -> None:
+    """A ledger that is a chain in itself may still be another one than the model was sealed with."""
+    if broken := broken_files(run.model(name)):
+        raise CheckFailed(
+            f"{run.root}: {name} is not as it was sealed ({broken[0]}): no figure is stated of it; see "
+            "redactory verify"
+        )

@@ -36,7 +36,7 @@ def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> list[Ch
     problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
     if not problems:
         others = [result for result in results if not measured_on(model, result)]
-        problems += [f"{other.root.name}/ was measured on another model" for other in others]
+        problems += [f"{other.root.name}/ is of another model, or of another evaluation" for other in others]
     fine = "its guarantee follows from its ledger"
     if not problems:
         try:

@@ -20,5 +20,7 @@ def result_of(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
 
 
 def measured_on(model: ModelFolder, result: SealedFolder) -> bool:
-    """Whether a sealed ``result`` names this very ``model`` as what it was measured on."""
-    return bool(read_manifest(result).get("parent") == file_sha256(model.manifest))
+    """Whether a sealed ``result`` names this very ``model``, and its folder the evaluation that it is of."""
+    manifest = read_manifest(result)
+    own = manifest.get("evaluation", result.root.name) == result.root.name
+    return bool(own and manifest.get("parent") == file_sha256(model.manifest))

@@ -144,7 +144,7 @@ class Budget:
         return self._read(read_records(path)) if path.exists() else []
 
     def _read(self, records: list[Record]) -> list[dict[str, Any]]:
-        """The reservations; ``GuaranteeError`` where the file is of another kind or unit."""
+        """The reservations; ``GuaranteeError`` where the file is of another kind unit or delta."""
         if not records:
             return []
         head, rest = records[0], records[1:]
@@ -153,6 +153,11 @@ class Budget:
         if head.body["unit"] != self._unit:
             raise GuaranteeError(
                 f"{self._settings.path.name} counts another unit ('{head.body['unit']}'): use another file"
+            )
+        if others := {record.body["delta"] for record in rest} - {self._settings.delta}:
+            raise GuaranteeError(
+                f"{self._settings.path.name} counts at delta {min(others):g}, and train.budget.delta is "
+                f"{self._settings.delta:g}: give the same, or another file"
             )
         return [record.body for record in rest]
 

@@ -6,8 +6,10 @@ Each ledger is checked as for its own card; the events of all are composed adapt
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
@@ -15,7 +17,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_text as words
 from redactory.training.accounting import event_tree
 from redactory.training.confidentiality import MissRates
-from redactory.training.guarantee import claim_of, miss_rates, refusal_of, unit_of
+from redactory.training.guarantee import claim_of, index_of, miss_rates, refusal_of, unit_of
 from redactory.training.guarantee_figures import Claim, figures_of, refused, require_reasons
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
 from redactory.training.uedp.card import is_of_units
@@ -53,15 +55,22 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
         return composed_units([(member.run, member.name, member.facts) for member in members], delta)
     rates = _joined_rates(members)
     first = members[0].claim
+    across = [_moved_by_others(member, members) for member in members]
     claim = Claim(
-        spent=tuple(one for member in members for one in member.claim.spent),
+        spent=tuple(
+            dataclasses.replace(one, rows=one.rows + moved)
+            for member, moved in zip(members, across, strict=True)
+            for one in member.claim.spent
+        ),
         delta=delta,
         group_sizes=tuple(sorted({size for member in members for size in member.claim.group_sizes})),
         relation=first.relation,
         gamma=rates.gamma,
         delta_2=rates.delta_2,
         by_policy=first.by_policy,
+        across=any(across),
     )
+    shared = (words.ACROSS_AN_INDEX,) if any(across) else ()
     refusals = [f"{m.title}: {why}" for m in members if (why := refusal_of(m.facts, m.manifest)) is not None]
     figures = refused(claim.group_sizes, "; ".join(refusals)) if refusals else figures_of(claim)
     broken = [m.title for m in members if m.facts.seeded]
@@ -89,7 +98,7 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
             "second": words.SECOND_ACCOUNTANT,
             "bounds": figures.second,
         },
-        "assumptions": [*words.ASSUMPTIONS_OF_ALL, words.SEVERAL_MODELS],
+        "assumptions": [*words.ASSUMPTIONS_OF_ALL, words.SEVERAL_MODELS, *shared],
         "notes": words.NOTES,
     }
     require_reasons(figures.values, reasons)
@@ -136,22 +145,36 @@ def _delta(members: Sequence[_Member], delta: float | None) -> float:
     return stated.pop()
 
 
+def _moved_by_others(member: _Member, members: Sequence[_Member]) -> int:
+    """How many rows of ``member`` the exchanged points of the other runs move, one each at most.
+
+    What runs of one index saw before is left out (``docs/guarantees.md``, "Earlier runs"), so that a point
+    exchanged in an earlier run exchanges a text of this one.
+    """
+    index = index_of(member.facts, member.manifest)
+    if index is None:
+        return 0
+    others = {
+        other.run.root.resolve()
+        for other in members
+        if (index_of(other.facts, other.manifest) or {}).get("id") == index["id"]
+    } - {member.run.root.resolve()}
+    return min(len(others), len(index["runs"]))
+
+
 def _joined_rates(members: Sequence[_Member]) -> MissRates:
-    """Bounds of what is missed in any of the runs: the largest under one pair of policies, else the sum."""
-    policies = {
-        (
-            member.manifest["policies"]["strict"].get("hash"),
-            member.manifest["policies"]["conservative"].get("hash"),
-        )
-        for member in members
-    }
-    parents = {member.facts.parent for member in members}
-    same = len(parents) == 1 or (len(policies) == 1 and None not in next(iter(policies)))
-    join = max if same else sum
-    gamma = min(1.0, join([member.rates.gamma for member in members]))
-    failures = [member.rates.delta_2 for member in members]
-    known = [failure for failure in failures if failure is not None]
-    return MissRates(gamma, min(gamma, join(known)) if len(known) == len(failures) else None)
+    """Bounds of what is missed in any of the runs: in one run the largest of its models', of runs the sum.
+
+    One pair of policies does not make it one bound: a secret's fate follows from the whole point that it
+    stands in, and in another run it stands in another one.
+    """
+    runs: dict[Path, list[MissRates]] = {}
+    for member in members:
+        runs.setdefault(member.run.root.resolve(), []).append(member.rates)
+    gamma = min(1.0, sum(max(rates.gamma for rates in own) for own in runs.values()))
+    failures = [[rates.delta_2 for rates in own if rates.delta_2 is not None] for own in runs.values()]
+    known = all(len(found) == len(own) for found, own in zip(failures, runs.values(), strict=True))
+    return MissRates(gamma, min(gamma, sum(map(max, failures))) if known else None)
 
 
 def _told(member: _Member) -> dict[str, Any]:

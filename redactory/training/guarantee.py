@@ -210,11 +210,19 @@ def _words(facts: LedgerFacts, manifest: dict[str, Any], recall: tuple[str, ...]
     }
 
 
-def _of_index(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, str]:
-    """The index that decided which private texts are trained on, and how many runs it held; else nothing."""
+def index_of(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """The index that decided which private texts are trained on: its ``id``, and the ``runs`` before."""
     dedup = manifest["dedup"]
-    index = dedup.get("index")
-    if index is None or facts.settings.trainer not in BY_POLICY or dedup["rule"] == "none":
+    if facts.settings.trainer not in BY_POLICY or dedup["rule"] == "none":
+        return None
+    index: dict[str, Any] | None = dedup.get("index")
+    return index
+
+
+def _of_index(facts: LedgerFacts, manifest: dict[str, Any]) -> dict[str, str]:
+    """In words: which index, and how many runs it held; nothing without one."""
+    index = index_of(facts, manifest)
+    if index is None:
         return {}
     number = len(index["runs"])
     return {"index": index["id"], "runs": f"{number} earlier run{'' if number == 1 else 's'}"}

@@ -47,7 +47,8 @@ class Claim:
 
     ``relation`` is what a secret and its mask are to the noised points; ``gamma`` and ``delta_2`` are the
     upper bounds of :class:`~redactory.training.confidentiality.MissRates`; ``by_policy`` says whether the
-    policies decide what is noised, as in ``crt``.
+    policies decide what is noised, as in ``crt``.  ``across`` says that a point of one training moves rows of
+    another one: then a row that goes from the one comes to the other.
     """
 
     spent: Spendings
@@ -57,6 +58,7 @@ class Claim:
     gamma: float = 1.0
     delta_2: float | None = None
     by_policy: bool = True
+    across: bool = False
 
     @property
     def rows(self) -> int:
@@ -119,7 +121,7 @@ def figures_of(claim: Claim) -> Figures:
     found = Figures()
     # under rule S2 a point that goes leaves its place to another: one row is exchanged, none just gone
     alone = Relation.ADD_OR_REMOVE if claim.rows == 1 else Relation.SUBSTITUTION
-    one_row = tuple(dataclasses.replace(one, rows=1) for one in claim.spent)
+    one_row = tuple(one if claim.across else dataclasses.replace(one, rows=1) for one in claim.spent)
     for name, spent, relation in (
         ("epsilon_substitution", claim.spent, Relation.SUBSTITUTION),
         ("epsilon_add_remove", one_row, alone),

@@ -58,10 +58,15 @@ ON_A_CARD = (
 """What a training on device cuda rests on besides."""
 
 SEVERAL_MODELS = (
-    "A secret is taken to stand in one point of each run. Where policies differ between runs, a secret "
-    "counts as missed if any run misses it, and the bounds of all runs are added; bounds measured on one "
-    "run are taken to hold for the secrets that the runs share."
+    "A secret is taken to stand in one point of each run. It counts as missed if any run misses it: in each "
+    "run it stands in another point, which decides its fate, so that the bounds of all runs are added; "
+    "bounds measured on one run are taken to hold for the secrets that the runs share."
 )
+ACROSS_AN_INDEX = (
+    "Some of these runs share an index, and left out what earlier ones saw: a point exchanged in each run "
+    "moves, in a later one, its own rows and one more for each earlier run among them. As many are counted."
+)
+"""What a composed card says besides where its runs share an index (docs, "Several models")."""
 
 DROPPED = (
     "A private point with a mask contributes a zero gradient, but counts wherever points are counted. A "
@@ -188,7 +193,8 @@ EARLIER_RUNS = "an index or warm start from earlier runs"
 INDEXED = (
     "Every training starts from fresh weights. What {runs} of the index {index} saw on the same side was "
     "left out, text by text, so that one point exchanged in any of them exchanges at most one of the texts "
-    "that this model was trained on: each figure holds for a point of those runs as for one of this run. "
+    "that this model was trained on: each figure holds for a point of those runs as for one of this run, and "
+    "a group counts the texts of those runs too. "
     "Which runs the index held follows from numbers and dates alone."
 )
 MODELS_OF_AN_INDEX = (

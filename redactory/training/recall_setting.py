@@ -9,7 +9,8 @@ from pydantic import Field, PositiveInt, model_validator
 
 from redactory.foundation.settings import Settings
 
-Probability = Annotated[float, Field(gt=0, lt=1)]
+Confidence = Annotated[float, Field(ge=0.5, lt=1)]
+"""Below one half an upper bound would lie below what was seen."""
 
 
 class StratifiedSample(Settings):
@@ -39,7 +40,7 @@ class RecallMeasurement(Settings):
     labels: PositiveInt = Field(description="Labelled secrets that were checked.")
     missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
     missed_by_both: int = Field(ge=0, description="Of those, how many stand open in a public point.")
-    confidence: Probability = Field(0.95, description="One-sided confidence of each upper bound.")
+    confidence: Confidence = Field(0.95, description="One-sided confidence of each upper bound.")
     date: datetime.date | None = Field(None, description="When that was measured.")
     sample: StratifiedSample | None = Field(
         None, description="The stratified sample that was labelled; its bounds stand for those of the counts."

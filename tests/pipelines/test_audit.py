@@ -452,6 +452,15 @@ MEASURED: dict[str, Any] = {"labels": 180, "missed_by_strict": 9, "missed_by_bot
 SAMPLE = {"name": "spring", "date": "2026-03-04", "texts": 400, "gamma_upper": 0.2, "delta_2_upper": 1e-6}
 
 
+def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> None:
+    recall = {**MEASURED, "sample": SAMPLE}
+    with pytest.raises(ConfigurationError, match=r"train\.recall\.sample: the bounds of a labelled sample"):
+        redactory.train({"input": "rows.jsonl"}, output=run, recall=recall)
+    assert not RunFolder(run).model_names()
+    with pytest.raises(ConfigurationError, match=r"train\.recall\.confidence: must be at least 0\.5"):
+        redactory.train({"input": "rows.jsonl"}, output=run, recall={**MEASURED, "confidence": 0.01})
+
+
 def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "RUN")
     recall = RecallMeasurement.model_validate({**MEASURED, "sample": SAMPLE})

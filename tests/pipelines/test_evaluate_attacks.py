@@ -118,9 +118,15 @@ def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(
     found = {
         check["name"]: check["detail"] for check in redactory.verify(copy.root)["checks"] if not check["ok"]
     }
-    assert found["model sgd"] == "audit/ was measured on another model"
+    assert found["model sgd"] == "audit/ is of another model, or of another evaluation"
     assert "audit" not in redactory.guarantee(copy.root, "sgd")
     assert "model dpsgd" not in found
+    # another evaluation of the same model, under this one's name
+    named_wrongly = copy.model("dpsgd").result("membership").root
+    shutil.rmtree(named_wrongly, ignore_errors=True)
+    shutil.copytree(run.model("dpsgd").result("audit").root, named_wrongly)
+    [told] = [one["detail"] for one in redactory.verify(copy.root)["checks"] if one["name"] == "model dpsgd"]
+    assert told == "membership/ is of another model, or of another evaluation"
 
 
 def test_a_training_that_forgets_its_noise_fails_the_audit(

@@ -517,6 +517,23 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(made: Path, tmp_pa
     assert not _failed(run)
 
 
+def test_a_folder_from_before_is_seen_under_another_name_too(made: Path, tmp_path: Path) -> None:
+    run, before = _of_a_job(made, tmp_path / "job")
+    other = Path(shutil.copytree(before, run.parent / "tuesday"))
+    assert "release log" in _failed(other)
+    with pytest.raises(RunStateError, match="from before a takedown was put back"):
+        redactory.export(other, tmp_path / "export")
+    # a run on its own has its log inside
+    alone = Path(shutil.copytree(made, tmp_path / "alone"))
+    kept = Path(shutil.copytree(alone, tmp_path / "kept"))
+    _one(redactory.takedown([alone], doc_ids=["hers"]))
+    shutil.copy(RunFolder(alone).release_log, RunFolder(kept).release_log)
+    assert "release log" in _failed(kept)
+    moved = alone.rename(tmp_path / "renamed")
+    assert not _failed(moved)
+    assert history(RunFolder(moved))
+
+
 def test_an_older_folder_is_seen_by_its_digest_too_and_latest_by_where_it_leads(
     made: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -14,13 +15,13 @@ import redactory
 from redactory.flows import pages
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
-from redactory.foundation.records import read_records
+from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.composition import composed_card
-from redactory.training.guarantee_text import UNIT, UNIT_OF_DPSGD
+from redactory.training.guarantee_text import ACROSS_AN_INDEX, UNIT, UNIT_OF_DPSGD
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import BudgetSettings
 from tests.training.conftest import small, write_run
@@ -69,15 +70,72 @@ def test_events_of_all_models_are_composed(nights: list[RunFolder]) -> None:
     json.dumps(card, allow_nan=False)
 
 
-def test_bounds_of_one_pair_of_policies_are_not_added(nights: list[RunFolder], tmp_path: Path) -> None:
-    two = composed_card([(run, "crt") for run in nights])
-    alone = two["models"][0]["gamma_upper"]
-    assert two["miss_rates"]["gamma_upper"] == alone < 1
-    assert two["epsilon_bayesian"] < two["epsilon"]
-    other = write_run(tmp_path / "other", policies={**POLICIES, "strict": {"hash": "c"}})
-    train_model(other, unseeded(recall=RECALL))
-    added = composed_card([(nights[0], "crt"), (other, "crt")])
+def test_bounds_are_added_over_runs_and_not_over_models_of_one(tmp_path: Path) -> None:
+    # one pair of policies says nothing: in each run a secret stands in another point
+    runs = [write_run(tmp_path / name, policies=POLICIES) for name in ("first", "second")]
+    for run, name in ((runs[0], "crt"), (runs[0], "again"), (runs[1], "crt")):
+        train_model(run, unseeded(recall=RECALL, name=name))
+    together = composed_card([(runs[0], "crt"), (runs[0], "again")])
+    alone = together["models"][0]["gamma_upper"]
+    failure = together["models"][0]["delta_2_upper"]
+    assert together["miss_rates"] == {"gamma_upper": alone, "delta_2_upper": failure}
+    assert together["epsilon_bayesian"] < together["epsilon"]
+    added = composed_card([(runs[0], "crt"), (runs[0], "again"), (runs[1], "crt")])
     assert added["miss_rates"]["gamma_upper"] == pytest.approx(2 * alone)
+    assert added["coverage_failure"] == pytest.approx(2 * failure)
+
+
+def _of_an_index(root: Path, name: str, earlier: list[str], **changes: Any) -> RunFolder:
+    dedup = {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1}
+    run = write_run(root / name, policies=POLICIES, dedup={**dedup, "index": {"id": "i", "runs": earlier}})
+    train_model(run, unseeded(**changes))
+    return run
+
+
+def test_an_earlier_run_of_one_index_moves_a_row_of_a_later_one(tmp_path: Path) -> None:
+    runs = [
+        _of_an_index(tmp_path, name, names) for name, names in (("a", []), ("b", ["a"]), ("c", ["a", "b"]))
+    ]
+    models = [(run, "crt") for run in runs]
+    rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2, 3))
+    card = composed_card(models)
+    assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
+    assert card["epsilon_add_remove"] == card["epsilon"]
+    assert ACROSS_AN_INDEX in card["assumptions"]
+    # one that is not composed moves nothing that is counted
+    two = composed_card([models[0], models[2]])
+    assert two["epsilon"] == pytest.approx(epsilon_of(rows[:2], 1e-5, Relation.SUBSTITUTION))
+    assert redactory.guarantee(runs[2].root, "crt")["epsilon"] == pytest.approx(
+        epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION)
+    )
+
+
+def test_a_dropped_row_of_an_index_is_accounted_as_an_exchange(tmp_path: Path) -> None:
+    runs = [
+        _of_an_index(tmp_path, name, names, trainer="crt-drop") for name, names in (("a", []), ("b", ["a"]))
+    ]
+    card = composed_card([(run, "crt-drop") for run in runs])
+    rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2))
+    assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
+
+
+def test_what_points_of_several_runs_move_is_what_is_counted() -> None:
+    # every three runs of one or two texts out of three, and every exchange of a point in each of them
+    sides = [set(some) for size in (1, 2) for some in itertools.combinations("abc", size)]
+    worst = [0, 0, 0]
+    for runs in itertools.product(sides, repeat=3):
+        for others in itertools.product(*(_exchanged(side) for side in runs)):
+            for place in range(3):
+                here, there = (
+                    world[place].difference(*world[:place]) for world in (list(runs), list(others))
+                )
+                worst[place] = max(worst[place], len(here - there), len(there - here))
+    assert worst == [1, 2, 2]
+    assert all(found <= 1 + place for place, found in enumerate(worst))
+
+
+def _exchanged(side: set[str]) -> list[set[str]]:
+    return [side, *((side - {old}) | {new} for old in side for new in "abc")]
 
 
 def test_what_cannot_be_composed_is_refused(nights: list[RunFolder]) -> None:
@@ -134,6 +192,9 @@ def test_the_public_function_takes_every_model_or_the_named_one(
         redactory.guarantee(monday.root, [])
     with pytest.raises(ConfigurationError):
         redactory.guarantee(monday.root, "crt", delta=1e-3)
+    for delta in (0.0, 1.0, float("nan")):
+        with pytest.raises(ConfigurationError, match="between 0 and 1"):
+            redactory.guarantee(monday.root, ["crt", "again"], delta=delta)
 
 
 def test_the_command_composes_models_of_one_run_and_names_those_that_one_card_leaves_out(
@@ -223,6 +284,31 @@ def test_an_interrupted_training_is_booked_once(tmp_path: Path) -> None:
     reserved = read_records(path)[1:]
     assert len(reserved) == 1
     assert reserved[0].body["epsilon_after"] == pytest.approx(card["epsilon"], abs=1e-3)
+
+
+def test_a_budget_counts_at_one_delta(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    Budget(settings(path, 50.0), UNIT).reserve("id", "one", own())
+    loose = Budget(BudgetSettings(path=path, epsilon=50.0, delta=1e-2), UNIT)
+    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, and train\.budget\.delta is 0\.01"):
+        loose.reserve("other", "two", own())
+
+
+def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    train_model(run, unseeded())
+    path = run.model("crt").ledger
+    records = read_records(path)
+    path.unlink()
+    with RecordLog(path) as log:
+        for record in records:
+            body = json.loads(
+                json.dumps(record.body).replace(f'"noise_multiplier": {NOISE}', '"noise_multiplier": 25.0')
+            )
+            log.append(record.type, body)
+    for ask in (lambda: redactory.guarantee(run.root, "crt"), lambda: redactory.guarantee(run.root, ["crt"])):
+        with pytest.raises(CheckFailed, match="not as it was sealed"):
+            ask()
 
 
 def test_what_has_no_mechanism_or_another_unit_is_refused(tmp_path: Path) -> None:

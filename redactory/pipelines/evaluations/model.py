@@ -73,6 +73,6 @@ def keep_result(
         write_text(folder.root / name, svg)
     files = [out, *(folder.root / name for name in figures)]
     parent = file_sha256(run.model(model).manifest)
-    seal(folder, {"format": "redactory-evaluation/1", "parent": parent}, files)
+    seal(folder, {"format": "redactory-evaluation/1", "evaluation": evaluation, "parent": parent}, files)
     write_report(run)
     return result

@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.redaction import RunFolder, is_finished
@@ -53,6 +54,10 @@ class Event(StrEnum):
     own ``manifest``."""
 
 
+_OF_RUNS = (Event.RELEASED, Event.HELD, Event.REISSUED)
+"""The records that name the manifest of a run, not that of an export."""
+
+
 def log_of(run: RunFolder) -> Path:
     """The file of the log that ``run`` stands in."""
     job = job_of(run)
@@ -75,10 +80,23 @@ def enter(run: RunFolder, event: Event, /, **body: Any) -> Record:
 
 
 def history(run: RunFolder) -> list[Record]:
-    """The records about ``run``, oldest first; ``CheckFailed`` where the chain is broken."""
+    """The records about ``run``, oldest first; ``CheckFailed`` where the chain is broken.
+
+    A folder that was renamed is still what its manifest says: where no record has its name, they are those
+    of the run that has, or had, this manifest.
+    """
     path = log_of(run)
+    records = read_records(path) if path.is_file() else []
     name = run.root.resolve().name
-    return [r for r in read_records(path) if r.body.get("run") == name] if path.is_file() else []
+    if records and run.manifest.is_file() and all(r.body.get("run") != name for r in records):
+        digest = file_sha256(run.manifest)
+        known = (r for r in records if r.type in _OF_RUNS and digest in _manifests(r.body))
+        name = next((r.body["run"] for r in known), name)
+    return [r for r in records if r.body.get("run") == name]
+
+
+def _manifests(body: Mapping[str, Any]) -> tuple[Any, Any]:
+    return body.get("manifest"), body.get("supersedes")
 
 
 State = Literal["unfinished", "failed", "released", "held", "rejected"]
@@ -133,7 +151,7 @@ def check_released(run: RunFolder) -> None:
     older than the log knows it is refused too (:func:`check_newest`).
     """
     name = run.root.resolve().name
-    standing = standings(history(run)).get(name)
+    standing = next(iter(standings(history(run)).values()), None)
     state = None if standing is None else standing.state
     if state in ("unfinished", "failed"):
         raise RunStateError(
