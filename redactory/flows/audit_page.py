@@ -12,6 +12,10 @@ _TO_DO = (
     "what is filled in wrongly. A text without a secret keeps an empty list. Nothing but 'spans' may change, "
     "and no row may be left out."
 )
+_COUNTED = (
+    "Missed by π counts also a secret that is masked whole, where the mask would be another one without it. "
+    "How many still stand in the shards is in the report."
+)
 _FROM_NOW_ON = (
     "Models that are trained on this run from now on get their guarantee with these bounds; a finished model "
     "keeps those that it was trained with. These figures are computed from private text: they are a release "
@@ -76,6 +80,8 @@ def scored(result: dict[str, Any]) -> None:
     # late: it brings pyarrow along
     from redactory.evaluation.sample_words import resting_on_labellers
 
+    if misses["gamma"]["misses"]:
+        out.print(_COUNTED, soft_wrap=True)
     for sentence in resting_on_labellers(result):
         out.print(sentence, soft_wrap=True)
     out.print(f"A share is {result['estimand']}.", soft_wrap=True)

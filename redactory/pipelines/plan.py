@@ -16,7 +16,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.plan_units import UNIT_TRAINERS, plan_units, plan_units_of
-from redactory.pipelines.train import recall_of
+from redactory.pipelines.train import measured_last
 from redactory.pipelines.train_checks import points_learnt
 from redactory.redaction import RunFolder, is_finished
 
@@ -103,7 +103,7 @@ def _of_config(config: Config) -> PlanRequest:
             "has one"
         )
     finished = is_finished(run)
-    recall = settings.recall or (recall_of(run, settings.model_name) if finished else None)
+    recall = settings.recall or (measured_last(run) if finished else None)
     rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
     steps_an_epoch = -(-1 // settings.sampling_rate)
     return PlanRequest(

@@ -77,6 +77,11 @@ def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
     if is_finished(model):
         earlier = read_manifest(model)["settings"]["recall"]
         return earlier and RecallMeasurement.model_validate(earlier)
+    return measured_last(run)
+
+
+def measured_last(run: RunFolder) -> RecallMeasurement | None:
+    """The misses that were measured last, for a training that begins now."""
     found = kept_recall(run)
     if found is None or not found["misses"]["n"]:
         return None
