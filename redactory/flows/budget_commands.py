@@ -16,8 +16,11 @@ def budget(config: ConfigArgument, as_json: JsonOption = False) -> None:
 
 def _told(result: dict[str, Any]) -> None:
     spent = "no finite epsilon" if result["spent"] is None else f"{result['spent']:.4f}"
+    # a limit can have been lowered, or the trainings booked under a higher one
+    over = result["spent"] is None or result["spent"] > result["epsilon"]
+    mind = ": over the budget" if over else ""
     output.out.print(
-        f"{result['budget']}: {spent} of {result['epsilon']:g} spent, at delta {result['delta']:g}; "
+        f"{result['budget']}: {spent} of {result['epsilon']:g} spent{mind}, at delta {result['delta']:g}; "
         f"unit: {result['unit']}",
         soft_wrap=True,
         markup=False,

@@ -28,6 +28,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, name_of
 from redactory.pipelines.output_folder import check_output
+from redactory.pipelines.preflight import check_keys
 from redactory.pipelines.release import versions
 from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, is_finished
@@ -79,6 +80,7 @@ def over_dask(plain: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..
         loaded = load_config(config, output=output, workers=workers)
         run = RunFolder(Path(loaded.output))
         check_dask(dask)
+        check_keys()
         check_output(run, resume)
         if is_finished(run):
             return plain(loaded, resume=resume, **settings)

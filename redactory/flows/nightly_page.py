@@ -54,6 +54,8 @@ def runs(result: dict[str, Any]) -> None:
 
 def log(result: dict[str, Any]) -> None:
     """One line a record."""
+    if not result["records"]:
+        _line("Nothing was entered yet.")
     for record in result["records"]:
         _line(f"{record['time']}  {record['run']}  {record['words']}")
 

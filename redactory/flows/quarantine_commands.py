@@ -66,6 +66,13 @@ def retry_command(
 
 def _listed(result: dict[str, Any]) -> None:
     for run in result["runs"]:
+        if run.get("purged"):
+            output.out.print(
+                f"{run['run']}: the quarantine was purged: what lay in it is gone, and cannot be listed.",
+                soft_wrap=True,
+                markup=False,
+            )
+            continue
         if not run["entries"]:
             output.out.print(f"{run['run']}: nothing lies in quarantine.", soft_wrap=True, markup=False)
             continue

@@ -19,6 +19,14 @@ JobArgument = Annotated[
     Path,
     typer.Argument(metavar="JOB", help="The folder of a job's runs.", autocompletion=completion.job_folders),
 ]
+PlaceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|JOB",
+        help="A job's folder, or a run folder.",
+        autocompletion=completion.runs_and_jobs,
+    ),
+]
 ByOption = Annotated[str, typer.Option("--by", help="Who decides.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the log.")]
 ConfigOption = Annotated[
@@ -39,9 +47,9 @@ def list_command(job: JobArgument, as_json: JsonOption = False) -> None:
 
 
 @releases.command("log")
-def log_command(job: JobArgument, as_json: JsonOption = False) -> None:
-    """Read the release log, one line a record; its chain is checked."""
-    show(redactory.release_log(job), as_json, nightly_page.log)
+def log_command(place: PlaceArgument, as_json: JsonOption = False) -> None:
+    """Read the release log of a job, or of one run, one line a record; its chain is checked."""
+    show(redactory.release_log(place), as_json, nightly_page.log)
 
 
 @releases.command("approve")

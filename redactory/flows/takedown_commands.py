@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,10 @@ PlacesArgument = Annotated[
     list[Path],
     typer.Argument(metavar="PLACE...", help="Run folders, or folders of jobs with all their runs."),
 ]
+_WORDS_OF_OTHERS = (
+    "What others wrote about a user stays: put the names on a deny list, find such texts with redactory scan "
+    "--config, and take them out with --doc-id, or curate anew with the list"
+)
 _IDS_FROM = "with one id a line: what is typed stays in the shell's history."
 
 
@@ -37,13 +42,11 @@ def takedown(
     as_json: JsonOption = False,
 ) -> None:
     """Take a person's rows out of every run that holds them, and list the models trained on them."""
+    users = [*(user_id or ()), *_ids(user_ids_from)]
     result = redactory.takedown(
-        places,
-        doc_ids=[*(doc_id or ()), *_ids(doc_ids_from)],
-        user_ids=[*(user_id or ()), *_ids(user_ids_from)],
-        dry_run=dry_run,
+        places, doc_ids=[*(doc_id or ()), *_ids(doc_ids_from)], user_ids=users, dry_run=dry_run
     )
-    show(result, as_json, _taken_out)
+    show(result, as_json, partial(_taken_out, by_user=bool(users)))
     if not result["ok"]:
         raise SystemExit(max(problem["exit_code"] for problem in result["problems"]))
 
@@ -79,7 +82,7 @@ def _ids(file: Path | None) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _taken_out(result: dict[str, Any]) -> None:
+def _taken_out(result: dict[str, Any], by_user: bool) -> None:
     for run in result["runs"]:
         _say(f"{run['run']}: {_what(run, result['dry_run'])}")
         for line in _besides(run):
@@ -104,6 +107,8 @@ def _taken_out(result: dict[str, Any]) -> None:
     files = dict.fromkeys(key for run in result["runs"] for key in run["files"])
     if files:
         _say(f"Files of your own are not touched: take her out of them too ({', '.join(files)})")
+    if by_user and result["runs"]:
+        _say(_WORDS_OF_OTHERS)
 
 
 def _what(run: dict[str, Any], dry_run: bool) -> str:

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -77,10 +77,10 @@ class DigestKey:
 def load_digest_key() -> DigestKey:
     """The key of ``REDACTORY_KEY`` or of the file that ``REDACTORY_KEY_FILE`` names, else a fresh one.
 
-    Raises ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, or both at once.
+    Raises ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, a variable that is
+    empty, or both at once: a run that was to have a lasting key never draws one that is gone with it.
     """
-    # an empty digest key is no key: the run then says that its own was drawn
-    given = _given(KEY_VARIABLE, {name: value for name, value in os.environ.items() if value})
+    given = _given(KEY_VARIABLE)
     return _fresh_key() if given is None else DigestKey(_long_enough(*given, MINIMUM_KEY_BYTES))
 
 
@@ -90,7 +90,7 @@ def load_encryption_key() -> bytes | None:
     Raises ``ConfigurationError`` for a shorter or an empty one, an unreadable file, or both at once: a
     run that was to be encrypted never becomes an open one by a variable that was left empty.
     """
-    given = _given(ENCRYPTION_VARIABLE, os.environ)
+    given = _given(ENCRYPTION_VARIABLE)
     return None if given is None else _long_enough(*given, MINIMUM_ENCRYPTION_KEY_BYTES)
 
 
@@ -107,7 +107,7 @@ def load_signing_key() -> Ed25519PrivateKey | None:
 
     Raises ``ConfigurationError`` for anything else than an unencrypted Ed25519 private key in PEM.
     """
-    given = _given(SIGNING_VARIABLE, os.environ)
+    given = _given(SIGNING_VARIABLE)
     if given is None:
         return None
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -185,10 +185,21 @@ def _fresh_key() -> DigestKey:
     return DigestKey(secrets.token_bytes(32), fresh=True)
 
 
-def _given(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str] | None:
+def setting(variable: str) -> str | None:
+    """What the environment says under ``variable``; ``ConfigurationError`` where it is set and empty.
+
+    An empty variable is mostly a secret that failed to load, and what it stood for was wanted.
+    """
+    value = os.environ.get(variable)
+    if value is not None and not value.strip():
+        raise ConfigurationError(f"{variable} is set and empty: give it a value, or unset it")
+    return value
+
+
+def _given(variable: str) -> tuple[bytes, str] | None:
     """What ``variable``, or the file that its ``_FILE`` names, holds, and which of the two it was."""
     in_file = f"{variable}_FILE"
-    value, path = environment.get(variable), environment.get(in_file)
+    value, path = setting(variable), setting(in_file)
     if value is not None and path is not None:
         raise ConfigurationError(f"both {variable} and {in_file} are set: keep one of them")
     if path is not None:

@@ -30,7 +30,7 @@ from redactory.pipelines.journal import Journal
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
 from redactory.pipelines.output_folder import check_apart, check_output, close, forget_holder, occupied
-from redactory.pipelines.preflight import check_sources
+from redactory.pipelines.preflight import check_keys, check_sources
 from redactory.pipelines.readers import Source, find_sources, fingerprint
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
@@ -65,6 +65,7 @@ def curate(
     was done.
     """
     settings = load_config(config, output=output, workers=workers)
+    check_keys()
     check_store(settings.store, RunFolder(Path(settings.output)))
     check_tracking(settings.track)
     with told(settings.track, Curation(settings)):

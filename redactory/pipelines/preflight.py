@@ -1,4 +1,4 @@
-"""Preflight: whether the disk has room for a run, and may be written, before anything is.
+"""Preflight: whether each key is one, and the disk has room for a run and may be written, before anything is.
 
 What a run needs is estimated from the size of its input.  At its peak a run folder holds the documents, the
 points, their spans and the shards at the same time; ``docs/how-to/monitoring.md`` has what was measured.
@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from redactory.foundation.errors import RunStateError
+from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import Source, size_of
+from redactory.redaction.keyservice import configured_service
+from redactory.redaction.signing import configured_signer
 
 PACKED = {".gz": 8.0, ".zst": 8.0, ".parquet": 4.0}
 """Bytes in the open that a byte of such a file is taken to stand for; English text packs 3 to 8 times."""
@@ -35,6 +38,17 @@ class Room:
     def enough(self) -> bool:
         """Whether the run fits and the reserve stays free."""
         return self.free >= max(0, self.needed - self.held) + self.reserve
+
+
+def check_keys() -> None:
+    """``ConfigurationError`` where a key that the environment names is none.
+
+    The signing key is needed last, hours after the first byte, and the encryption key when the run's folders
+    stand: a run that was begun would be in the way of the corrected command.
+    """
+    load_digest_key()
+    configured_service()
+    configured_signer()
 
 
 def check_sources(config: Config, sources: Iterable[Source]) -> None:

@@ -16,6 +16,7 @@ from redactory.pipelines.keys.shredding import refuse_shredded
 from redactory.pipelines.labelling.kept import kept_recall
 from redactory.pipelines.loading import Given
 from redactory.pipelines.models import named_model, require_training_packages
+from redactory.pipelines.preflight import check_keys
 from redactory.pipelines.releases.log import check_newest, check_released
 from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sealed import sealed
@@ -46,6 +47,7 @@ def train(
     if not is_finished(run.model(settings.train.model_name)):
         refuse_shredded(run)
         check_device(settings)
+    check_keys()
     check_store(settings.store, run)
     check_tracking(settings.track)
     with told(settings.track, Training(run, settings.train)):

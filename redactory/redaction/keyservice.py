@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import secrets
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -14,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, setting
 
 SERVICE_VARIABLE = "REDACTORY_KEY_SERVICE"
 KEY_BYTES, _NONCE_BYTES = 32, 12
@@ -64,9 +63,10 @@ def configured_service() -> KeyService | None:
 
     ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE`` gives a :class:`LocalKey`; ``REDACTORY_KEY_SERVICE``
     names a function ``package.module:function`` without arguments that returns a :class:`KeyService`.
-    Raises ``ConfigurationError`` for both at once and for whatever is no key or no service.
+    Raises ``ConfigurationError`` for both at once, for one that is empty, and for whatever is no key or no
+    service.
     """
-    secret, function = load_encryption_key(), os.environ.get(SERVICE_VARIABLE)
+    secret, function = load_encryption_key(), setting(SERVICE_VARIABLE)
     if function is None:
         return None if secret is None else LocalKey(secret)
     if secret is not None:

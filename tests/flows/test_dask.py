@@ -349,3 +349,10 @@ def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Pa
 def test_a_scheduler_that_is_not_there_is_told_of(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("redactory.flows.dask_cluster.PATIENCE", 0.2)
     _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no scheduler answers at tcp://127.0.0.1:9")
+
+
+def test_a_key_that_is_none_leaves_no_folder(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "nope.key"))
+    with pytest.raises(ConfigurationError, match=r"REDACTORY_SIGNING_KEY_FILE: .* cannot be read"):
+        over_dask(curate, "local")(config, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -104,13 +104,14 @@ def test_an_encryption_key_of_32_bytes_or_more(monkeypatch: pytest.MonkeyPatch, 
     assert "kkk" not in str(caught.value)
 
 
-@pytest.mark.parametrize("variable", VARIABLES[1:])
+@pytest.mark.parametrize("variable", VARIABLES)
 @pytest.mark.parametrize("ending", ["", "_FILE"])
+@pytest.mark.parametrize("nothing", ["", " \n"])
 def test_a_variable_that_was_left_empty_is_no_absent_key(
-    monkeypatch: pytest.MonkeyPatch, variable: str, ending: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, ending: str, nothing: str
 ) -> None:
-    monkeypatch.setenv(variable + ending, "")
-    with pytest.raises(ConfigurationError, match=variable):
+    monkeypatch.setenv(variable + ending, nothing)
+    with pytest.raises(ConfigurationError, match=f"^{variable}{ending} is set and empty: .* or unset it$"):
         LOADERS[variable]()
 
 

@@ -127,6 +127,34 @@ def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]
     assert texts <= {t for b in read_batches(RunFolder(whole).vault, ["text"]) for t in b["text"].to_pylist()}
 
 
+@pytest.mark.parametrize("variable", [ENCRYPTION, SIGNING, "REDACTORY_KEY_FILE", "REDACTORY_KEY_SERVICE"])
+def test_a_key_that_is_none_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"id": "a", "text": "A text."}])
+    for other in ("REDACTORY_KEY", ENCRYPTION):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "nope.key"))
+    work: list[Callable[[], object]] = [
+        lambda: redactory.curate({"input": str(rows)}, output=tmp_path / "run", detector=DigitDetector()),
+        lambda: redactory.nightly({"input": str(rows)}, output=tmp_path / "run"),
+    ]
+    for one in work:
+        with pytest.raises(ConfigurationError, match=variable):
+            one()
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_training_reads_every_key_before_it_begins(
+    curated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(curated, tmp_path / "run"))
+    monkeypatch.setenv(SIGNING, str(tmp_path / "nope.key"))
+    with pytest.raises(ConfigurationError, match=SIGNING):
+        redactory.train({"input": "rows.jsonl", "segment": {"mode": "line"}}, output=run)
+    assert not RunFolder(run).models.exists()
+
+
 def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Path) -> None:
     closed, opened = RunFolder(whole), RunFolder(curated)
     listed, key = read_manifest(closed)["files"], load_digest_key()

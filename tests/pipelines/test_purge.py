@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.flows.cli import app
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.purge import due, purge_run
 from redactory.pipelines.releases.log import history
@@ -57,6 +57,13 @@ def run(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "run"))
 
 
+def _said(words: list[str]) -> str:
+    """What a command prints on standard output."""
+    done = CliRunner().invoke(app, words, terminal_width=400)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 def _checks(run: Path) -> dict[str, dict[str, Any]]:
     return {check["name"]: check for check in redactory.verify(run)["checks"]}
 
@@ -77,6 +84,42 @@ def test_the_originals_go_and_the_shards_stay(run: Path) -> None:
     assert (record.body["why"], record.body["by"]) == ("purge", "A. Keeper")
     counts = json.loads(folder.manifest.read_text())["counts"]
     assert counts == json.loads(folder.release(1).manifest.read_text())["counts"]
+
+
+def test_a_purged_quarantine_is_never_listed_as_an_empty_one(run: Path) -> None:
+    ask = ["quarantine", "list", str(run)]
+    assert "entries" in _said(ask)
+    redactory.purge(run, ["quarantine"])
+    told = _said(ask)
+    assert "the quarantine was purged: what lay in it is gone" in told
+    assert "nothing lies" not in told
+
+
+def test_the_log_of_a_run_that_belongs_to_no_job_is_read(run: Path, tmp_path: Path) -> None:
+    assert _said(["release", "log", str(run)]).strip() == "Nothing was entered yet."
+    redactory.purge(run, ["quarantine"], by="A. Keeper")
+    assert "written anew (purge: quarantine), by A. Keeper" in _said(["release", "log", str(run)])
+    redactory.purge(run, ["vault"])
+    told = redactory.release_log(run)
+    assert (told["job"], [record["type"] for record in told["records"]]) == (None, ["reissued"] * 2)
+    RunFolder(run).release_log.unlink()
+    with pytest.raises(CheckFailed, match="it was shortened"):
+        redactory.release_log(run)
+    with pytest.raises(RunStateError, match="is no job, and no run either: give a run"):
+        redactory.release_log(tmp_path)
+
+
+def test_a_run_in_a_job_has_its_own_records_of_the_jobs_log(made: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    (job / "_job").mkdir(parents=True)
+    for name in ("monday", "tuesday"):
+        redactory.purge(shutil.copytree(made, job / name), ["vault"])
+    told = redactory.release_log(job / "tuesday")
+    assert (told["job"], [record["run"] for record in told["records"]]) == (str(job), ["tuesday"])
+    # what the log of its job held is not in the run that was taken out of it
+    moved = Path(shutil.move(job / "tuesday", tmp_path / "moved"))
+    with pytest.raises(RunStateError, match="no log names this run; was it moved or copied"):
+        redactory.release_log(moved)
 
 
 def test_asked_twice_it_is_gone_already(run: Path) -> None:

@@ -220,6 +220,9 @@ def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: p
     monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
     with pytest.raises(RunStateError, match="another key"):
         redactory.quarantine_retry(run)
+    monkeypatch.delenv("REDACTORY_KEY")
+    with pytest.raises(RunStateError, match="made with a key, and none is set: set REDACTORY_KEY"):
+        redactory.quarantine_retry(run)
 
 
 def test_an_encrypted_run_is_tried_again_into_an_encrypted_one(

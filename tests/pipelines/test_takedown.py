@@ -366,6 +366,16 @@ def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.Monk
     assert all("content" in e for n, e in manifest["files"].items() if n.startswith("vault/"))
 
 
+def test_a_signing_key_that_is_none_is_told_before_anything_is_written(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(run.rglob("*"))
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(run / "nope.key"))
+    told = redactory.takedown([run], user_ids=["u"])
+    assert [p["problem"].split(":")[0] for p in told["problems"]] == ["REDACTORY_SIGNING_KEY_FILE"]
+    assert sorted(run.rglob("*")) == before
+
+
 def test_a_signed_run_needs_a_key_to_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_key("signing", tmp_path / "key")
     monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
@@ -610,6 +620,9 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert "taken out with release 2" in page.output
     page = runner.invoke(app, ["takedown", str(run), "--doc-id", "d0"])
     assert "2 points of 1 document are gone; this is release 3" in page.output
+    assert "What others wrote" not in page.output
+    page = runner.invoke(app, ["takedown", str(run), "--user-id", "w1"])
+    assert "What others wrote about a user stays: put the names on a deny list" in page.output
     assert runner.invoke(app, ["takedown", str(run)]).exit_code != 0
 
 

@@ -503,6 +503,15 @@ def test_a_key_service_that_fails_stops_the_run(
     assert "Rosalind" not in str(caught.value)
 
 
+def test_a_service_that_is_named_by_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv(SERVICE_VARIABLE, "")
+    with pytest.raises(ConfigurationError, match=f"^{SERVICE_VARIABLE} is set and empty: .* or unset it$"):
+        begun(tmp_path / "run")
+
+
 def test_a_key_and_a_service_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_VARIABLE, f"{__name__}:backwards")
     with pytest.raises(ConfigurationError, match="both"):

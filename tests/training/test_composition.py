@@ -364,6 +364,11 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 50 spent" in printed
     assert "run/model-2" in printed
+    assert "over the budget" not in printed
+    named["epsilon"] = 0.5
+    (tmp_path / "job.yaml").write_text(json.dumps(config))
+    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
+    assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
     with pytest.raises(ConfigurationError, match=r"train\.budget: no budget is named"):
         redactory.budget({"input": {"path": "rows.jsonl"}})
 

@@ -7,19 +7,20 @@ from typing import Any
 
 from redactory.dedup.index_folder import IndexFolder
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.records import read_records
+from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.records import Record, read_records
 from redactory.pipelines.alone import alone
 from redactory.pipelines.indexes.indexing import promote_finished
 from redactory.pipelines.journal import INDEX
 from redactory.pipelines.loading import Given
 from redactory.pipelines.nightly.ending import decided, settings_of
 from redactory.pipelines.nightly.names import latest_of, point_latest
-from redactory.pipelines.releases.anchor import check_whole
+from redactory.pipelines.releases.anchor import check_whole, check_whole_of_run
 from redactory.pipelines.releases.log import (
     Event,
     Standing,
     enter,
+    history,
     latest_run,
     put_back,
     read_log,
@@ -28,16 +29,19 @@ from redactory.pipelines.releases.log import (
 from redactory.pipelines.releases.words import holds_nothing, in_words
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.job_folder import JobFolder, job_of
+from redactory.redaction.releases import Release, present_release
 
 LONGEST = 500
 """Characters of a name or a reason in the log."""
 
 
 def list_releases(job: str | Path) -> dict[str, Any]:
-    """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "reason", "by"}], "problems"}``.
+    """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "release", ...}], "problems"}``.
 
-    The oldest is first.  ``problems`` are sentences: a run that is older than the log knows it, and a
-    ``latest`` that leads to another run than the log says.
+    The oldest is first.  Each has ``findings``, ``reason`` and ``by`` too.  ``counts`` are those of the run's
+    present ``release`` where the run is there; else those of its gate, and ``release`` is None.
+    ``problems`` are sentences: a run that is older than the log knows it, and a ``latest`` that leads to
+    another run than the log says.
     ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken, or
     lacks records that a run of the job knew when it was sealed.
     """
@@ -56,20 +60,39 @@ def list_releases(job: str | Path) -> dict[str, Any]:
     return {
         "job": str(folder.root),
         "latest": latest_run(records),
-        "runs": [_listed(own) for own in known.values()],
+        "runs": [_listed(own, folder.run(own.run)) for own in known.values()],
         "problems": problems,
     }
 
 
-def release_log(job: str | Path) -> dict[str, Any]:
+def release_log(place: str | Path) -> dict[str, Any]:
     """``{"job", "records": [{"seq", "time", "run", "type", "words"}]}``: the log as an operator reads it.
 
-    Raises what :func:`list_releases` does.
+    ``place`` is a job's folder or a run's.  Of a run there are the records about it: of its job's log, or of
+    its own where it belongs to no job; ``job`` is then None.
+
+    ``RunStateError`` where it is neither, and for a run that is not finished; ``CheckFailed`` where the log's
+    chain is broken, or lacks records that a run knew when it was sealed.
     """
-    folder = _job(job)
-    check_whole(folder)
+    folder, run = JobFolder(Path(place)), RunFolder(Path(place))
+    if folder.exists():
+        check_whole(folder)
+        return _told(folder, read_log(folder))
+    if not run.state.is_dir():
+        raise RunStateError(
+            f"{folder.root} is no job, and no run either: give a run, or the folder that nights write their "
+            "runs in"
+        )
+    if (job := job_of(run)) is not None:
+        check_whole(job)
+    else:
+        check_whole_of_run(run)
+    return _told(job, history(run))
+
+
+def _told(job: JobFolder | None, records: list[Record]) -> dict[str, Any]:
     return {
-        "job": str(folder.root),
+        "job": None if job is None else str(job.root),
         "records": [
             {
                 "seq": record.seq,
@@ -78,7 +101,7 @@ def release_log(job: str | Path) -> dict[str, Any]:
                 "type": record.type,
                 "words": in_words(record),
             }
-            for record in read_log(folder)
+            for record in records
         ],
     }
 
@@ -198,14 +221,28 @@ def _went_by(job: JobFolder, entries: list[str]) -> list[str]:
     return found
 
 
-def _listed(own: Standing) -> dict[str, Any]:
+def _listed(own: Standing, run: RunFolder) -> dict[str, Any]:
     said = own.record.body
+    counts = None if own.ended is None else own.ended.body.get("counts")
+    present = _present(run) if counts else None
+    if counts and present is not None:
+        # a takedown made another release since: the log has what the run held at its gate
+        counts = {name: present.manifest["counts"].get(name, was) for name, was in counts.items()}
     return {
         "run": own.run,
         "when": said["time"],
         "state": own.state,
-        "counts": None if own.ended is None else own.ended.body.get("counts"),
+        "counts": counts,
+        "release": None if present is None else present.number,
         "findings": [] if own.ended is None else own.ended.body.get("findings", []),
         "reason": said.get("reason") or said.get("error"),
         "by": said.get("by"),
     }
+
+
+def _present(run: RunFolder) -> Release | None:
+    """The release that lies in the folder; None where it is gone, not finished or cannot be read."""
+    try:
+        return present_release(run) if is_finished(run) else None
+    except RedactoryError:
+        return None  # verify tells of it

@@ -29,7 +29,7 @@ from redactory.pipelines.nightly.pieces import sources_of
 from redactory.pipelines.nightly.plan import changed_since, plan_night
 from redactory.pipelines.nightly.publishing import place_of
 from redactory.pipelines.nightly.watermark import watermark
-from redactory.pipelines.preflight import check_room
+from redactory.pipelines.preflight import check_keys, check_room
 from redactory.pipelines.readers.sources import find_by_path
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.releases.log import Event, enter, latest_run, read_log, standings
@@ -215,6 +215,7 @@ def _check_job(job: JobFolder) -> None:
 
 
 def _check_config(config: Config) -> None:
+    check_keys()
     check_before_reading(config)
     if config.store is not None:
         raise ConfigurationError(

@@ -27,6 +27,7 @@ from redactory.pipelines.config import Config, InputSettings
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.maps import StageMap
+from redactory.pipelines.preflight import check_keys
 from redactory.pipelines.quarantine.corpus import Corpus, corpus_of
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import MISSING_ID
@@ -58,6 +59,7 @@ def quarantine_retry(
 
     ``RunStateError`` for a run that is held or rejected, was made with another key, or was retried before.
     """
+    check_keys()
     folder = RunFolder(Path(run).resolve())
     manifest = read_manifest(folder)
     check_released(folder)
@@ -132,8 +134,9 @@ def _key_of(run: RunFolder, manifest: dict[str, Any]) -> DigestKey | None:
         return key
     if manifest["key"]["fresh"]:
         return None
+    made = "a key, and none is set" if key.fresh else "another key"
     raise RunStateError(
-        f"{run.root.name} was made with another key: set {KEY_VARIABLE} to it, or its people would be others "
+        f"{run.root.name} was made with {made}: set {KEY_VARIABLE} to it, or its people would be others "
         "in the new run"
     )
 

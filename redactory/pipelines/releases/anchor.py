@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from redactory.foundation.errors import CheckFailed, RedactoryError
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError
 from redactory.foundation.records import chain_heads
 from redactory.foundation.wording import some
 from redactory.pipelines.releases.log import log_of
@@ -61,6 +61,23 @@ def check_whole(job: JobFolder) -> None:
             continue  # not of this job, or told of by verify
         if said is not None and said["of"] == "job" and (lost := _cut_off(job.log, said)):
             raise CheckFailed(f"{job.log}: {lost}; {place.name} knew them: bring the log back from a backup")
+
+
+def check_whole_of_run(run: RunFolder) -> None:
+    """:func:`check_whole` for a finished run that belongs to no job.
+
+    ``RunStateError`` where its log stayed behind in a job, and none was begun since.
+    """
+    try:
+        lost = cut_off(run, read_manifest(run))
+    except LookupError as error:
+        if run.release_log.is_file():
+            return
+        raise RunStateError(
+            f"{run.root}: {error} Its records are in the log of the job that it was made in"
+        ) from None
+    if lost:
+        raise CheckFailed(f"{run.release_log}: {lost}; bring the log back from a backup")
 
 
 def _cut_off(path: Path, said: dict[str, Any]) -> str | None:

@@ -65,8 +65,10 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
             "the run drew a key of its own, which is gone: nobody can tell whose its points are. Remove "
             f"the run, or curate its input anew, without the person and with {KEY_VARIABLE} set"
         )
+    # without one, this process drew its own
+    set_now = "no key is set" if key.fresh else "another key than the run's is set"
     raise ConfigurationError(
-        f"another key than the run's is set: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the one whose "
+        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the one whose "
         f"fingerprint is {own['fingerprint']}"
     )
 

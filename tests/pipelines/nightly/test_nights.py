@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -455,6 +456,21 @@ def test_the_log_is_told_in_words_and_names_no_text(job: Job) -> None:
     assert (listed["run"], listed["state"], listed["by"]) == (run.root.name, "rejected", "Ann")
     assert "zanzibar" not in job.job.log.read_text()
     assert "zanzibar" not in job.job.metrics.read_text()
+
+
+def test_a_job_is_listed_with_the_counts_of_the_present_release(job: Job) -> None:
+    job.write("a.jsonl", "zanzibar 12", "zanzibar", "another")
+    run = job.run()
+    [before] = redactory.list_releases(job.job.root)["runs"]
+    document = read_column(run.vault, "doc_id")[1]
+    assert redactory.takedown([run.root], doc_ids=[document])["ok"]
+    [after] = redactory.list_releases(job.job.root)["runs"]
+    assert (before["release"], after["release"]) == (1, 2)
+    assert before["counts"]["public"] == after["counts"]["public"] + 1 == 2
+    assert after["counts"].keys() == before["counts"].keys()
+    shutil.rmtree(run.root)
+    [gone] = redactory.list_releases(job.job.root)["runs"]
+    assert (gone["release"], gone["counts"]) == (None, before["counts"])
 
 
 def test_what_fails_after_a_release_takes_it_not_back(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
