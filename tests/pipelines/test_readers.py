@@ -14,6 +14,8 @@ import zstandard
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import redactory
+from redactory.flows import pages
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
@@ -252,3 +254,28 @@ def test_one_mark_too_many_forges_no_id_and_no_user(
         assert (document.user_id or "").replace('"', "") == f"u{number}"
         assert document.text.replace('"', "") == texts[int(number)][0] or texts[int(number)][1]
     assert len({e.row for e in entries}) == len(entries)
+
+
+def test_a_file_with_semicolons_is_told_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id;user;body\n1;a;fine\n")
+    with pytest.raises(InputError, match=r"rows\.csv has no column 'body'; .*semicolons.*\.tsv"):
+        _read(path, text="body")
+
+
+def test_describe_tells_a_column_that_no_row_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "fine", "customer": "ann"}\n{"text": "fine"}\n')
+
+    def missing(**named: str) -> object:
+        job = {"input": {"path": str(tmp_path / "rows.jsonl"), **named}, "output": str(tmp_path / "run")}
+        result = redactory.describe(job)
+        pages.describe(result)
+        return result["columns_missing"]
+
+    assert missing() == missing(user="customer") == []
+    assert "no row looked at" not in capsys.readouterr().out
+    assert missing(user="costumer", label="class") == [
+        {"source": "rows.jsonl", "key": "input.label", "column": "class"},
+        {"source": "rows.jsonl", "key": "input.user", "column": "costumer"},
+    ]
+    assert "has the column 'costumer' (input.user)" in capsys.readouterr().out

@@ -43,6 +43,12 @@ def delimited(separator: str) -> Callable[[BinaryIO, int, Columns, str], Iterato
             return
         if not set(columns.needed) <= set(header) and _undecodable(header):
             raise InputError(f"{name}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
+        lacking = next((column for column in columns.needed if column not in header), None)
+        if lacking is not None and separator == "," and len(header) == 1 and ";" in header[0]:
+            raise InputError(
+                f"{name} has no column '{lacking}'; its first line was read as one column, for it has "
+                "semicolons and no commas: save the file with commas, or with tabs as .tsv"
+            )
         wanted = columns.among(header, name)
         for number, (cells, reason, line) in enumerate(rows, 2):
             raw = line[:KEPT_BYTES].encode("utf-8", "surrogateescape")[:KEPT_BYTES]
