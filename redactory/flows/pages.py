@@ -42,6 +42,18 @@ def describe(result: dict[str, Any]) -> None:
             out.print(f"{reason}: {MENDS[reason]}", soft_wrap=True)
     else:
         out.print(f"No bad row among the first {result['rows_looked_at']:,} of each file.")
+    for lacking in result["columns_missing"]:
+        means = (
+            "every row is its own user, and a takedown of a user finds none"
+            if (lacking["key"] == "input.user")
+            else "no row has a class"
+        )
+        out.print(
+            f"{lacking['source']}: no row looked at has the column '{lacking['column']}' ({lacking['key']}): "
+            f"{means}. Name one of the columns above.",
+            soft_wrap=True,
+            markup=False,
+        )
     for missing in result["evaluation_files_missing"]:
         out.print(f"Not there: {missing}", soft_wrap=True)
     out.print(f"Nothing was written. The run would go to {result['output']}", soft_wrap=True)

@@ -35,9 +35,10 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     found = find_sources(settings.input.path, settings.input.format)
     with waiting(progress, "check engines"):
         check_before_reading(settings)
-    sources, bad = [], []
+    sources, bad, lacking = [], [], []
     for source in found:
-        columns, rejections = first_bad_rows(source, settings.input, ROWS)
+        columns, rejections, absent = first_bad_rows(source, settings.input, ROWS)
+        lacking += [{"source": source.name, "key": f"input.{k}"} | _column(settings, k) for k in absent]
         sources.append({"path": source.name, "format": source.format, "columns": columns})
         bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in rejections]
     records = policy_records(settings.detect)
@@ -48,11 +49,17 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "bad_rows_by_reason": dict(Counter(entry["reason"] for entry in bad)),
         "evaluation_files_missing": _missing(settings),
         "bad_rows_seen": len(bad),
+        "columns_missing": lacking,
         "rows_looked_at": ROWS,
         "stages": _stages(settings),
         "policies": records,
         "configuration_hash": settings.curation_hash(),
     }
+
+
+def _column(settings: Config, key: str) -> dict[str, str]:
+    """The name that the configuration gives a column."""
+    return {"column": getattr(settings.input, key)}
 
 
 def _missing(settings: Config) -> list[str]:

@@ -352,6 +352,17 @@ def test_a_table_whose_rows_fit_the_configuration_today(tmp_path: Path) -> None:
     assert left == {"the header of their file cannot be read any more": 1}
 
 
+def test_a_line_of_a_broken_quotation_is_not_tried_as_a_row(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text('id,user_id,text\na,anna,"o"k\nx,y,z\nend"\nb,bo,fine\n')
+    config = {**_config(tmp_path), "input": {"path": str(table)}}
+    redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
+    assert len(_ids(tmp_path / "run", reason="broken_row")) == 3
+    again = redactory.quarantine_retry(tmp_path / "run", detector=DigitDetector())
+    assert again["retried"] == 0
+    assert list(again["left"].values()) == [3]
+
+
 def _copy(folder: Path, table: Path) -> Path:
     (folder / "copy").mkdir()
     path = folder / "copy" / table.name

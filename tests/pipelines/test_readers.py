@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import redactory
+from redactory.flows import pages
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
@@ -145,3 +148,134 @@ def test_any_bytes_are_documents_or_rejections(
     path = tmp_path_factory.mktemp("fuzz") / "rows.jsonl"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     assert len(_read(path)) == sum(1 for line in lines if line.strip())
+
+
+# -- one quotation mark too many in a table ----------------------------------------------------------------
+
+TABLE = {"id": "id", "user": "user", "text": "body"}
+OPEN = '1,a,"ok one"\n2,b,"never closed Agatha\n3,c,fine\n4,d,"fine"\n'
+
+
+def _table(folder: Path, rows: str, **changes: object) -> list[Document | Rejection]:
+    path = folder / "rows.csv"
+    path.write_text("id,user,body\n" + rows, encoding="utf-8", newline="")
+    return _read(path, **TABLE, **changes)
+
+
+def _told(entries: list[Document | Rejection]) -> list[object]:
+    return [(e.doc_id, e.user_id, e.text) if isinstance(e, Document) else e.reason for e in entries]
+
+
+def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: Path) -> None:
+    entries = _table(tmp_path, OPEN)
+    assert _told(entries) == [("1", "a", "ok one"), "broken_row", ("3", "c", "fine"), ("4", "d", "fine")]
+    assert [e.row for e in entries] == [2, 3, 4, 5]
+    [bad] = [e for e in entries if isinstance(e, Rejection)]
+    assert bad.content == b'2,b,"never closed Agatha\n'
+
+
+@pytest.mark.parametrize(
+    ("rows", "rejected"),
+    [
+        # a mark too many amid a text of several lines, one of which looks like a row
+        ('1,a,"o"k\nx,y,z\nend"\n', 3),
+        ('1,a,"ok\nx,y,z\nend of "it\nmo,r,e\n"\n', 5),
+        # one that closes the text, and is followed by further fields
+        ('1,a,"he said", bye\nx,y,z\nend"\n', 3),
+        # the mark that closes is missing, and the text goes on
+        ('1,a,"Dear b,\nx,y,z\nyours, c\n', 3),
+        # a row with too many fields goes on over lines
+        ('1,a,"ok\nx,y,z\nend",more\n', 3),
+    ],
+)
+def test_lines_that_may_stand_inside_a_quotation_are_rejected(
+    tmp_path: Path, rows: str, rejected: int
+) -> None:
+    entries = _table(tmp_path, rows + '5,e,"more\nlines"\n6,f,g\n')
+    assert _told(entries) == ["broken_row"] * rejected + [("5", "e", "more\nlines"), ("6", "f", "g")]
+    assert [e.row for e in entries] == list(range(2, rejected + 4))
+
+
+def test_a_mark_in_a_field_that_is_not_quoted_is_a_letter(tmp_path: Path) -> None:
+    assert _told(_table(tmp_path, '1,a,a 27" screen\n2,b,x\n3,c,27"\n')) == [
+        ("1", "a", 'a 27" screen'),
+        ("2", "b", "x"),
+        ("3", "c", '27"'),
+    ]
+
+
+WORDS = (
+    st.text(st.sampled_from("ab \né"), min_size=1, max_size=6).map(lambda t: t.lstrip("\n")).filter(str.strip)
+)
+PLAIN = st.text(st.sampled_from('ab,"\n\r;é '), max_size=8).filter(str.strip)
+
+
+@settings(deadline=None)
+@given(st.lists(PLAIN, max_size=8), st.sampled_from(["csv", "tsv"]), st.sampled_from(["\n", "\r\n"]))
+def test_what_the_csv_module_wrote_reads_back(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], kind: str, end: str
+) -> None:
+    path = tmp_path_factory.mktemp("written") / f"rows.{kind}"
+    rows = [[f"i{n}", f"u{n}", text] for n, text in enumerate(texts)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        separator = "," if kind == "csv" else "\t"
+        # Python's older versions leave a carriage return unquoted where lines end without one
+        quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL
+        writer = csv.writer(file, delimiter=separator, lineterminator=end, quoting=quoting)
+        writer.writerows([["id", "user", "body"], *rows])
+    assert _told(_read(path, **TABLE)) == [tuple(row) for row in rows]
+
+
+def _can_be_meant(content: str, at: int) -> bool:
+    """Whether a mark put in there closes a quotation, or opens a field of a line that looks like a row."""
+    return content[at] in ',\n"' or content[at - 1] == '"' or content[:at].endswith("forged,")
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(st.tuples(WORDS, st.booleans()), min_size=1, max_size=7), st.data())
+def test_one_mark_too_many_forges_no_id_and_no_user(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[str, bool]], data: st.DataObject
+) -> None:
+    """Texts of several lines have lines in them that look like rows; no document may be made of one.
+
+    No text begins with a line end: the mark that opens it would stand where one that closes another can.
+    """
+    rows = []
+    for n, (text, looks) in enumerate(texts):
+        body = text + ("\nforged,forged,row\n" + text.strip("\n") if looks else "")
+        rows.append(f'i{n},u{n},"{body}"' if "\n" in body or n % 2 else f"i{n},u{n},{body}")
+    content = "\n".join(rows) + "\n"
+    at = data.draw(st.integers(1, len(content) - 1))
+    assume(not _can_be_meant(content, at))
+    entries = _table(tmp_path_factory.mktemp("stray"), content[:at] + '"' + content[at:])
+    documents = [e for e in entries if isinstance(e, Document)]
+    for document in documents:
+        number = document.doc_id.replace('"', "").removeprefix("i")
+        assert (document.user_id or "").replace('"', "") == f"u{number}"
+        assert document.text.replace('"', "") == texts[int(number)][0] or texts[int(number)][1]
+    assert len({e.row for e in entries}) == len(entries)
+
+
+def test_a_file_with_semicolons_is_told_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id;user;body\n1;a;fine\n")
+    with pytest.raises(InputError, match=r"rows\.csv has no column 'body'; .*semicolons.*\.tsv"):
+        _read(path, text="body")
+
+
+def test_describe_tells_a_column_that_no_row_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "fine", "customer": "ann"}\n{"text": "fine"}\n')
+
+    def missing(**named: str) -> object:
+        job = {"input": {"path": str(tmp_path / "rows.jsonl"), **named}, "output": str(tmp_path / "run")}
+        result = redactory.describe(job)
+        pages.describe(result)
+        return result["columns_missing"]
+
+    assert missing() == missing(user="customer") == []
+    assert "no row looked at" not in capsys.readouterr().out
+    assert missing(user="costumer", label="class") == [
+        {"source": "rows.jsonl", "key": "input.label", "column": "class"},
+        {"source": "rows.jsonl", "key": "input.user", "column": "costumer"},
+    ]
+    assert "has the column 'costumer' (input.user)" in capsys.readouterr().out

@@ -22,7 +22,7 @@ from redactory.pipelines.quarantine.users import UNKNOWN, Author, authors_of
 from redactory.pipelines.readers import find_by_path, find_sources
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.formats import READERS
-from redactory.pipelines.readers.records import KEPT_BYTES, Columns
+from redactory.pipelines.readers.records import BROKEN_ROW, KEPT_BYTES, Columns
 from redactory.pipelines.readers.sources import Source, format_of
 from redactory.pipelines.readers.tables import row_ends
 from redactory.redaction import RunFolder
@@ -125,7 +125,8 @@ class _Rows:
         if len(content) >= KEPT_BYTES:
             return CUT
         if kind in _SEPARATORS:
-            return self._of_table(kind, source, content)
+            # a line that may have stood inside a quotation can look like a row of its own
+            return NO_ROW if reason == BROKEN_ROW else self._of_table(kind, source, content)
         if kind == "text":
             return self._of_file(source, content)
         return content.removeprefix(_BYTE_ORDER_MARK).removesuffix(b"\n") + b"\n"

@@ -148,8 +148,12 @@ def _name(value: Any, reason: str, too_long: str) -> str | None:
     return name
 
 
-def first_bad_rows(source: Source, settings: InputSettings, rows: int) -> tuple[list[str], list[Rejection]]:
-    """The columns that most of a file's first ``rows`` rows have, and the rejections among those rows."""
+def first_bad_rows(
+    source: Source, settings: InputSettings, rows: int
+) -> tuple[list[str], list[Rejection], list[str]]:
+    """The columns that most of a file's first ``rows`` rows have, the rejections among those rows, and the
+    keys of the input (``user``, ``label``) that name a column which none of them has.
+    """
     keys: Counter[str] = Counter()
     records, bad = 0, list[Rejection]()
     with source.open() as file:
@@ -167,4 +171,5 @@ def first_bad_rows(source: Source, settings: InputSettings, rows: int) -> tuple[
             bad.append(result)
         if number + 1 >= rows:
             break
-    return columns, bad
+    named = {"user", "label"} & settings.model_fields_set if records and source.format != "text" else set()
+    return columns, bad, sorted(key for key in named if getattr(settings, key) not in (None, *keys))
