@@ -220,8 +220,8 @@ def test_what_the_csv_module_wrote_reads_back(
     with path.open("w", encoding="utf-8", newline="") as file:
         separator = "," if kind == "csv" else "\t"
         # Python's older versions leave a carriage return unquoted where lines end without one
-        quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL
-        writer = csv.writer(file, delimiter=separator, lineterminator=end, quoting=quoting)
+        dialect = csv.unix_dialect if end == "\n" else csv.excel
+        writer = csv.writer(file, dialect, delimiter=separator)
         writer.writerows([["id", "user", "body"], *rows])
     assert _told(_read(path, **TABLE)) == [tuple(row) for row in rows]
 
