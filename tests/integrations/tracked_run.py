@@ -30,18 +30,8 @@ def job(root: Path, **sections: Any) -> dict[str, Any]:
         "group_sizes": [2],
         "seed": 1,
         "threads": 1,
-        "recall": {
-            "labels": 200,
-            "missed_by_strict": 1,
-            "missed_by_both": 0,
-            "sample": {
-                "name": WORDS[0],
-                "date": "2026-01-02",
-                "texts": 90,
-                "gamma_upper": 0.1,
-                "delta_2_upper": 0.05,
-            },
-        },
+        "recall": {"labels": 200, "missed_by_strict": 1, "missed_by_both": 0},
+        "budget": {"path": str(root / f"{WORDS[0]}.jsonl"), "epsilon": 1000.0},
     }
     return {
         "input": {"path": str(write_rows(root / "rows.jsonl", rows)), "user": "user_id"},

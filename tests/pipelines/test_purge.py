@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.flows.cli import app
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.purge import due, purge_run
-from redactory.pipelines.releases.log import history
+from redactory.pipelines.releases.log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.job_folder import JobFolder
 from tests.pipelines.support import DigitDetector, write_rows
@@ -113,9 +114,11 @@ def test_a_run_in_a_job_has_its_own_records_of_the_jobs_log(made: Path, tmp_path
     job = tmp_path / "job"
     (job / "_job").mkdir(parents=True)
     for name in ("monday", "tuesday"):
-        redactory.purge(shutil.copytree(made, job / name), ["vault"])
+        folder = Path(shutil.copytree(made, job / name))
+        enter(RunFolder(folder), Event.RELEASED, manifest=file_sha256(folder / "manifest.json"), counts={})
+        redactory.purge(folder, ["vault"])
     told = redactory.release_log(job / "tuesday")
-    assert (told["job"], [record["run"] for record in told["records"]]) == (str(job), ["tuesday"])
+    assert (told["job"], [record["run"] for record in told["records"]]) == (str(job), ["tuesday"] * 2)
     # what the log of its job held is not in the run that was taken out of it
     moved = Path(shutil.move(job / "tuesday", tmp_path / "moved"))
     with pytest.raises(RunStateError, match="no log names this run; was it moved or copied"):
