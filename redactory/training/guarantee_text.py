@@ -199,8 +199,9 @@ INDEXED = (
 )
 MODELS_OF_AN_INDEX = (
     "The models of several runs of the index {index} together: the figures are for this model alone, which "
-    "shares the index with {runs} and with every later one. All models trained on them compose, and their "
-    "epsilons add up."
+    "shares the index with {runs} and with every later one. All models trained on them compose. A "
+    "secret that stands in each of these runs costs more than the sum of their epsilons: redactory guarantee "
+    "of all of them says how much."
 )
 """Both for a run whose private side went by an index of earlier runs (docs, "Earlier runs")."""
 SIDE_CHANNELS: tuple[tuple[str, str], ...] = (
