@@ -38,6 +38,12 @@ RunsArgument = Annotated[
     list[Path],
     typer.Argument(metavar="RUN...", help="A run folder, or several.", autocompletion=completion.run_folders),
 ]
+PlaceArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|JOB", help="A run folder, or a job's folder.", autocompletion=completion.runs_and_jobs
+    ),
+]
 AnyRunArgument = Annotated[
     str,
     typer.Argument(

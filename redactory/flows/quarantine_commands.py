@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import redactory
-from redactory.flows import completion, output
-from redactory.flows.options import JsonOption, RunArgument, WorkersOption, show
+from redactory.flows import output
+from redactory.flows.options import JsonOption, PlaceArgument, RunArgument, WorkersOption, show
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.wording import some
 
 quarantines = typer.Typer(no_args_is_help=True, help="Look into a quarantine, and try what lies there again.")
-
-PlaceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN|JOB", help="A run folder, or a job's folder.", autocompletion=completion.runs_and_jobs
-    ),
-]
 
 
 @quarantines.command("list")

@@ -9,7 +9,7 @@ import typer
 
 import redactory
 from redactory.flows import completion, nightly_page
-from redactory.flows.options import JsonOption, RunArgument, show
+from redactory.flows.options import JsonOption, PlaceArgument, RunArgument, show
 
 releases = typer.Typer(
     no_args_is_help=True, help="List a job's runs, read its log, release a held run or give it up."
@@ -18,14 +18,6 @@ releases = typer.Typer(
 JobArgument = Annotated[
     Path,
     typer.Argument(metavar="JOB", help="The folder of a job's runs.", autocompletion=completion.job_folders),
-]
-PlaceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN|JOB",
-        help="A job's folder, or a run folder.",
-        autocompletion=completion.runs_and_jobs,
-    ),
 ]
 ByOption = Annotated[str, typer.Option("--by", help="Who decides.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the log.")]

@@ -19,7 +19,7 @@ def budget(config: Given) -> dict[str, Any]:
     "Several models").
 
     ``ConfigurationError`` where no budget is named, ``GuaranteeError`` where the file counts another unit
-    or is no budget, ``CheckFailed`` where it was changed.
+    or at another delta, or is no budget, ``CheckFailed`` where it was changed.
     """
     settings = load_config(config).train
     if settings.budget is None:
