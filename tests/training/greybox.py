@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -130,17 +129,6 @@ class Trial:
             other.step(step)
             yield float((ours.sums[-1] - theirs.sums[-1]).norm())
 
-    def noises(self, texts: Sequence[str], steps: int) -> list[NDArray[np.float64]]:
-        """The noise that reached the parameters in each step, seen from the outside, over σC."""
-        recorder, found = Recorder(), []
-        phase = self.phase(texts, recorder)
-        for step in range(steps):
-            before = _flat(phase.network)
-            phase.step(step)
-            moved = (before - _flat(phase.network)) / RATE * MECHANISM.normaliser
-            found.append((moved - recorder.sums[-1]).numpy() / MECHANISM.noise_deviation)
-        return found
-
 
 def _network(kind: str) -> Network:
     if kind == "classifier":
@@ -157,7 +145,3 @@ def _network(kind: str) -> Network:
         assert isinstance(network, Network)
         return network
     return network_of(TrainSettings(model=SECTIONS[kind], max_tokens=32).model, TOKENIZER)
-
-
-def _flat(network: Network) -> Tensor:
-    return torch.cat([p.detach().flatten().clone() for p in network.parameters() if p.requires_grad])

@@ -674,6 +674,17 @@ def a_checkpoint_that_holds_the_key(patch: Patch) -> None:
 # ---- resuming
 
 
+def forgetful(patch: Patch) -> None:
+    """A ledger that lets a replayed step pass with any sum."""
+    real = StepLedger.admit
+
+    def admit(own: Any, number: int, total: Tensor) -> None:
+        if number not in own._known:
+            real(own, number, total)
+
+    patch.setattr(StepLedger, "admit", admit)
+
+
 @dataclass
 class SinceBegun:
     """The number of a step since its attempt began: each has a stream of its own."""
@@ -689,6 +700,7 @@ class SinceBegun:
 
 @sabotage(check_reading, "stopped")
 def coins_begin_again_where_a_training_resumes(patch: Patch) -> None:
+    forgetful(patch)
     real, since = PoissonSampler.rows, SinceBegun()
     patch.setattr(PoissonSampler, "rows", lambda own, stream, k, n: real(own, stream, since(stream, k), n))
 
@@ -712,13 +724,8 @@ def a_replayed_step_with_another_sum(patch: Patch) -> None:
         seen.add(number)
         return real(own, stream, number, points)[again:]
 
-    def admit(own: Any, number: int, total: Tensor) -> None:
-        if number not in own._known:
-            real_admit(own, number, total)
-
-    real_admit = StepLedger.admit
+    forgetful(patch)
     patch.setattr(PoissonSampler, "rows", rows)
-    patch.setattr(StepLedger, "admit", admit)
 
 
 @sabotage(check_moves, "stopped")

@@ -1,18 +1,15 @@
-"""Grey box: what enters the noise on neighbouring data moves as far as declared; sabotage is seen."""
+"""Grey box: what enters the noise on neighbouring data moves as far as declared."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.errors import ConfigurationError
@@ -20,7 +17,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.clipping import clipped_sum
 from redactory.training.lattice import MARGIN
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanism import Relation
 from redactory.training.models.network import Network
 from redactory.training.sampling import PoissonSampler, TruncatedPoissonSampler
 from tests.training.conftest import PRIVATE_TEXTS
@@ -63,14 +60,7 @@ def check_group(trial: Trial) -> None:
         assert distance <= drawn * EXCHANGED * ROUNDING
 
 
-def check_noise(trial: Trial) -> None:
-    """The noise has the declared deviation, and no two steps share it."""
-    first, second = trial.noises(DATA, 2)
-    assert abs(first.std() - 1.0) < 0.1
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
-
-
-CHECKS = (check_exchange, check_removal, check_group, check_noise)
+CHECKS = (check_exchange, check_removal, check_group)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,77 +84,6 @@ def test_the_bound_is_met_by_points_that_pull_apart(kind: str) -> None:
     found = list(Trial(kind).distances([*DATA, "9" * 18], [*DATA, "a" * 18]))
     assert max(found) > 1.1 * MECHANISM.clip_norm
     assert 0.0 in found  # steps whose coin left the point out do not differ at all
-
-
-# ------------------------------------------------------------------------------------------- sabotage
-
-
-def unclipped(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
-    return clipped_sum(network, points, rows, 1e9, tokens)
-
-
-def clipped_after_summing(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
-    total = clipped_sum(network, points, rows, 1e9, tokens)
-    return total * min(1.0, len(rows) * clip_norm / max(float(total.norm()), 1e-12))
-
-
-def realised_batch_size(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
-    total = clipped_sum(network, points, rows, clip_norm, tokens)
-    return total * MECHANISM.normaliser / max(len(rows), 1)
-
-
-class Shuffled(PoissonSampler):
-    """Batches of a fixed size in a drawn order, as loaders have them."""
-
-    def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-        size = round(self.sampling_rate * points)
-        return np.sort(stream.permutation("shuffled", step, points)[:size])
-
-
-class CutShort(PoissonSampler):
-    """What does not fit the memory is left out."""
-
-    def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-        return super().rows(stream, step, points)[:3]
-
-
-class WronglyScaled(PoissonGaussian):
-    """The variance in place of the deviation."""
-
-    @property
-    def noise_deviation(self) -> float:
-        return (self.noise_multiplier * self.clip_norm) ** 2
-
-
-class Reused(PoissonGaussian):
-    """The noise of the first step again and again."""
-
-    def noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
-        return super().noisy_mean(clipped_sum, stream, 0)
-
-
-SAME = (MECHANISM.sampling_rate, MECHANISM.noise_multiplier, MECHANISM.clip_norm, MECHANISM.normaliser)
-SABOTAGES = {
-    "sum not clipped": Trial(clipper=unclipped),
-    "clipped after summing": Trial(clipper=clipped_after_summing),
-    "divided by the realised batch": Trial(clipper=realised_batch_size),
-    "shuffled": Trial(sampler=Shuffled(MECHANISM.sampling_rate)),
-    "oversize batch cut": Trial(sampler=CutShort(MECHANISM.sampling_rate)),
-    "noise scaled wrong": Trial(mechanism=WronglyScaled(*SAME)),
-    "noise reused": Trial(mechanism=Reused(*SAME)),
-}
-
-
-@pytest.mark.parametrize("name", SABOTAGES)
-def test_a_sabotaged_trainer_is_caught(name: str) -> None:
-    def caught(check: Callable[[Trial], None]) -> bool:
-        try:
-            check(SABOTAGES[name])
-        except AssertionError:
-            return True
-        return False
-
-    assert any(caught(check) for check in CHECKS)
 
 
 # -------------------------------------------------------------------------------- dropped and truncated
@@ -208,25 +127,6 @@ def test_an_empty_batch_is_a_step_of_noise() -> None:
     assert not any(bool(total.any()) for total in recorder.sums)
     pairs = zip(before, phase.network.parameters(), strict=True)
     assert all(bool((old != new).all()) for old, new in pairs)
-
-
-def test_sums_are_admitted_before_their_noise_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    draw = RandomStream.normal
-
-    def drawn(self: RandomStream, *arguments: Any) -> Any:
-        order.append("noise")
-        return draw(self, *arguments)
-
-    class Ordered(Recorder):
-        def admit(self, step: int, clipped_sum: Tensor) -> None:
-            order.append("admitted")
-
-    phase = Trial().phase(DATA, Ordered())
-    monkeypatch.setattr(RandomStream, "normal", drawn)
-    for step in range(STEPS):
-        phase.step(step)
-    assert order == list(itertools.chain.from_iterable(("admitted", "noise") for _ in range(STEPS)))
 
 
 # ------------------------------------------------------------------------------ the rounding of the sum

@@ -50,7 +50,7 @@ from redactory.training.tokenizer import Tokenizer
 from redactory.training.trainers import mechanism_of, steps_per_epoch, trainer_of
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
-from tests.training.test_sensitivity import CutShort, check_exchange, check_removal
+from tests.training.test_sensitivity import check_exchange, check_removal
 
 SECRET, MASKED = "my name is Grace Hopper and i wait", f"my name is {MASK} and i wait"
 STREAM = RandomStream.from_seed(7)
@@ -504,6 +504,12 @@ def test_20_no_batch_is_cut_and_none_is_skipped() -> None:
             phase.step(step)
         assert len(recorder.sums) == 8
         assert any(not total.any() for total in recorder.sums)
+
+    class CutShort(PoissonSampler):
+        """What does not fit the memory is left out."""
+
+        def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
+            return super().rows(stream, step, points)[:3]
 
     class Skipping(NoisyPhase):
         def step(self, number: int) -> None:

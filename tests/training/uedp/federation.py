@@ -1,4 +1,4 @@
-"""The grey box of trainings that sample users: sums on neighbouring worlds, and saboteurs of the step."""
+"""The grey box of trainings that sample users: sums on neighbouring worlds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from redactory.training.phases import Descent, make_optimizer
 from redactory.training.points import EncodedPoints
 from redactory.training.uedp.federated import FederatedPhase
 from redactory.training.uedp.federated_units import PointWeights, PoissonUsers, coin, users_of, weights_of
-from redactory.training.uedp.incidence import Incidence
 from redactory.training.uedp.local_map import UpdateMap
 from redactory.training.uedp.local_update import Cohort, LocalRule, summed_updates
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
@@ -67,14 +66,12 @@ class WithoutUnits:
 
 @dataclass(frozen=True)
 class Federation:
-    """One training, and the parts of its step that a saboteur may exchange."""
+    """One training, and the parts of its step that a test may exchange."""
 
     mechanism: PoissonUsersGaussian = field(default_factory=mechanism)
     kind: str = "lstm"
     rule: LocalRule = LOCAL
     update: Callable[[Cohort], NDArray[np.float64]] = summed_updates
-    sampler: Any = None
-    weights: Callable[[Incidence, PoissonUsersGaussian], PointWeights] = weights_of
     every: UpdateMap = map
 
     def phase(self, world: World, ledger: Any, null: World | None = None) -> FederatedPhase:
@@ -82,7 +79,7 @@ class Federation:
         network, graph = Trial(self.kind).network(), hypergraph(world)
         points = EncodedPoints.from_texts([text_of(point) for point in sorted(world)], TOKENIZER, 20)
         incidence, users = users_of(graph, self.mechanism)
-        weights = self.weights(incidence, self.mechanism)
+        weights: PointWeights = weights_of(incidence, self.mechanism)
         if null is not None:
             weights = WithoutUnits(weights, np.array([point not in null for point in sorted(world)]))
         return FederatedPhase(
@@ -91,7 +88,7 @@ class Federation:
             points=points,
             users=users,
             mechanism=self.mechanism,
-            sampler=self.sampler or PoissonUsers(self.mechanism.sampling_rate),
+            sampler=PoissonUsers(self.mechanism.sampling_rate),
             weights=weights,
             rule=self.rule,
             stream=RandomStream.from_seed(5),
@@ -113,17 +110,6 @@ class Federation:
             one.step(step)
             two.step(step)
             yield float((ours.sums[-1] - theirs.sums[-1]).norm())
-
-    def noises(self, steps: int) -> list[NDArray[np.float64]]:
-        """The noise that reached the parameters in each step, seen from outside, over the accounted one."""
-        recorder, found = Recorder(), []
-        phase = self.phase(WORLD, recorder)
-        for step in range(steps):
-            before = moved(phase)
-            phase.step(step)
-            noisy = (moved(phase) - before) * self.mechanism.normaliser
-            found.append((noisy - recorder.sums[-1]).numpy() / (self.mechanism.noise_multiplier * BETA))
-        return found
 
 
 def moved(phase: FederatedPhase) -> Tensor:

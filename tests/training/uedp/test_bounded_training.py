@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from torch import Tensor
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
@@ -22,7 +20,6 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import load_model, train_model
-from redactory.training.clipping import clipped_sum
 from redactory.training.fresh import fresh_model
 from redactory.training.ingredients import Ingredients
 from redactory.training.model import load_classifier
@@ -38,7 +35,6 @@ from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
 from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run
 
-Clipper = Callable[..., Tensor]
 STREAM = RandomStream.from_seed(9)
 
 
@@ -62,8 +58,6 @@ class Sums:
 
     run: RunFolder
     settings: TrainSettings
-    clipper: Clipper = clipped_sum
-    every_point: bool = False
 
     @property
     def incidence(self) -> Incidence:
@@ -80,7 +74,7 @@ class Sums:
         made = Ingredients(self.settings, network, model.tokenizer, STREAM, originals)
         _, noisy = made.phases(trainer, mechanism, recorder)
         assert isinstance(noisy, NoisyPhase)
-        noisy.dropped, noisy.clipped_sum = null, self.clipper
+        noisy.dropped = null
         return noisy
 
     def distances(self, null: NDArray[np.bool_]) -> Iterator[tuple[float, int]]:
@@ -115,9 +109,15 @@ def units_of(graph: Incidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     yield from (("both", first | second) for first in users for second in entities)
 
 
-def check(sums: Sums) -> None:
+def _protect(name: str) -> Any:
+    from redactory.training.units.relations import Protect
+
+    return Protect(name)
+
+
+def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(run: RunFolder, public: Path) -> None:
     """Whoever is taken away: at most K points, and a sum moves by at most one clip for each one sampled."""
-    seen = 0
+    sums, seen = Sums(run, training(public, clip_norm=0.2)), 0
     for protect, null in units_of(sums.incidence):
         if not null.any():
             continue
@@ -133,39 +133,6 @@ def check(sums: Sums) -> None:
                 assert apart <= sampled + 1e-9
                 seen += sampled > 0 and apart > 0
     assert seen > 3
-
-
-def _protect(name: str) -> Any:
-    from redactory.training.units.relations import Protect
-
-    return Protect(name)
-
-
-def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(run: RunFolder, public: Path) -> None:
-    check(Sums(run, training(public, clip_norm=0.2)))
-
-
-def test_sabotage_is_seen(run: RunFolder, public: Path) -> None:
-    def by_tensor(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
-        """Each tensor has a clip of its own: √tensors too much."""
-        found = []
-        for row in rows:
-            whole = clipped_sum(network, points, np.array([row]), 1e9, tokens)
-            tensors = torch.split(whole, [p.numel() for p in network.parameters()])
-            scales = [min(1.0, clip_norm / float(t.norm().clamp_min(1e-30))) for t in tensors]
-            found.append(torch.cat([t * scale for t, scale in zip(tensors, scales, strict=True)]))
-        return torch.stack(found).sum(0) if found else clipped_sum(network, points, rows, clip_norm, tokens)
-
-    def not_at_all(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
-        return clipped_sum(network, points, rows, 1e9, tokens)
-
-    for clipper in (by_tensor, not_at_all):
-        with pytest.raises(AssertionError):
-            check(Sums(run, training(public, clip_norm=0.02), clipper))
-    uncapped = training(public, bounding={"rule": "none"})
-    graph = originals_of(run, uncapped).incidence
-    assert graph is not None
-    assert max(null.sum() for _, null in units_of(graph)) > 4  # what no selection keeps within K
 
 
 def test_the_selection_is_a_function_of_the_graph_and_of_nothing_else(
