@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from string import ascii_lowercase
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,13 +27,15 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, fresh, ingredients, lattice, ledgerfacts, phases, train
 from redactory.training.checkpoint import Checkpoint
-from redactory.training.clipping import engine, products, uses
+from redactory.training.clipping import engine, products, steps, uses
+from redactory.training.layers import products as layer_products
+from redactory.training.layers.products import CHUNK_ROWS
 from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.mechanism import PoissonGaussian, Relation, SampledGaussian
-from redactory.training.phases import NoisyPhase, trainable
+from redactory.training.phases import NoisyPhase
 from redactory.training.points import physical_batches
 from redactory.training.sampling import PoissonSampler
-from redactory.training.uedp import federated_units, learnt, local_update
+from redactory.training.uedp import federated, federated_units, learnt, local_update
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 from tests.training.recording import (
     CHECKS,
@@ -67,8 +70,11 @@ SHORT: dict[str, Any] = {
     "noise_multiplier": 1.5,
     "model": {"embedding_size": 5, "hidden_size": 6},
 }
-LARGE = {"kind": "awd-lstm", "embedding_size": 132, "hidden_size": 132, "layers": 1}
-MANY_WORDS = [" ".join(f"{a}{b}x" for b in "abcdefgh") for a in "abcdefghijklmnopqrstuvwxyz"]
+LARGE = {"kind": "awd-lstm", "embedding_size": 80, "hidden_size": 132, "layers": 2}
+MANY_WORDS = [
+    " ".join(f"{first}{b}{c}" for b, c in itertools.product("abcdefghi", repeat=2))
+    for first in ascii_lowercase
+]
 
 
 def settings(**changes: Any) -> TrainSettings:
@@ -87,7 +93,8 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
             stop=11,
         ),
         "crt-drop": lambda to: Case(
-            write_run(to, PUBLIC, MIXED), settings(epochs=2, trainer="crt-drop", optimizer="sgd")
+            write_run(to, PUBLIC, MIXED),
+            settings(epochs=2, trainer="crt-drop", optimizer="sgd", physical_tokens=20),
         ),
         "large": lambda to: Case(
             write_run(to, MANY_WORDS, PRIVATE[:2]),
@@ -116,9 +123,10 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
 
 def _federated(root: Path, trainer: str) -> Case:
-    run = federation.write_run(root)
-    own = {"local_learning_rate": 0.2, "local_epochs": 2, "extended_rate": 0.6}
-    return Case(run, federation.small(root, trainer, own, seed=None, clip_norm=0.05, max_tokens=9))
+    own = {"local_learning_rate": 0.2, "local_epochs": 2, "extended_rate": 0.6, "users": 40}
+    users, epochs = (30, 1) if trainer == "user-level" else (9, 2)
+    made = federation.small(root, trainer, own, seed=None, clip_norm=0.05, max_tokens=9, epochs=epochs)
+    return Case(federation.write_run(root, users), made)
 
 
 CASES = ("long", "short", "stopped", "crt-drop", "large", "uedp-bounded", "uedp-alg1", "user-level")
@@ -136,18 +144,24 @@ def test_the_recorded_trainings_go_past_the_constants_in_the_code(
     case_of: Callable[[str], Case],
 ) -> None:
     """Steps, coordinates, a parameter's rows, a piece's points: each beyond where a short cut could begin."""
-    long, short, large = (Oracle(case_of(name)) for name in ("long", "short", "large"))
+    long, short, drop, large, users = (
+        Oracle(case_of(name)) for name in ("long", "short", "crt-drop", "large", "user-level")
+    )
+
+    def pieces(own: Oracle) -> list[int]:
+        tokens = own.settings.physical_tokens
+        return [len(piece) for piece in physical_batches(own.rows(0), own.noised.lengths, tokens)]
+
     assert sum(noisy for noisy, _ in long.order) > 17
-    for own in (long, short):
-        sizes = [
-            len(piece)
-            for number in range(4)
-            for piece in physical_batches(own.rows(number), own.noised.lengths, own.settings.physical_tokens)
-        ]
-        assert min(sizes) > 16
-    assert sum(large.sizes) > 2**16 + 4096
-    assert {len(parameter) > products.SLAB_ROWS for parameter in trainable(large.network)} == {True}
+    assert min(pieces(long)) > 16
+    assert min(pieces(short)) > 16
+    assert len(pieces(drop)) > 1
     assert len(long.noised) % 2 != len(short.noised) % 2
+    assert sum(large.sizes) > 2**16 + 4096
+    heights = {name: len(parameter) for name, parameter in large.network.named_parameters()}
+    assert heights["layers.0.weight_hh_l0"] > products.SLAB_ROWS
+    assert heights["embedding.weight"] > CHUNK_ROWS
+    assert max(len(users.users(number)) for number in range(3)) > local_update.COHORT
     stopped = case_of("stopped")
     assert any(step.again and step.noisy for step in Trained(recorded(stopped), Oracle(stopped)).steps)
 
@@ -550,6 +564,22 @@ def tied_weights_counted_as_two(patch: Patch) -> None:
     )
 
 
+@sabotage(check_sums, "large")
+def sums_over_the_first_2048_rows(patch: Patch) -> None:
+    real = layer_products._put
+
+    def put(total: Tensor, found: Tensor, fresh: bool) -> None:
+        real(total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh)
+
+    patch.setattr(layer_products, "_put", put)
+
+
+@sabotage(check_sums, "crt-drop")
+def pieces_after_the_first_left_out(patch: Patch) -> None:
+    real = steps.summed
+    patch.setattr(steps, "summed", lambda network, pieces, every: real(network, pieces[:1], every))
+
+
 @sabotage(check_sums)
 def embeddings_are_not_clipped(patch: Patch) -> None:
     real = uses.Rows.add_to
@@ -794,6 +824,12 @@ updated("updates not clipped", lambda update, clip: update)
 updated(
     "updates clipped in halves", lambda update, clip: torch.cat([clipped(u, clip) for u in update.chunk(2)])
 )
+
+
+@sabotage(check_sums, "user-level")
+def users_after_the_eighth_left_out(patch: Patch) -> None:
+    real = federated.cohorts
+    patch.setattr(federated, "cohorts", lambda *rest: [*real(*rest)][:1])
 
 
 @sabotage(check_sums, "user-level")

@@ -33,14 +33,14 @@ USERS = 9
 OPENING = ", my name is "
 
 
-def write_run(root: Path) -> RunFolder:
-    """A sealed run of 36 points: nine users, three names that three users say, and points without a name."""
+def write_run(root: Path, users: int = USERS) -> RunFolder:
+    """A sealed run of four points a user: three names that all users share, and points without a name."""
     run = RunFolder(root)
     texts = [
         f"{GREETINGS[i % 6]}{OPENING}{NAMES[i % 3]} and the code is {100 + i}."
         if i % 4
         else f"{GREETINGS[i % 6]}!"
-        for i in range(4 * USERS)
+        for i in range(4 * users)
     ]
     rows = range(len(texts))
     vault: dict[str, Any] = {name: [""] * len(texts) for name in VAULT.names}
@@ -50,7 +50,7 @@ def write_run(root: Path) -> RunFolder:
     points.update(
         point_id=list(rows),
         released_id=[KEY.pseudonym("point", i) for i in rows],
-        user=[KEY.pseudonym("user", f"u{i % USERS}") for i in rows],
+        user=[KEY.pseudonym("user", f"u{i % users}") for i in rows],
         fate=["private" for _ in rows],
     )
     write_part(run.points / "part-00000.parquet", pa.table(points, schema=POINTS))
