@@ -8,8 +8,10 @@ every step again from the definitions, the corpus, the settings and the octets t
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +42,7 @@ from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, train_model
 from redactory.training.fresh import fresh_model
 from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
+from redactory.training.model import load_model
 from redactory.training.phases import load, trainable
 from redactory.training.points import Batch, EncodedPoints
 from redactory.training.publictext import public_text_of
@@ -135,7 +138,7 @@ class Recording:
 
 def recorded(case: Case) -> Recording:
     """The training of ``case``, from nothing."""
-    found, folder = Recording(case), case.run.model(case.settings.model_name)
+    found = Recording(case)
     with _listening(found):
         begun, stop = 0, case.stop
         while True:
@@ -150,10 +153,8 @@ def recorded(case: Case) -> Recording:
                 found.error = error
             break
     _look_for_the_root(found)
-    for path in (*folder.root.rglob("*"), *case.run.state.rglob("*")):
-        path.unlink()
-    if folder.root.exists():
-        folder.root.rmdir()
+    for left in (case.run.models, case.run.state):
+        shutil.rmtree(left, ignore_errors=True)
     return found
 
 
@@ -170,8 +171,6 @@ def _stopping(after: int | None) -> Callable[..., None]:
 
 
 def _steps_kept(case: Case) -> int:
-    import json
-
     file = case.run.checkpoint(case.settings.model_name)
     if not file.exists():
         return 0
@@ -180,8 +179,6 @@ def _steps_kept(case: Case) -> int:
 
 
 def _weights_of(found: Recording) -> Tensor:
-    from redactory.training.model import load_model
-
     return _flat(trainable(load_model(found.case.run.model(found.case.settings.model_name)).network))
 
 
@@ -374,14 +371,10 @@ class Oracle:
         return {self.noised.targets_of(int(row)).tobytes() for row in rows}
 
     def rows(self, number: int) -> NDArray[np.int64]:
-        """Each point by a coin of its own; truncated where the settings say so."""
-        own, count = self.settings, len(self.noised)
-        slots = own.dataset_size if own.truncated_batch_size else None
-        drawn = np.flatnonzero(coins(ENTROPY, "coins", number, slots or count) < own.sampling_rate)
-        if own.truncated_batch_size and len(drawn) > own.truncated_batch_size:
-            kept = permutation(ENTROPY, "truncation", number, len(drawn))[: own.truncated_batch_size]
-            drawn = np.sort(drawn[kept])
-        drawn = drawn[drawn < count]
+        """Each point by a coin of its own, but for those that are dropped."""
+        drawn = np.flatnonzero(
+            coins(ENTROPY, "coins", number, len(self.noised)) < self.settings.sampling_rate
+        )
         return drawn[~self.dropped[drawn]]
 
     def users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
@@ -466,14 +459,6 @@ class Oracle:
     def event(self) -> dict[str, Any]:
         """What the ledger says of each step, from the settings."""
         own = self.settings
-        if own.truncated_batch_size:
-            return {
-                "class": "TruncatedSubsampledGaussianDpEvent",
-                "dataset_size": own.dataset_size,
-                "sampling_probability": own.sampling_rate,
-                "truncated_batch_size": own.truncated_batch_size,
-                "noise_multiplier": own.noise_multiplier,
-            }
         inner = {"class": "GaussianDpEvent", "noise_multiplier": own.noise_multiplier}
         users: dict[str, Any] = {}
         if self.federated:

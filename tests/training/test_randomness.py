@@ -93,19 +93,3 @@ def test_noise_is_normal_with_the_stated_deviation_and_no_other(sigma: float, cl
     assert pvalue(sigma * clip_norm) > 1e-6
     assert pvalue(sigma * clip_norm * 2 / 3) < 1e-30
     assert pvalue(sigma * clip_norm * 3 / 2) < 1e-30
-
-
-def test_noise_of_two_steps_is_independent_and_of_one_step_the_same() -> None:
-    mechanism = PoissonGaussian(0.1, 1.0, 1.0, 1.0)
-    first, second = noise_of(mechanism, 0), noise_of(mechanism, 1)
-    assert stats.pearsonr(first, second).pvalue > 1e-3
-    assert np.array_equal(first, noise_of(mechanism, 0))
-    assert stats.kstest((first + second) / np.sqrt(2), "norm").pvalue > 1e-3
-
-
-def test_the_normaliser_is_the_constant_whatever_was_drawn() -> None:
-    mechanism = PoissonGaussian(0.1, 1e-9, 1.0, 64.0)
-    total = torch.ones(5, dtype=torch.float64)
-    for step in range(3):
-        mean = mechanism.noisy_mean(total, RandomStream.from_seed(0), step)
-        torch.testing.assert_close(mean, total / 64.0, rtol=1e-6, atol=1e-9)
