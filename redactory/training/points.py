@@ -93,12 +93,6 @@ class EncodedPoints:
         """The target ids of one point."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
-    def contain(self, token: int) -> NDArray[np.bool_]:
-        """Which points hold the id ``token``, bool [n]."""
-        found = np.zeros(len(self), bool)
-        found[np.searchsorted(self.offsets, np.flatnonzero(self.ids == token), side="right") - 1] = True
-        return found
-
     def batch(self, rows: Rows) -> Batch:
         """The points ``rows`` (at least one), padded on the right to the longest of them."""
         longest = max(len(self.targets_of(int(row))) for row in rows)
