@@ -38,6 +38,12 @@ class Batch:
         rows = None if self.rows is None else self.rows.to(device)
         return Batch(self.inputs.to(device), self.targets.to(device), self.real.to(device), rows)
 
+    def alone(self, place: int) -> Batch:
+        """The point at ``place`` by itself, without padding."""
+        own, length = slice(place, place + 1), int(self.real[place].sum())
+        rows = None if self.rows is None else self.rows[own]
+        return Batch(self.inputs[own, :length], self.targets[own, :length], self.real[own, :length], rows)
+
 
 class Points(Protocol):
     """A table of encoded points."""
