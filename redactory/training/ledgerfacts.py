@@ -19,7 +19,6 @@ from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism, any_mechanism_from_json
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp import card_words as unit_words
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from redactory.training.units.federated_settings import FEDERATED_TRAINERS
 from redactory.training.units.settings import UEDP_TRAINERS
@@ -125,9 +124,9 @@ def refusal_of(
     """
     trainer = settings.trainer
     if mechanism is None:
-        return (unit_words if trainer in UEDP_TRAINERS else words).NO_NOISE[trainer]
+        return words.NO_NOISE[trainer]
     if trainer in UEDP_TRAINERS:
-        return None if learnt_from_public else unit_words.FROM_CORPUS
+        return None if learnt_from_public else words.FROM_CORPUS
     if trainer not in BY_POLICY:
         return None
     assert dedup is not None

@@ -130,7 +130,9 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings(workers=1)
     with (
         update_map(federated.workers or settings.workers, federated.dask) as every,
-        piece_map(processes_of(settings), model.network, settings.threads, _meeting(run, settings)) as pieces,
+        piece_map(
+            processes_of(settings), model.network, settings.threads, run.meeting(settings.model_name)
+        ) as pieces,
     ):
         ingredients = Ingredients(
             settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
@@ -291,10 +293,6 @@ def _versions() -> dict[str, str]:
 
 def _key_file(run: RunFolder, settings: TrainSettings) -> Path:
     return run.root_key(settings.model_name)
-
-
-def _meeting(run: RunFolder, settings: TrainSettings) -> Path:
-    return run.meeting(settings.model_name)
 
 
 def _checkpoint_file(run: RunFolder, settings: TrainSettings) -> Path:
