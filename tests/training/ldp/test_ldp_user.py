@@ -79,6 +79,20 @@ def test_an_exchanged_sentence_moves_its_own_messages_alone_and_no_further_than_
         assert max(moved.values()) > 0
 
 
+def test_what_stands_behind_the_cut_moves_nothing_and_an_empty_sentence_is_one() -> None:
+    rows = ["one two three", "two three", ""]
+    for kind in ("latent", "token"):
+        first = _sent(rows, represent=kind)
+        behind = _sent(["one two three four", "two three", ""], represent=kind)
+        assert all(np.array_equal(a.values, b.values) for a, b in zip(first, behind, strict=True))
+        moved = [
+            float(np.linalg.norm(a.values - b.values))
+            for a, b in zip(first, _sent(["", "two three", ""], represent=kind), strict=True)
+        ]
+        assert sorted(distance > 0 for distance in moved) == [False, False, True]
+        assert max(moved) <= 2.0 * (1 + 1e-5)
+
+
 def test_antipodal_sentences_reach_the_bounds() -> None:
     """2C, and 2√2·C for pairs: no smaller sensitivity would be true."""
 

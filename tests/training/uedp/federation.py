@@ -48,9 +48,9 @@ def mechanism(entities: EntitySampling | None = ANY, **changes: Any) -> PoissonU
     return PoissonUsersGaussian(**{"sampling_rate": 0.6, **told, **changes})
 
 
-def text_of(point: int) -> str:
+def text_of(point: int, words: tuple[str, ...] = WORDS) -> str:
     """The text of a point: it stays the point's, whatever else is in the world."""
-    return WORDS[point % len(WORDS)]
+    return words[point % len(words)]
 
 
 @dataclass
@@ -76,11 +76,14 @@ class Federation:
     sampler: Any = None
     weights: Callable[[Incidence, PoissonUsersGaussian], PointWeights] = weights_of
     every: UpdateMap = map
+    words: tuple[str, ...] = WORDS
+    max_tokens: int = 20
 
     def phase(self, world: World, ledger: Any, null: World | None = None) -> FederatedPhase:
         """Its phase on ``world``; the points that ``null`` lacks are null and keep their place."""
         network, graph = Trial(self.kind).network(), hypergraph(world)
-        points = EncodedPoints.from_texts([text_of(point) for point in sorted(world)], TOKENIZER, 20)
+        texts = [text_of(point, self.words) for point in sorted(world)]
+        points = EncodedPoints.from_texts(texts, TOKENIZER, self.max_tokens)
         incidence, users = users_of(graph, self.mechanism)
         weights = self.weights(incidence, self.mechanism)
         if null is not None:

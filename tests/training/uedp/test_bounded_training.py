@@ -141,8 +141,12 @@ def _protect(name: str) -> Any:
     return Protect(name)
 
 
-def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(run: RunFolder, public: Path) -> None:
-    check(Sums(run, training(public, clip_norm=0.2)))
+@pytest.mark.parametrize("max_tokens", [2, 128])
+def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
+    max_tokens: int, run: RunFolder, public: Path
+) -> None:
+    """Whose entities lie behind the cut as well: the graph is made of whole texts."""
+    check(Sums(run, training(public, clip_norm=0.2, max_tokens=max_tokens)))
 
 
 def test_sabotage_is_seen(run: RunFolder, public: Path) -> None:
