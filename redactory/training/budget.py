@@ -69,13 +69,18 @@ class Budget:
     def __init__(self, settings: BudgetSettings, unit: str, cost: Cost = exchanged) -> None:
         self._settings, self._unit, self._cost = settings, unit, cost
 
-    def require_room(self, training: str, spending: Spending | None) -> None:
+    def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
 
-        A training without a privacy mechanism is refused: it would spend without bound.
+        A training of which nothing holds, for the reason ``refusal`` or for want of a mechanism, would spend
+        without bound.
         """
-        if spending is None:
-            raise BudgetExceeded(f"{training} has no privacy mechanism: under a budget it cannot be trained")
+        if refusal is not None or spending is None:
+            why = refusal or "it has no privacy mechanism that can be composed"
+            raise BudgetExceeded(
+                f"{training} cannot be trained under a budget: {why}. Nothing was trained: mend that, or "
+                "leave out train.budget"
+            )
         self._require_room(self._known(), training, spending)
 
     def reserve(self, identity: str, training: str, spending: Spending) -> None:

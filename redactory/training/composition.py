@@ -17,7 +17,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_text as words
 from redactory.training.accounting import event_tree
 from redactory.training.confidentiality import MissRates
-from redactory.training.guarantee import claim_of, index_of, miss_rates, refusal_of, unit_of
+from redactory.training.guarantee import claim_of, index_of, miss_rates, unit_of
 from redactory.training.guarantee_figures import Claim, figures_of, refused, require_reasons
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
 from redactory.training.uedp.card import is_of_units
@@ -71,7 +71,7 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
         across=any(across),
     )
     shared = (words.ACROSS_AN_INDEX,) if any(across) else ()
-    refusals = [f"{m.title}: {why}" for m in members if (why := refusal_of(m.facts, m.manifest)) is not None]
+    refusals = [f"{m.title}: {why}" for m in members if (why := m.facts.refusal(m.manifest)) is not None]
     figures = refused(claim.group_sizes, "; ".join(refusals)) if refusals else figures_of(claim)
     broken = [m.title for m in members if m.facts.seeded]
     reason = "; ".join(refusals) or (f"{words.SEEDED}: {', '.join(broken)}" if broken else None)

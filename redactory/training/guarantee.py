@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from redactory.dedup import RULES
 from redactory.detectors.fitted import side_channel
 from redactory.foundation.wording import some
 from redactory.redaction.folder import RunFolder
@@ -13,17 +12,13 @@ from redactory.training.accounting import Spending, event_tree
 from redactory.training.accounting.published import crt_published
 from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee_figures import Claim, Figures, figures_of, refused, require_reasons
-from redactory.training.ledgerfacts import LedgerFacts, ledger_facts, noise_of, parent_manifest
+from redactory.training.ledgerfacts import BY_POLICY, LedgerFacts, ledger_facts, noise_of, parent_manifest
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.recall_setting import RecallMeasurement
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.card import is_of_units, unit_in_words, units_card
 
 FORMAT = "redactory-guarantee/2"
-STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
-"""The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
-BY_POLICY = ("crt", "crt-drop")
-"""The trainers in which the policies decide what is noised."""
 
 
 def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None = None) -> dict[str, Any]:
@@ -41,11 +36,11 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     measured = recall or facts.settings.recall
     rates = miss_rates(measured, manifest)
     claim = claim_of(facts, manifest, rates)
-    refusal = refusal_of(facts, manifest)
+    refusal = facts.refusal(manifest)
     figures = refused(claim.group_sizes, refusal) if refusal else figures_of(claim)
     coverage, why = _coverage(facts, rates)
     card = {
-        **_identity(name, facts),
+        **_identity(name, facts, facts.broken_by(manifest)),
         **_mechanism(facts, claim),
         "coverage_failure": coverage,
         "miss_rates": _rates_json(rates, measured),
@@ -81,21 +76,6 @@ def miss_rates(recall: RecallMeasurement | None, manifest: dict[str, Any]) -> Mi
     return rates
 
 
-def refusal_of(facts: LedgerFacts, manifest: dict[str, Any]) -> str | None:
-    """Why no epsilon at all can be stated, or ``None`` (``docs/guarantees.md``, "Deduplication")."""
-    if facts.mechanism is None:
-        return words.NO_NOISE[facts.settings.trainer]
-    if facts.settings.trainer not in BY_POLICY:
-        return None
-    dedup = manifest["dedup"]
-    rule = dedup["rule"]
-    if rule in words.LOST:
-        return f"no finite epsilon: {words.LOST[rule]}"
-    if (rule, dedup["group_size"]) not in STABLE_RULES:
-        return f"no finite epsilon: deduplication rule {rule} is not on the list of stable rules"
-    return None
-
-
 def unit_of(settings: TrainSettings) -> str:
     """What is protected, in words; two cards with different units say different things."""
     if is_of_units(settings):
@@ -103,14 +83,12 @@ def unit_of(settings: TrainSettings) -> str:
     return words.UNIT_OF_DPSGD if settings.trainer == "dpsgd" else words.UNIT
 
 
-def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
-    trainer = facts.settings.trainer
-    reason = words.NO_NOISE[trainer] if facts.mechanism is None else words.SEEDED if facts.seeded else None
+def _identity(name: str, facts: LedgerFacts, reason: str | None) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "model": name,
         "kind": facts.settings.model.kind,
-        "trainer": trainer,
+        "trainer": facts.settings.trainer,
         "holds": reason is None,
         "holds_reason": reason,
         "seeded": facts.seeded,

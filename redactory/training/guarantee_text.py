@@ -40,8 +40,16 @@ NO_NOISE = {
     "learnt without noise, nothing is guaranteed",
     "sdp": "no finite epsilon: noise protects only the tokens that π marks, and a secret that π missed is "
     "learnt without noise; under a policy that can miss, epsilon is infinite",
+    "de-identification": "no noise: this trainer learns the texts with their entities masked; an entity that "
+    "no detector and no list marks is learnt as it is, and so is everything else of a user; nothing is "
+    "guaranteed",
+    "noiseless": "no noise: this trainer learns the original texts as they are, nothing is guaranteed",
 }
 """Why a trainer without a privacy mechanism of its own has no figure."""
+FROM_CORPUS = (
+    "no finite epsilon: neither public text nor a pretrained folder is on record, so the vocabulary may "
+    "come from the corpus"
+)
 
 NOISE = {
     "float": "Arithmetic is exact: noise is computed in double precision, and attacks on floating-point "

@@ -23,7 +23,7 @@ from redactory.training.mechanism_record import AnyMechanism
 from redactory.training.models.network import Network
 from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
 from redactory.training.pieces import PieceMap, alone
-from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, Placed, Points
+from redactory.training.points import EncodedPoints, Placed, Points
 from redactory.training.publictext import PublicText
 from redactory.training.runinput import texts
 from redactory.training.schedule import Schedule
@@ -31,7 +31,7 @@ from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import TextCodec, Tokenizer
 from redactory.training.trainers import Trainer, sampler_of, steps_per_epoch
 from redactory.training.uedp.federated import FederatedPhase, federated_phase
-from redactory.training.uedp.learnt import Learnt, learnt_of, pretraining_of
+from redactory.training.uedp.learnt import Learnt, learnt, learnt_of, pretraining_of
 from redactory.training.uedp.local_map import UpdateMap
 from redactory.training.uedp.originals import Originals
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
@@ -173,7 +173,7 @@ class Ingredients:
     def _noisy(
         self, trainer: Trainer, folder: Path, descent: Descent, mechanism: Mechanism, ledger: Admission
     ) -> NoisyPhase:
-        found = self._learnt() if trainer.units else self._private(trainer, folder)
+        found = self._learnt() if trainer.units else self._private(folder)
         return NoisyPhase(
             network=self.network,
             descent=descent,
@@ -206,12 +206,11 @@ class Ingredients:
             self.every,
         )
 
-    def _private(self, trainer: Trainer, folder: Path) -> Learnt:
-        points = self.encode(folder)
-        if self.settings.task == "classify":
-            numbers = class_numbers(classes_in(folder), self.settings.classes)
-            return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
-        return Learnt(points, points.contain(self.tokenizer.mask_id) if trainer.drops_masked else None)
+    def _private(self, folder: Path) -> Learnt:
+        own = self.settings
+        return learnt(
+            texts(folder), own, self.tokenizer, lambda: class_numbers(classes_in(folder), own.classes)
+        )
 
     def _learnt(self) -> Learnt:
         assert self.originals is not None

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
+from redactory.dedup import RULES
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished
+from redactory.training import guarantee_text as words
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism, any_mechanism_from_json
@@ -18,6 +22,11 @@ from redactory.training.settings import TrainSettings
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from redactory.training.units.federated_settings import FEDERATED_TRAINERS
 from redactory.training.units.settings import UEDP_TRAINERS
+
+STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
+"""The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
+BY_POLICY = ("crt", "crt-drop")
+"""The trainers in which the policies decide what is noised."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,15 @@ class LedgerFacts:
         """The mechanism of whichever kind; None for a training without noise."""
         return self.users or self.mechanism
 
+    def broken_by(self, manifest: dict[str, Any]) -> str | None:
+        """Why nothing holds of the model, or ``None``; ``manifest`` is that of its run."""
+        dedup = manifest.get("dedup")
+        return broken_by(self.settings, self.noised, dedup, self.learnt_from_public, self.seeded)
+
+    def refusal(self, manifest: dict[str, Any]) -> str | None:
+        """Why no epsilon at all can be stated of it, or ``None``."""
+        return refusal_of(self.settings, self.noised, manifest.get("dedup"), self.learnt_from_public)
+
     @property
     def learnt_from_public(self) -> bool:
         """Whether something on record besides the corpus made the vocabulary."""
@@ -63,7 +81,10 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     records = _records(folder)
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else any_mechanism_from_json(head["mechanism"])
-    settings = TrainSettings.model_validate(head["settings"])
+    try:
+        settings = TrainSettings.model_validate(head["settings"])
+    except ValidationError:
+        raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
     points = mechanism if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian) else None
     users = mechanism if not isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian) else None
     federated = settings.trainer in FEDERATED_TRAINERS
@@ -88,6 +109,47 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
     )
+
+
+def refusal_of(
+    settings: TrainSettings,
+    mechanism: AnyMechanism | None,
+    dedup: dict[str, Any] | None,
+    learnt_from_public: bool = True,
+) -> str | None:
+    """Why no epsilon at all can be stated of a training, or ``None``.
+
+    ``dedup`` is what the run's manifest says of deduplication; only where the policies decide what is noised
+    does it count (``docs/guarantees.md``, "Deduplication").
+    """
+    trainer = settings.trainer
+    if mechanism is None:
+        return words.NO_NOISE[trainer]
+    if trainer in UEDP_TRAINERS:
+        return None if learnt_from_public else words.FROM_CORPUS
+    if trainer not in BY_POLICY:
+        return None
+    assert dedup is not None
+    rule = dedup["rule"]
+    if rule in words.LOST:
+        return f"no finite epsilon: {words.LOST[rule]}"
+    if (rule, dedup["group_size"]) not in STABLE_RULES:
+        return f"no finite epsilon: deduplication rule {rule} is not on the list of stable rules"
+    return None
+
+
+def broken_by(
+    settings: TrainSettings,
+    mechanism: AnyMechanism | None,
+    dedup: dict[str, Any] | None,
+    learnt_from_public: bool = True,
+    seeded: bool = False,
+) -> str | None:
+    """Why nothing holds of a training, or ``None``: :func:`refusal_of`, or draws that anybody can repeat.
+
+    The one place that decides it: asked before anything is booked or told of a training, and by its card.
+    """
+    return refusal_of(settings, mechanism, dedup, learnt_from_public) or (words.SEEDED if seeded else None)
 
 
 def _is_of(run: RunFolder, parent: str) -> bool:

@@ -7,13 +7,24 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from redactory.foundation.errors import GuaranteeError
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 NoiseKind = Literal["float", "lattice"]
+SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
+"""Within these a weight C/‖g‖ and the lattice's spacing have all their bits in float32 and float64."""
+
+
+def require_clip_norm(clip_norm: float, name: str = "clip_norm") -> None:
+    """``ConfigurationError`` naming ``name`` unless clipping to ``clip_norm`` is exact but for rounding."""
+    if not SMALLEST_CLIP <= clip_norm <= LARGEST_CLIP:
+        raise ConfigurationError(
+            f"{name} {clip_norm:g}: give one from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}; beyond, single "
+            "precision does not hold a clipped gradient to its bound"
+        )
 
 
 class Relation(Enum):
@@ -29,7 +40,8 @@ class Relation(Enum):
 class SampledGaussian(ABC):
     """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
-    ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C > 0; ``normaliser`` is
+    ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from
+    ``SMALLEST_CLIP`` to ``LARGEST_CLIP``; ``normaliser`` is
     the public constant that the noisy sum is divided by; ``noise`` says how the noise is drawn and
     added (``docs/guarantees.md``, "Floating point").
     """
@@ -41,6 +53,9 @@ class SampledGaussian(ABC):
     noise: NoiseKind = "float"
 
     sampler: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        require_clip_norm(self.clip_norm)
 
     def sensitivity(self, relation: Relation) -> float:
         """How far (L2) the sum before noise can move when a sampled point changes: 2C or C."""
@@ -125,6 +140,7 @@ class TruncatedPoissonGaussian(SampledGaussian):
     sampler: ClassVar[str] = "truncated_poisson"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.truncated_batch_size <= self.points:
             raise GuaranteeError("a truncated sampler needs 0 < truncated_batch_size <= points")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redactory.foundation.errors import GuaranteeError
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.mechanism import Mechanism, PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
 
@@ -42,7 +42,7 @@ def mechanism_from_json(value: dict[str, Any]) -> Mechanism:
             )
         known = mechanism is not None and mechanism.noise in ("float", "lattice")
         known = known and mechanism is not None and mechanism.to_json() == value
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ConfigurationError):
         known = False
     if mechanism is None or not known:
         raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")

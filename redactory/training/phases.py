@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import clipped_sum
+from redactory.training.clipping import check_parts, clipped_sum
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import Mechanism
 from redactory.training.models.network import Network
 from redactory.training.pieces import Piece, PieceMap, alone, summed
 from redactory.training.points import Batch, Points
 from redactory.training.sampling import Sampler
+
+_CHECKED_EVERY = 1000
 
 
 class Phase(Protocol):
@@ -131,7 +133,8 @@ class NoisyPhase:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
     ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn.
-    Where the pieces of ``clipped_sum`` are computed changes no bit of it.
+    Where the pieces of ``clipped_sum`` are computed changes no bit of it.  At the first step and every
+    1,000th after it a batch is held against its halves (:func:`check_parts`).
 
     Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped
     sum of the points its sampler drew; the sum is admitted by the ledger before noise is drawn; no
@@ -149,6 +152,7 @@ class NoisyPhase:
     ledger: Admission
     dropped: NDArray[np.bool_] | None = None
     clipped_sum: Callable[..., Tensor] = clipped_sum
+    _checked: int = field(default=-1, init=False)
 
     def fall_over(self, steps: int) -> None:
         """Let the step size fall to zero over ``steps`` steps."""
@@ -161,6 +165,9 @@ class NoisyPhase:
             rows = rows[~self.dropped[rows]]
         self.network.train()
         self.network.begin_step(self.stream, "noisy step", number)
+        thousand = number // _CHECKED_EVERY
+        if thousand > self._checked and check_parts(self.network, self.points, rows, self.physical_tokens):
+            self._checked = thousand
         total = self.clipped_sum(
             self.network, self.points, rows, self.mechanism.clip_norm, self.physical_tokens
         )

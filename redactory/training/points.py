@@ -38,6 +38,12 @@ class Batch:
         rows = None if self.rows is None else self.rows.to(device)
         return Batch(self.inputs.to(device), self.targets.to(device), self.real.to(device), rows)
 
+    def alone(self, place: int) -> Batch:
+        """The point at ``place`` by itself, without padding."""
+        own, length = slice(place, place + 1), int(self.real[place].sum())
+        rows = None if self.rows is None else self.rows[own]
+        return Batch(self.inputs[own, :length], self.targets[own, :length], self.real[own, :length], rows)
+
 
 class Points(Protocol):
     """A table of encoded points."""
@@ -92,12 +98,6 @@ class EncodedPoints:
     def targets_of(self, row: int) -> NDArray[np.int32]:
         """The target ids of one point."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
-
-    def contain(self, token: int) -> NDArray[np.bool_]:
-        """Which points hold the id ``token``, bool [n]."""
-        found = np.zeros(len(self), bool)
-        found[np.searchsorted(self.offsets, np.flatnonzero(self.ids == token), side="right") - 1] = True
-        return found
 
     def batch(self, rows: Rows) -> Batch:
         """The points ``rows`` (at least one), padded on the right to the longest of them."""

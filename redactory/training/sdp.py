@@ -138,7 +138,9 @@ class SelectivePhase(PlainPhase):
         gradients = each([w.detach() for w in weights], *(part[kept] for part in parts))
         flat = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
         norms = flat.norm(dim=1, keepdim=True)
-        scaled = torch.where(norms.isfinite(), flat * (self.clip_norm / norms).clamp(max=1.0), 0.0)
+        scaled = torch.where(
+            norms.isfinite() & (norms > 0.0), flat * (self.clip_norm / norms).clamp(max=1.0), 0.0
+        )
         return scaled.sum(0)
 
 

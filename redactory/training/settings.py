@@ -11,6 +11,7 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.training.device_setting import Device
+from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import LstmSettings, ModelSettings
 from redactory.training.recall_setting import RecallMeasurement
 from redactory.training.units.federated_settings import FederatedSettings
@@ -32,6 +33,7 @@ Trainers = Literal[
 ]
 Rate = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
+ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
 class BudgetSettings(Settings):
@@ -102,7 +104,7 @@ class TrainSettings(Settings):
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
     )
-    clip_norm: PositiveFloat = Field(1.0, description="L2 bound C of one point's gradient.")
+    clip_norm: ClipNorm = Field(1.0, description="L2 bound C of one point's gradient.")
     noise: Literal["float", "lattice"] = Field(
         "lattice",
         description="How noise is drawn: in double precision, or as whole numbers that floating point cannot "
@@ -145,7 +147,7 @@ class TrainSettings(Settings):
         "two",
         description="Whether the two kinds of step keep states of their own or share one: both are sound.",
     )
-    state_clip_norm: PositiveFloat = Field(
+    state_clip_norm: ClipNorm = Field(
         1.0, description="sdp: L2 bound of the state that is noised where private text ends."
     )
 

@@ -31,7 +31,7 @@ from redactory.training.fresh import Model, drawn, fresh_model, undrawn_model
 from redactory.training.guarantee import guarantee_card, unit_of
 from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import END, NOISY_STEP, StepLedger, head_body
-from redactory.training.ledgerfacts import relation_of
+from redactory.training.ledgerfacts import broken_by, relation_of
 from redactory.training.live import Told, live_epsilon, live_unit_epsilon, nothing_told
 from redactory.training.mechanism_record import AnyMechanism
 from redactory.training.model import save_model
@@ -114,19 +114,25 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     spending = spending_of(mechanism, steps, trainer.group_size)
     budget = Budget(settings.budget, unit_of(settings), cost_of(settings)) if settings.budget else None
     named = f"{run.root.name}/{settings.model_name}"
-    if budget and not log.records:
+    public = public_text is not None or head["base"] is not None
+    broken = broken_by(
+        settings, mechanism, read_manifest(run).get("dedup"), public, settings.seed is not None
+    )
+    if budget and (broken or not log.records):
         with waiting(progress, "account budget"):
-            budget.require_room(named, spending)
+            budget.require_room(named, spending, broken)
     originals = originals_of(run, settings) if trainer.units else None
     stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
     if budget and spending:
         budget.reserve(hash_of(log.records[0].body), named, spending)
     drawn(model, settings, stream)
-    told = nothing_told if progress is silent else _told(settings, mechanism, spending, steps)
+    told = nothing_told if progress is silent or broken else _told(settings, mechanism, spending, steps)
     federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings(workers=1)
     with (
         update_map(federated.workers or settings.workers, federated.dask) as every,
-        piece_map(processes_of(settings), model.network, settings.threads, _meeting(run, settings)) as pieces,
+        piece_map(
+            processes_of(settings), model.network, settings.threads, run.meeting(settings.model_name)
+        ) as pieces,
     ):
         ingredients = Ingredients(
             settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
@@ -287,10 +293,6 @@ def _versions() -> dict[str, str]:
 
 def _key_file(run: RunFolder, settings: TrainSettings) -> Path:
     return run.root_key(settings.model_name)
-
-
-def _meeting(run: RunFolder, settings: TrainSettings) -> Path:
-    return run.meeting(settings.model_name)
 
 
 def _checkpoint_file(run: RunFolder, settings: TrainSettings) -> Path:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.accounting import calibrate_noise
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.ledgerfacts import relation_of
+from redactory.training.mechanism import Mechanism, PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism
 from redactory.training.runinput import public_occurrences
 from redactory.training.sampling import PoissonSampler, Sampler, TruncatedPoissonSampler
@@ -31,8 +32,7 @@ class Trainer:
 
     ``occurrences``, where given, says how often each row of ``plain`` is seen in one pass.  One exchanged
     point of the corpus exchanges ``group_size`` rows of ``noisy``, by the rule of deduplication.
-    ``drops_masked``: a noised point with a mask contributes a zero gradient, so that a secret and its
-    mask are a point there and a point gone.  ``marked``: π's spans say which tokens are noised.
+    ``marked``: π's spans say which tokens are noised.
     ``units``: points are what users and entities leave of the vault (:class:`Originals`), and a unit's
     points are there in one world and null in the other.
     """
@@ -41,7 +41,6 @@ class Trainer:
     noisy: Path | None
     occurrences: NDArray[np.int64] | None = None
     group_size: int = 1
-    drops_masked: bool = False
     marked: bool = False
     units: bool = False
 
@@ -49,11 +48,6 @@ class Trainer:
     def folders(self) -> tuple[Path, ...]:
         """Every folder whose text it learns from."""
         return self.plain if self.noisy is None else (*self.plain, self.noisy)
-
-    @property
-    def relation(self) -> Relation:
-        """What a secret and its mask are to the noised points."""
-        return Relation.ADD_OR_REMOVE if self.drops_masked or self.units else Relation.SUBSTITUTION
 
 
 def trainer_of(settings: TrainSettings, run: RunFolder) -> Trainer:
@@ -85,7 +79,6 @@ def trainer_of(settings: TrainSettings, run: RunFolder) -> Trainer:
         occurrences=repeated,
         # where no rule says how many, there will be no figure either: noise is then that of one row
         group_size=read_manifest(run)["dedup"]["group_size"] or 1,
-        drops_masked=settings.trainer == "crt-drop",
     )
 
 
@@ -136,7 +129,7 @@ def _calibrated(settings: TrainSettings, trainer: Trainer) -> float:
         settings.sampling_rate,
         settings.epochs * steps_per_epoch(settings),
         points=trainer.group_size,
-        relation=trainer.relation,
+        relation=relation_of(settings),
         truncation=None if batch is None or slots is None else (batch, slots),
     )
 

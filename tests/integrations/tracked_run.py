@@ -31,7 +31,6 @@ def job(root: Path, **sections: Any) -> dict[str, Any]:
         "seed": 1,
         "threads": 1,
         "recall": {"labels": 200, "missed_by_strict": 1, "missed_by_both": 0},
-        "budget": {"path": str(root / f"{WORDS[0]}.jsonl"), "epsilon": 1000.0},
     }
     return {
         "input": {"path": str(write_rows(root / "rows.jsonl", rows)), "user": "user_id"},

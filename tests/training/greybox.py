@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,10 +21,11 @@ from redactory.training.models.lora import with_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.phases import Descent, NoisyPhase, make_optimizer
-from redactory.training.points import EncodedPoints, LabelledPoints, Points
+from redactory.training.points import Points
 from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
+from redactory.training.uedp.learnt import Learnt, learnt
 from tests.training.conftest import PUBLIC_TEXTS
 from tests.training.tiny_folders import bert_classifier
 
@@ -38,6 +40,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "llama": {"kind": "llama", **SIZES},
 }
 BOTH_WAYS = {"kind": "bilstm", "embedding_size": 5, "hidden_size": 4, "bottleneck": 3}
+CLASSES = ("no digit", "digit")
 CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier", "bilstm classifier"]
 KINDS = [*SECTIONS, "gpt2 with adapters", *CLASSIFIERS]
 Clipper = Callable[..., Tensor]
@@ -82,38 +85,46 @@ class Trial:
     sampler: Sampler = field(default_factory=lambda: PoissonSampler(MECHANISM.sampling_rate))
     mechanism: Any = MECHANISM
     drops_masked: bool = False
+    tokenizer: Tokenizer = TOKENIZER
+    max_tokens: int = 20
+    precision: torch.dtype = torch.float64
 
     def network(self) -> Network:
-        """The network, in float64."""
-        made = _network(self.kind)
+        """The network, in float64 unless another precision is asked for."""
+        made = _network(self.kind, self.tokenizer)
         made.initialise(RandomStream.from_seed(2))
-        return made.double()
+        return made.to(self.precision)
 
     def points(self, texts: Sequence[str]) -> Points:
         """The texts as rows; a classifier's label is whether the text has a digit."""
-        encoded = EncodedPoints.from_texts(texts, TOKENIZER, 20)
-        if self.kind not in CLASSIFIERS:
-            return encoded
-        return LabelledPoints(encoded, np.array([any(map(str.isdigit, t)) for t in texts], np.int64))
+        return self.learnt(texts).points
+
+    def learnt(self, texts: Sequence[str]) -> Learnt:
+        """The texts as the product reads them: cut, and silent where they are dropped."""
+        wanted: dict[str, Any] = {"trainer": "crt-drop" if self.drops_masked else "crt"}
+        if self.kind in CLASSIFIERS:
+            wanted = {"trainer": "dpsgd", "task": "classify", "classes": CLASSES, "model": BOTH_WAYS}
+        own = TrainSettings(max_tokens=self.max_tokens, **wanted)
+        return learnt(
+            texts, own, self.tokenizer, lambda: np.array([any(map(str.isdigit, t)) for t in texts], np.int64)
+        )
 
     def phase(self, texts: Sequence[str], recorder: Recorder, gone: int | None = None) -> NoisyPhase:
         """A noisy phase on ``texts``; ``gone`` names the row that is missing from them."""
         network, stream = self.network(), RandomStream.from_seed(9)
         if gone is not None:
             stream = Travelling(stream.root, seeded=True, gone=gone)
-        dropped = None
-        if self.drops_masked:
-            dropped = EncodedPoints.from_texts(texts, TOKENIZER, 20).contain(TOKENIZER.mask_id)
+        found = self.learnt(texts)
         return NoisyPhase(
             network=network,
             descent=Descent(make_optimizer(network, "sgd"), RATE),
-            points=self.points(texts),
+            points=found.points,
             mechanism=self.mechanism,
             sampler=self.sampler,
             physical_tokens=64,
             stream=stream,
             ledger=recorder,
-            dropped=dropped,
+            dropped=found.silent,
             clipped_sum=self.clipper,
         )
 
@@ -130,18 +141,18 @@ class Trial:
             yield float((ours.sums[-1] - theirs.sums[-1]).norm())
 
 
-def _network(kind: str) -> Network:
+def _network(kind: str, tokenizer: Tokenizer) -> Network:
     if kind == "classifier":
-        return ClassifierNetwork(bert_classifier(2, TOKENIZER.size))
+        return ClassifierNetwork(bert_classifier(2, tokenizer.size))
     if kind in CLASSIFIERS:
         section = {**SECTIONS, "bilstm": BOTH_WAYS}[kind.removesuffix(" classifier")]
         classes = ("no digit", "digit")
         settings = TrainSettings(trainer="dpsgd", task="classify", classes=classes, model=section)
-        return classifier_of(settings.model, TOKENIZER, classes)
+        return classifier_of(settings.model, tokenizer, CLASSES)
     if kind == "gpt2 with adapters":
-        network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"], max_tokens=32).model, TOKENIZER)
+        network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"], max_tokens=32).model, tokenizer)
         network.initialise(RandomStream.from_seed(1))
         network.model = with_adapters(network.model, LoraSettings(rank=2))
         assert isinstance(network, Network)
         return network
-    return network_of(TrainSettings(model=SECTIONS[kind], max_tokens=32).model, TOKENIZER)
+    return network_of(TrainSettings(model=SECTIONS[kind], max_tokens=32).model, tokenizer)

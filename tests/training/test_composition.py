@@ -313,7 +313,7 @@ def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_pat
 
 def test_what_has_no_mechanism_or_another_unit_is_refused(tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
-    with pytest.raises(BudgetExceeded, match="no privacy mechanism"):
+    with pytest.raises(BudgetExceeded, match="cannot be trained under a budget: no noise"):
         train_model(run, unseeded(trainer="sgd", budget={"path": path, "epsilon": 5.0}))
     assert not path.exists()
     Budget(settings(path, 50.0), UNIT).reserve("id", "one", own())
@@ -325,6 +325,35 @@ def test_what_has_no_mechanism_or_another_unit_is_refused(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes().replace(b'"steps":1', b'"steps":2', 1))
     with pytest.raises(CheckFailed, match="chain of records breaks"):
         Budget(settings(path, 50.0), UNIT).spent()
+
+
+MINHASH = {"mode": "minhash", "scope": "corpus", "rule": "near-greedy", "group_size": None}
+EXACT = {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1}
+
+
+@pytest.mark.parametrize(
+    ("dedup", "seed", "why"), [(MINHASH, None, "no finite epsilon: "), (EXACT, 3, "test mode: seed known")]
+)
+def test_what_the_card_refuses_is_neither_booked_nor_told(
+    dedup: dict[str, Any], seed: int | None, why: str, tmp_path: Path
+) -> None:
+    run, path = write_run(tmp_path / "run", dedup=dedup), tmp_path / "spent.jsonl"
+    with pytest.raises(BudgetExceeded, match=f"run/crt cannot be trained under a budget: {why}"):
+        train_model(run, unseeded(seed=seed, budget={"path": path, "epsilon": 100.0}))
+    assert not path.exists()
+    lines: list[str] = []
+    card = train_model(run, unseeded(seed=seed), lambda *told: lines.append(str(told[-1])))["guarantee"]
+    assert any(line.startswith("steps") for line in lines)
+    assert not any("ε" in line for line in lines)
+    assert not card["holds"]
+    assert card["holds_reason"].startswith(why)
+    kept = write_run(tmp_path / "kept")
+    lines.clear()
+    train_model(
+        kept, unseeded(budget={"path": path, "epsilon": 100.0}), lambda *told: lines.append(str(told[-1]))
+    )
+    assert any("ε ≤" in line for line in lines)
+    assert len(read_records(path)) == 2
 
 
 def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:

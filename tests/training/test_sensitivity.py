@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ from redactory.training.lattice import MARGIN
 from redactory.training.mechanism import Relation
 from redactory.training.models.network import Network
 from redactory.training.sampling import PoissonSampler, TruncatedPoissonSampler
+from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PRIVATE_TEXTS
-from tests.training.greybox import KINDS, MECHANISM, STEPS, Recorder, Trial
+from tests.training.greybox import KINDS, MECHANISM, STEPS, TOKENIZER, Recorder, Trial
 
 SECRET, MASKED = "Hello, my name is Grace Hopper 4711.", f"Hello, my name is {MASK}."
 DATA = PRIVATE_TEXTS[:12]
@@ -96,6 +98,70 @@ def test_a_dropped_point_is_one_that_is_not_there() -> None:
     other = f"{MASK} and {SECRET}"
     assert max(dropping.distances([*DATA, other], [*DATA, f"{MASK} and {MASK}"])) == 0.0
     assert max(Trial().distances([*DATA, other], [*DATA, f"{MASK} and {MASK}"])) > 0.0
+
+
+WORDS = Tokenizer.from_texts(["please call flower may now"] * 2, 50)
+EDGES = [
+    (" flower may 7", f" {MASK} may 7"),
+    ("please call flower may 7", f"please call {MASK} may 7"),
+    ("please call flower", f"please call {MASK}"),
+    ("flower", MASK),
+    ("", MASK),
+]
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 7))
+@pytest.mark.parametrize("kind", ["lstm", "gpt2"])
+def test_a_mask_behind_the_cut_drops_its_point_as_one_before_it_does(kind: str, max_tokens: int) -> None:
+    """The mask before, at and behind the last token that is read; a space joins the word it stood for."""
+    trial = Trial(
+        kind, drops_masked=True, tokenizer=WORDS, max_tokens=max_tokens, sampler=PoissonSampler(1.0)
+    )
+    for secret, masked in EDGES:
+        found = list(trial.distances(["now", secret, "call"], ["now", masked, "call"]))
+        # one clipped gradient is there or gone, in every step
+        assert found == pytest.approx([REMOVED] * STEPS, rel=1e-3)
+        assert max(found) <= REMOVED * ROUNDING
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exchange_across_the_cut_and_the_padding_is_one(kind: str, precision: torch.dtype) -> None:
+    """Points that are empty, end at the cut, or make all others be padded; in both precisions."""
+    trial = Trial(kind, max_tokens=6, precision=precision)
+    for first, second in (("", "a" * 30), ("12345", "123456"), (f"ab{MASK}", f"abcdefg{MASK}"), ("", MASK)):
+        found = max(trial.distances([*DATA[:3], "a", first], [*DATA[:3], "a", second]))
+        assert found <= EXCHANGED * (ROUNDING if precision == torch.float64 else 1.0 + MARGIN / 4)
+
+
+@dataclass(frozen=True)
+class Overflowing(Trial):
+    """A network that overflows at every padded place: the row of the padding, and positions beyond four."""
+
+    def network(self) -> Network:
+        network = super().network()
+        with torch.no_grad():
+            for name, table in network.named_parameters():
+                if "position" in name or "wpe" in name:
+                    table[4:] = 1e200
+                elif table.ndim == 2 and len(table) == TOKENIZER.size and "head" not in name:
+                    table[TOKENIZER.pad_id] = torch.nan if "output" not in name else 0.0
+        return network
+
+
+@pytest.mark.parametrize("kind", ["lstm", "llama", "classifier", "lstm classifier", "bilstm classifier"])
+def test_a_longer_neighbour_takes_no_point_out_by_its_padding(kind: str) -> None:
+    """Its gradient is not finite where it is padded, and is clipped as ever where it stands alone."""
+    trial = Overflowing(kind, sampler=PoissonSampler(1.0))
+    rest = list("abcde")
+    ours, theirs = (clip_once(trial, [*rest, text]) for text in ("a", "a" * 18))
+    assert float((ours - theirs).norm()) <= EXCHANGED * ROUNDING
+    assert float(theirs.norm()) > 2.0 * MECHANISM.clip_norm
+
+
+def clip_once(trial: Trial, texts: list[str]) -> Tensor:
+    points = trial.points(texts)
+    return clipped_sum(trial.network(), points, np.arange(len(texts)), MECHANISM.clip_norm, 4096)
 
 
 def test_a_truncated_batch_is_a_function_of_constants_and_coins() -> None:

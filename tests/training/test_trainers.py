@@ -20,6 +20,7 @@ from redactory.redaction.sealing import read_manifest, seal
 from redactory.redaction.shards import SPANS, parts, write_part
 from redactory.training import train_model
 from redactory.training.ingredients import Ingredients
+from redactory.training.ledgerfacts import relation_of
 from redactory.training.mechanism import Relation
 from redactory.training.models.lstm import LstmLanguageModel
 from redactory.training.phases import Descent, PlainPhase
@@ -54,8 +55,8 @@ def test_dropped_points_leave_no_trace_and_others_do(tmp_path: Path) -> None:
 def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN")
     trainer = trainer_of(small(trainer="crt-drop"), run)
-    assert trainer.relation is Relation.ADD_OR_REMOVE
-    assert trainer_of(small(), run).relation is Relation.SUBSTITUTION
+    assert relation_of(small(trainer="crt-drop")) is Relation.ADD_OR_REMOVE
+    assert relation_of(small()) is Relation.SUBSTITUTION
     asked = small(noise_multiplier=None, epsilon=2.0)
     dropping = mechanism_of(asked.model_copy(update={"trainer": "crt-drop"}), trainer)
     keeping = mechanism_of(asked, trainer_of(asked, run))

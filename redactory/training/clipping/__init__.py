@@ -7,7 +7,14 @@ is refused: ``docs/explanation/clipping.md``.
 
 from redactory.training.clipping.engine import ClippedGradient, clipped_gradient
 from redactory.training.clipping.opacus_step import clipped_backward
-from redactory.training.clipping.steps import clipped_sum
+from redactory.training.clipping.steps import check_parts, clipped_sum
 from redactory.training.clipping.support import check_supported
 
-__all__ = ["ClippedGradient", "check_supported", "clipped_backward", "clipped_gradient", "clipped_sum"]
+__all__ = [
+    "ClippedGradient",
+    "check_parts",
+    "check_supported",
+    "clipped_backward",
+    "clipped_gradient",
+    "clipped_sum",
+]

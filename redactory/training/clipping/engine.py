@@ -14,6 +14,7 @@ from redactory.training.clipping.products import Grams, formed_squares, squared_
 from redactory.training.clipping.support import check_supported, recorded, shared_parameters, sites
 from redactory.training.clipping.tape import Tape
 from redactory.training.layers.recorder import listening
+from redactory.training.mechanism import require_clip_norm
 
 CANCELLATION = {torch.float32: 16.0, torch.float64: 1e4}
 """How far the terms of a squared norm may cancel before they are not trusted: relative errors of the
@@ -24,7 +25,7 @@ _PROBED: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class ClippedGradient:
-    """Σ_i g_i · min(1, C/‖g_i‖) as ``flat`` [P], the ``norms`` ‖g_i‖ [B] and which are ``finite`` [B].
+    """Σ_i g_i · min(1, C/‖g_i‖) as ``flat`` [P], the ``norms`` ‖g_i‖ [B] and which count: ``finite`` [B].
 
     ``norms`` and ``finite`` are facts about single points: they may reach nothing that is released.
     """
@@ -41,12 +42,14 @@ def clipped_gradient(network: nn.Module, losses: Callable[[], Tensor], clip_norm
     holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
     layers keep their inputs and their outputs' gradients of one backward pass, from which come the
     norms, and then the sum by one weighted product a layer.  ``ConfigurationError`` for a network
-    whose points cannot be told apart.
+    whose points cannot be told apart, and for a C below 10⁻⁶ or above 10⁶.
 
     Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function
     of the parameters, the point and its own random numbers; a point whose gradient, or its squared
-    norm, is not finite contributes zero.
+    norm, is not finite contributes zero, and so does one whose norm underflows to 0, or is so large that its
+    weight C/‖g‖ would.
     """
+    require_clip_norm(clip_norm)
     check_supported(network)
     learnt = {name: p for name, p in network.named_parameters() if p.requires_grad}
     tape = Tape({id(p): name for name, p in learnt.items()}, shared_parameters(network))
@@ -103,8 +106,11 @@ def _probe(tape: Tape, values: Tensor, learnt: dict[str, nn.Parameter]) -> None:
 @torch.no_grad()
 def _clip(tape: Tape, learnt: dict[str, nn.Parameter], examples: int, clip_norm: float) -> ClippedGradient:
     squared = _squared(tape, next(iter(learnt.values())), examples)
-    norms, finite = squared.clamp(min=0.0).sqrt(), squared.isfinite()
+    norms = squared.clamp(min=0.0).sqrt()
     weights = (clip_norm / norms).clamp(max=1.0)
+    # a subnormal weight has lost bits, up to all but one: it would not clip
+    finite = squared.isfinite() & (weights >= torch.finfo(next(iter(learnt.values())).dtype).tiny)
+    weights = weights.masked_fill(norms == 0.0, 0.0)
     if not bool(finite.all()):
         bad = finite.logical_not()
         weights = weights.masked_fill(bad, 0.0)

@@ -22,8 +22,8 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     divides by its ``expected_batch_size`` and calls its accountant's hook.
 
     Raises ``ConfigurationError`` for another optimizer, for other parameters, where the sum of the last step
-    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), and for a network
-    whose examples cannot be told apart.
+    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a bound below
+    10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass shows it.
 
     Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
     arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.

@@ -13,6 +13,10 @@ from redactory.training.clipping.uses import Dense, Outer, Rows, Use
 Grams = dict[tuple[object, ...], Tensor]
 """Gram matrices that were already made in this pass, by the memory of their factors."""
 
+LARGEST_SQUARE = 1e18
+"""A factor whose squared norm is above this counts as not finite: the squares of the factors it multiplies
+may underflow in float32 while the product is no small number, and the norm would miss it."""
+
 SLAB_ROWS = 512
 """A gradient that must be formed is formed so many rows at a time, which a processor's cache holds."""
 
@@ -82,7 +86,11 @@ def _inner(one: Outer | Rows, other: Outer | Rows, grams: Grams) -> tuple[Tensor
 def _total(kernel: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Σ of the products of the entries of each example's two matrices [..., T, S], and of the diagonals."""
     products = kernel.double() * other.double()
-    return products.sum((-2, -1)), products.diagonal(dim1=-2, dim2=-1).sum(-1)
+    total, own = products.sum((-2, -1)), products.diagonal(dim1=-2, dim2=-1).sum(-1)
+    if not products.numel():
+        return total, own
+    largest = torch.stack([x.diagonal(dim1=-2, dim2=-1).amax(-1).double() for x in (kernel, other)]).amax(0)
+    return total.masked_fill(largest > LARGEST_SQUARE, torch.inf), own
 
 
 def _kernel(left: Tensor, other: Tensor) -> Tensor:

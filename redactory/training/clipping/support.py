@@ -34,7 +34,14 @@ def check_supported(network: nn.Module) -> None:
     ``max_norm`` or ``scale_grad_by_freq``, parameters of the network that belong to no layer, and
     parameters that share memory without being one.  Refused when they run: a hidden state handed
     to an LSTM, a layer whose input does not begin with the batch, a parameter used outside of its
-    layer, and a loss that depends on another point.
+    layer, and, on the first batch of two points or more, a loss whose gradient passes through another
+    point's row.  What mixes points without a gradient (a batch centred or weighted by detached numbers)
+    shows where a batch is held against its halves: :func:`check_parts`, which a training asks at its first
+    step and every 1,000th.  ``clipped_gradient`` and ``clipped_backward`` know no halves and do not ask it.
+
+    Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than
+    rounding does; what a module carries from one batch to the next in an attribute; and draws that look at
+    data.
     """
     for name, module in network.named_modules():
         if isinstance(module, _BatchNorm):

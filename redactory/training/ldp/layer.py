@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
 from redactory.training.lattice import noisy_on_lattice
+from redactory.training.mechanism import require_clip_norm
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class DPLayer(nn.Module):
 
     def __init__(self, clip_norm: float, noise_multiplier: float, stream: RandomStream | None = None) -> None:
         super().__init__()
-        for name, value in (("clip_norm", clip_norm), ("noise_multiplier", noise_multiplier)):
-            if not (math.isfinite(value) and value > 0.0):
-                raise ConfigurationError(f"ldp.{name}: a finite number above 0 is needed")
+        require_clip_norm(clip_norm, "ldp.clip_norm")
+        if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
+            raise ConfigurationError("ldp.noise_multiplier: a finite number above 0 is needed")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
         self.not_finite = 0
         """Examples so far that were not finite and became zero: a private fact, for the user alone."""

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from redactory.foundation.settings import Settings
 from redactory.training.ldp.accounting import calibrated_noise
 from redactory.training.ldp.participation import FixedSends, Participation
-from redactory.training.settings import BudgetSettings, Probability
+from redactory.training.settings import BudgetSettings, ClipNorm, Probability
 
 if TYPE_CHECKING:
     from redactory.training.accounting.spending import Spendings
@@ -31,7 +31,7 @@ class LdpSettings(Settings):
     "Local differential privacy".
     """
 
-    clip_norm: PositiveFloat = Field(
+    clip_norm: ClipNorm = Field(
         1.0, description="C, the L2 bound of one vector: of a sentence's whole representation."
     )
     noise_multiplier: PositiveFloat | None = Field(

@@ -63,7 +63,7 @@ class UserSide:
     same before every send (its digest is compared, ``GuaranteeError``).  The budget is booked before the
     first message; a call that is broken off has spent all the same (``docs/guarantees.md``, "Local
     differential privacy").  ``GuaranteeError`` for a budget with an encoder that spent on private text: how
-    much of it was this user's is not on record.
+    much of it was this user's is not on record; and for one in test mode.
     """
 
     def __init__(
@@ -80,10 +80,15 @@ class UserSide:
             )
         if stream is None and settings.seed is not None:
             stream = RandomStream.from_seed(settings.seed)
+        self._seeded = stream if stream is not None and stream.seeded else None
+        if budget is not None and self._seeded is not None:
+            raise GuaranteeError(
+                "budget: in test mode (seed) the noise can be computed again, and no epsilon holds that "
+                "could be booked: leave out the seed, or the budget"
+            )
         noise = settings.noise(encoder.spendings)
         self._settings = settings.model_copy(update={"noise_multiplier": noise})
         self._encoder, self._budget, self._digest = encoder, budget, encoder.digest
-        self._seeded = stream if stream is not None and stream.seeded else None
         self._layer = DPLayer(settings.clip_norm, noise, self._seeded)
         self._calls = 0
         self._asked: list[str] = []

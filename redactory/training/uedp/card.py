@@ -74,11 +74,12 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
 
 
 def _claim(facts: LedgerFacts) -> UnitClaim:
+    refusal = facts.refusal({})
     made = _CLAIMS.get(facts.settings.trainer)
     if made is not None and facts.noised is not None:
         claim = made(facts)
-        return claim if facts.learnt_from_public else refused(claim, words.FROM_CORPUS)
-    reason = words.NO_NOISE[facts.settings.trainer]
+        return claim if refusal is None else refused(claim, refusal)
+    reason = refusal or ""
     figures = Figures(dict.fromkeys(FIGURES[1:]), dict.fromkeys(FIGURES[1:], reason))
     return UnitClaim("none", "No two corpora are compared: nothing is guaranteed.", figures)
 
@@ -88,8 +89,7 @@ _CLAIMS = {"uedp-bounded": bounded_claim, "uedp-alg1": federated_claim, "user-le
 
 def _identity(name: str, facts: LedgerFacts) -> dict[str, Any]:
     settings = facts.settings
-    reason = words.NO_NOISE[settings.trainer] if facts.noised is None else None
-    reason = guarantee_text.SEEDED if facts.seeded and reason is None else reason
+    reason = facts.broken_by({})
     return {
         "format": FORMAT,
         "model": name,

@@ -26,19 +26,9 @@ FIXED_GRAPH = (
 REMOVAL = (
     "Two corpora are neighbours when {points} are there in one of them, and not in the other ({relation})."
 )
-NO_NOISE = {
-    "de-identification": "no noise: this trainer learns the texts with their entities masked; an entity that "
-    "no detector and no list marks is learnt as it is, and so is everything else of a user; nothing is "
-    "guaranteed",
-    "noiseless": "no noise: this trainer learns the original texts as they are, nothing is guaranteed",
-}
 NOT_PUBLISHED = "the papers have no figure for bounded contributions"
 ONLY_R_LOC = "stated for rule r-loc alone: no other rule is stable when a user's points vanish"
 ONLY_BOUNDED = "stated for uedp-bounded with rule r-loc alone"
-FROM_CORPUS = (
-    "no finite epsilon: neither public text nor a pretrained folder is on record, so the vocabulary may "
-    "come from the corpus"
-)
 NO_SECOND = "not asked for: the noise is under a 24th of what K points can move, and epsilon protects nobody"
 SECOND = (
     "a discretised distribution of our own, rounded both ways: the main figure lies between its bounds, or "

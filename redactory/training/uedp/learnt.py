@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import InputError
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
 from redactory.training.classes import class_numbers
 from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints
 from redactory.training.publictext import PublicText
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Learnt:
-    """``points`` and, for classification, which of them have no class: those contribute nothing.
+    """``points``, and which of them contribute nothing: those without a class, and dropped ones.
 
-    Formal guarantees: a point's silence follows from its own row, so a null point stays null, and silence
-    moves no other point.
+    Formal guarantees: a point's silence follows from its own text, whole, and its own class: a null point
+    stays null, and silence moves no other point.
     """
 
     points: EncodedPoints | LabelledPoints
@@ -63,7 +64,7 @@ def _masked(settings: TrainSettings) -> EntityNames | None:
 
 def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
     """``originals`` as the task reads them."""
-    return _learnt(originals.texts(), lambda: originals.classes(settings.classes), settings, tokenizer)
+    return learnt(originals.texts(), settings, tokenizer, lambda: originals.classes(settings.classes))
 
 
 def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
@@ -72,20 +73,33 @@ def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCod
     def classes() -> NDArray[np.int64]:
         return class_numbers((label for _, label in text.rows()), settings.classes)
 
-    found = _learnt(text.texts(), classes, settings, tokenizer)
+    found = learnt(text.texts(), settings, tokenizer, classes)
     if not len(found.rows):
         raise InputError(f"train.public_text: {text.path.name} has no row for task {settings.task}")
     return found
 
 
-def _learnt(
+def learnt(
     texts: Iterable[str],
-    classes: Callable[[], NDArray[np.int64]],
     settings: TrainSettings,
     tokenizer: TextCodec,
+    classes: Callable[[], NDArray[np.int64]],
 ) -> Learnt:
-    points = EncodedPoints.from_texts(texts, tokenizer, settings.max_tokens)
-    if settings.task == "next-word":
-        return Learnt(points)
-    numbers = classes()
-    return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
+    """``texts`` as the task reads them, each cut to ``max_tokens``; ``classes`` is asked for by a classifier.
+
+    ``crt-drop`` silences a text with a mask.  The whole text is asked, before it is encoded and cut: where
+    the mask falls behind the cut, the tokens before it can differ between the two worlds all the same
+    (``docs/guarantees.md``, "Dropping masked points").
+    """
+    masked: list[bool] = []
+
+    def noted() -> Iterator[str]:
+        for text in texts:
+            masked.append(MASK in text)
+            yield text
+
+    points = EncodedPoints.from_texts(noted(), tokenizer, settings.max_tokens)
+    if settings.task == "classify":
+        numbers = classes()
+        return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
+    return Learnt(points, np.array(masked, bool) if settings.trainer == "crt-drop" else None)

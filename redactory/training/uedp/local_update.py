@@ -137,11 +137,12 @@ def _gradients(
 
 
 def clipped(update: Tensor, clip_norm: float) -> Tensor:
-    """ClipFn (line 30) of a whole update, flat: ``update`` · min(1, β/‖update‖), zero where not finite."""
+    """ClipFn (line 30) of a whole update, flat: ``update`` · min(1, β/‖update‖).
+
+    Zero where its norm is not finite, or underflows to 0.
+    """
     norm = float(torch.linalg.vector_norm(update))
-    if not norm < float("inf"):
-        return torch.zeros_like(update)
-    return update * min(1.0, clip_norm / norm) if norm > 0.0 else update
+    return update * min(1.0, clip_norm / norm) if 0.0 < norm < float("inf") else torch.zeros_like(update)
 
 
 def rounded(update: Tensor, clip_norm: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
-from redactory.foundation.errors import GuaranteeError
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.mechanism import PoissonGaussian, SampledGaussian
 
 EVENT = "PoissonSampledUsersEvent"
@@ -55,6 +55,7 @@ class PoissonUsersGaussian(SampledGaussian):
     sampler: ClassVar[str] = "poisson_users"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         cap = None if self.entities is None else self.entities.max_users_per_entity
         if not (self.users >= 1 and 0.0 < self.sampling_rate <= 1.0 and (cap or 0) <= self.users):
             raise GuaranteeError("a sample of users needs users >= 1, a rate in (0, 1], and M <= users")
@@ -92,7 +93,7 @@ def users_mechanism_from_json(value: dict[str, Any]) -> PoissonUsersGaussian:
                 entities=None if inner is None else _sampling(inner),
             )
         known = found is not None and found.noise in ("float", "lattice") and found.to_json() == value
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ConfigurationError):
         known = False
     if found is None or not known:
         raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from redactory.training.clipping import clipped_gradient
 from tests.training.clipping.networks import (
@@ -107,6 +108,37 @@ def test_a_point_without_a_finite_gradient_counts_as_zero(body: str) -> None:
     kept = type(data)(data.inputs[good], data.targets[good], data.real[good])
     expected = clipped_gradient(net, lambda: net.losses(kept), 0.5)
     assert_equal(found.flat, expected.flat, 1e-12, 0.0)
+
+
+class Wide(nn.Module):
+    """Two layers whose outputs are the loss, by ``scales``."""
+
+    def __init__(self, inputs: int, outputs: int, *scales: float) -> None:
+        super().__init__()
+        self.scales = scales
+        self.layers = nn.ModuleList(nn.Linear(inputs, outputs, bias=False) for _ in scales)
+
+    def losses(self, x: torch.Tensor) -> torch.Tensor:
+        return sum((layer(x) * scale).sum(1) for layer, scale in zip(self.layers, self.scales, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("net", "inputs"),
+    [
+        (Wide(1, 25, 2e38), 1.0),  # its weight C/‖g‖ has one bit left
+        (Wide(64, 64, 1e-23), 1e18),  # the square of a factor vanishes, the gradient does not
+        (Wide(64, 64, 1e-23, 1e-28), 1e18),
+        (Wide(4, 4, 1e-30), 1e-3),  # the norm vanishes
+    ],
+)
+def test_what_single_precision_cannot_clip_counts_as_zero(net: Wide, inputs: float) -> None:
+    clip_norm, size = 1e-6, net.layers[0].in_features
+    found = clipped_gradient(net, lambda: net.losses(torch.full((1, size), inputs)), clip_norm)
+    assert not found.flat.any()
+    both = torch.full((2, size), inputs)
+    both[1] = 1e-3 / max(net.scales)
+    kept = clipped_gradient(net, lambda: net.losses(both[1:]), clip_norm)
+    assert torch.equal(clipped_gradient(net, lambda: net.losses(both), clip_norm).flat, kept.flat)
 
 
 def test_a_pass_leaves_the_network_as_it_was() -> None:

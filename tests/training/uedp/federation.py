@@ -47,9 +47,9 @@ def mechanism(entities: EntitySampling | None = ANY, **changes: Any) -> PoissonU
     return PoissonUsersGaussian(**{"sampling_rate": 0.6, **told, **changes})
 
 
-def text_of(point: int) -> str:
+def text_of(point: int, words: tuple[str, ...] = WORDS) -> str:
     """The text of a point: it stays the point's, whatever else is in the world."""
-    return WORDS[point % len(WORDS)]
+    return words[point % len(words)]
 
 
 @dataclass
@@ -73,11 +73,14 @@ class Federation:
     rule: LocalRule = LOCAL
     update: Callable[[Cohort], NDArray[np.float64]] = summed_updates
     every: UpdateMap = map
+    words: tuple[str, ...] = WORDS
+    max_tokens: int = 20
 
     def phase(self, world: World, ledger: Any, null: World | None = None) -> FederatedPhase:
         """Its phase on ``world``; the points that ``null`` lacks are null and keep their place."""
         network, graph = Trial(self.kind).network(), hypergraph(world)
-        points = EncodedPoints.from_texts([text_of(point) for point in sorted(world)], TOKENIZER, 20)
+        texts = [text_of(point, self.words) for point in sorted(world)]
+        points = EncodedPoints.from_texts(texts, TOKENIZER, self.max_tokens)
         incidence, users = users_of(graph, self.mechanism)
         weights: PointWeights = weights_of(incidence, self.mechanism)
         if null is not None:

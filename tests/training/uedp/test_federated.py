@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
+from redactory.redaction.mask import MASK
 from redactory.training.ledger import StepLedger
 from redactory.training.phases import trainable
 from redactory.training.points import EncodedPoints, LabelledPoints
@@ -97,6 +98,17 @@ CHECKS = (check_user, check_entity, check_both, check_all_rule)
 @pytest.mark.parametrize("check", CHECKS)
 def test_algorithm_1_holds(check: Callable[[Federation], None]) -> None:
     check(Federation())
+
+
+EDGES = ("", "9" * 30, "Hello", MASK, f"Hello{MASK}", "a", " ")
+
+
+@pytest.mark.parametrize("max_tokens", [1, 3])
+@pytest.mark.parametrize("check", [check_user, check_entity])
+def test_points_that_are_empty_or_cut_are_points(
+    check: Callable[[Federation], None], max_tokens: int
+) -> None:
+    check(Federation(words=EDGES, max_tokens=max_tokens))
 
 
 @pytest.mark.parametrize("check", [check_user, check_both])
