@@ -867,7 +867,7 @@ def test_sabotage_is_seen(
     with pytest.MonkeyPatch.context() as patch:
         spoil(patch)
         found = Trained(recorded(case_of(case)), oracle)
-    with pytest.raises(AssertionError):
-        # some are refused by the training itself, before the step that a check would look at
-        assert found.recording.error is None
-        check(found)
+    # some are refused by the training itself, before the step that a check would look at
+    if found.recording.error is None:
+        with pytest.raises(AssertionError):
+            check(found)
