@@ -17,11 +17,11 @@ from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.second import Bracket
 from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.ldp import second
+from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.ldp.accounting import (
     booked,
     calibrated_noise,
     epsilon_sound,
-    gaussian_epsilon,
     message,
     message_spendings,
     sensitivity,
@@ -218,7 +218,8 @@ def test_a_target_that_cannot_be_met_is_refused() -> None:
 
 @pytest.mark.parametrize("told", [FixedSends(sends=3), visible(0.1, 20), hidden(0.1, 20)])
 def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participation) -> None:
-    both, bounds = second.confirmed_epsilon(3.0, 1, told, 1e-5, ENCODER)
+    found = second.confirmed_epsilon(3.0, 1, told, 1e-5, ENCODER)
+    both, bounds = found.value, found.second
     encoder, messages = epsilon_of(ENCODER, 1e-5, Relation.SUBSTITUTION), epsilon_sound(3.0, 1, told, 1e-5)
     assert both is not None
     assert bounds is not None
