@@ -64,7 +64,11 @@ def log_ratio(parts: list[tuple[float, float]], noise: float, x: np.ndarray) -> 
 def exact_ratio(parts: list[tuple[float, float]], noise: mp.mpf, x: mp.mpf) -> mp.mpf:
     # 1 - q is taken from q at 50 digits, as the worlds' weights are
     rest = 1 - mp.fsum(mp.mpf(w) for w, m in parts if m)
-    return mp.log(mp.fsum((mp.mpf(w) if m else rest) * mp.exp((m * x - mp.mpf(m) ** 2 / 2) / noise**2) for w, m in parts))
+    return mp.log(
+        mp.fsum(
+            (mp.mpf(w) if m else rest) * mp.exp((m * x - mp.mpf(m) ** 2 / 2) / noise**2) for w, m in parts
+        )
+    )
 
 
 class TooSlow(Exception):
@@ -84,7 +88,11 @@ class Inversion:
         def tilted(c: float) -> tuple[float, float, float, np.ndarray]:
             logs = base + c * loss
             weights = np.exp(logs - logs.max())
-            top = logs.max() + math.log(weights.sum()) - (base.max() + math.log(np.exp(base - base.max()).sum()))
+            top = (
+                logs.max()
+                + math.log(weights.sum())
+                - (base.max() + math.log(np.exp(base - base.max()).sum()))
+            )
             weights /= weights.sum()
             mean = float((weights * loss).sum())
             return top, mean, float((weights * (loss - mean) ** 2).sum()), logs
@@ -102,7 +110,10 @@ class Inversion:
             raise TooSlow
         deviation = math.sqrt(steps * variance)
         # the distance after which the sum of aliases is under 1e-25 of delta
-        period = max(24 * deviation + 60 / (c + 1) + 4 * float(np.ptp(loss[logs > logs.max() - 60])), (90 - math.log(own.delta)) / c)
+        period = max(
+            24 * deviation + 60 / (c + 1) + 4 * float(np.ptp(loss[logs > logs.max() - 60])),
+            (90 - math.log(own.delta)) / c,
+        )
         self.step = 2 * math.pi / period
         most = 12 / deviation + 3 * self.step
         steepest = own.shift / s**2
@@ -140,11 +151,14 @@ class Inversion:
         found = []
         for place in range(int(most / self.step) + 1):
             value = mp.mpc(int(real.sum()), int(imaginary.sum())) / ONE
-            power = value ** self.own.steps
+            power = value**self.own.steps
             found.append((mp.mpc(c, place * step), power))
             if abs(power) < SMALL:
                 return found
-            real, imaginary = (real * turn_r - imaginary * turn_i) >> BITS, (real * turn_i + imaginary * turn_r) >> BITS
+            real, imaginary = (
+                (real * turn_r - imaginary * turn_i) >> BITS,
+                (real * turn_i + imaginary * turn_r) >> BITS,
+            )
         return None
 
     def log_delta(self, epsilon: mp.mpf) -> mp.mpf:
@@ -152,7 +166,11 @@ class Inversion:
         total = 2 * mp.fsum(parts) - parts[0]
         if total <= 0:
             return mp.ninf
-        return self.own.steps * self.log_moment - self.c * epsilon + mp.log(total * mp.mpf(self.step) / (2 * mp.pi))
+        return (
+            self.own.steps * self.log_moment
+            - self.c * epsilon
+            + mp.log(total * mp.mpf(self.step) / (2 * mp.pi))
+        )
 
 
 def gaussian_log_delta(mu: mp.mpf, epsilon: mp.mpf) -> mp.mpf:
@@ -162,7 +180,12 @@ def gaussian_log_delta(mu: mp.mpf, epsilon: mp.mpf) -> mp.mpf:
 def root(log_delta, delta: float, about: float) -> mp.mpf:
     """Where ``log_delta`` is log ``delta``; 0 where it begins below."""
     wanted = mp.log(mp.mpf(delta))
-    return mp.findroot(lambda e: log_delta(e) - wanted, (mp.mpf(about), mp.mpf(about) * mp.mpf("1.001") + mp.mpf("1e-9")), tol=1e-24, maxsteps=60)
+    return mp.findroot(
+        lambda e: log_delta(e) - wanted,
+        (mp.mpf(about), mp.mpf(about) * mp.mpf("1.001") + mp.mpf("1e-9")),
+        tol=1e-24,
+        maxsteps=60,
+    )
 
 
 def exact(own: Setting, about: float) -> mp.mpf:
@@ -183,7 +206,9 @@ def drawn(rng: random.Random) -> Setting:
     steps = round(10 ** rng.uniform(0, 5))
     if rate == 1.0:
         noise *= math.sqrt(steps)
-    return Setting(rng.choice(["substitution", "add_or_remove"]), rate, noise, steps, 10 ** rng.uniform(-15, -3))
+    return Setting(
+        rng.choice(["substitution", "add_or_remove"]), rate, noise, steps, 10 ** rng.uniform(-15, -3)
+    )
 
 
 def main() -> None:
@@ -199,7 +224,12 @@ def main() -> None:
     while len(rows) < args.settings:
         own = drawn(random.Random(place))
         place += 1
-        about = epsilon(PoissonGaussian(own.sampling_rate, own.noise, 1.0, 1.0), own.steps, own.delta, Relation(own.relation))
+        about = epsilon(
+            PoissonGaussian(own.sampling_rate, own.noise, 1.0, 1.0),
+            own.steps,
+            own.delta,
+            Relation(own.relation),
+        )
         if about is None or not 1e-3 < about < 100:
             continue
         try:

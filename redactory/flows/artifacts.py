@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
+
 from redactory.foundation.wording import upwards
 
 FATES = (

@@ -61,7 +61,9 @@ def accuracy(result: dict[str, Any]) -> None:
     ]
     table(f"Accuracy on {some(result['texts'], 'text')}", rows, ("", "accuracy", "least to greatest"))
     epsilon = result["epsilon_sound"]
-    cost = "no finite epsilon" if epsilon is None else f"epsilon {upwards(epsilon)} at delta {result['delta']:g}"
+    cost = (
+        "no finite epsilon" if epsilon is None else f"epsilon {upwards(epsilon)} at delta {result['delta']:g}"
+    )
     _line(f"Each sentence and each query: {cost}, noise {result['noise_multiplier']:g}.")
 
 

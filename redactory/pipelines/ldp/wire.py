@@ -168,9 +168,7 @@ def _agreed(
     source = open_encoder(encoder, settings, declared_public)
     require_encoder(str(told.get("encoder")), source)
     noise = settings.noise(source.spendings)
-    found = confirmed_epsilon(
-        noise, settings.vectors, settings.participation, delta, source.spendings
-    ).value
+    found = confirmed_epsilon(noise, settings.vectors, settings.participation, delta, source.spendings).value
     if found is None or found > epsilon:
         much = "no finite epsilon" if found is None else f"epsilon {upwards(found, 4)}"
         raise GuaranteeError(

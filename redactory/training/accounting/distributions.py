@@ -229,9 +229,7 @@ def _composed(laws: Sequence[tuple[Floats, int]]) -> tuple[Floats, float]:
             slopes.append((np.log(sizes + 2.0 * error), count * error))
         sizes = np.exp(exponents.real)
         reach = sum(count * log for (log, _), (_, count) in zip(slopes, laws, strict=True))
-        wrong = sum(
-            _full_norm(np.exp(reach - log), 2) * error for log, error in slopes
-        )
+        wrong = sum(_full_norm(np.exp(reach - log), 2) * error for log, error in slopes)
     wrong += _full_norm(sizes, 1) * UNIT * (16.0 * total + 3000.0)
     result = fft.irfft(np.exp(exponents), cells)
     return result, wrong / cells + relative * float(np.linalg.norm(result))

@@ -114,7 +114,9 @@ def _branches(mechanism: Mechanism, relation: Relation) -> Branches:
 
 def _unsampled(spent: Spendings) -> bool:
     """Whether every point is in every step: then all steps together are one Gaussian."""
-    return all(isinstance(one.mechanism, PoissonGaussian) and one.mechanism.sampling_rate == 1.0 for one in spent)
+    return all(
+        isinstance(one.mechanism, PoissonGaussian) and one.mechanism.sampling_rate == 1.0 for one in spent
+    )
 
 
 def _shift(spent: Spendings, clips: float) -> float:

@@ -170,7 +170,7 @@ def step_laws(branches: Branches, grid: float) -> tuple[Law, ...]:
     """
     ends = [worlds.ends for _, worlds in branches]
     low = math.floor(min(end[0] for end in ends) / grid)
-    high = math.ceil(max(end[1] for end in ends) / grid)
+    high = max(math.ceil(max(end[1] for end in ends) / grid), low + 1)
     losses = np.arange(low, high + 1, dtype=np.float64) * grid
     off = 4e-12 * (1.0 + float(np.abs(losses[[0, -1]]).max()))
     there, gone = Masses.none(len(losses) + 1), Masses.none(len(losses) + 1)

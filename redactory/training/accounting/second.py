@@ -32,8 +32,8 @@ _WIDER = 1.05
 """Buckets may be wider than a cell by this factor, for their edges are interpolated."""
 WIDEST, LAST_PLACE = 1e-2, 1e-4
 """How far above a lower bound a figure may be stated: a share of itself, or the last place printed."""
-_WIDTH, _FLOOR, _FAR, _TRIES = 0.006, 5e-5, 3.0, 3
-"""How far the bounds are to lie apart, as a share of epsilon (of 3 above 3) or absolutely, and how often that is tried."""
+_WIDTH, _FLOOR, _FAR, _TRIES = 0.006, 5e-5, 2.0, 3
+"""How far the bounds are to lie apart, as a share of epsilon (of 2 above 2) or absolutely, and how often that is tried."""
 _TAIL = 1e-18
 _WRAPPED = 1e-10
 """What share of the tilted law may wrap around the circle: about the share of delta that this is added as."""
@@ -84,7 +84,11 @@ def bracket_of(steps: Steps, delta: float) -> Bracket:
             cell = finest = 1.01 * most
             fine = _Sum.of(steps, cell, tail, 0.1 * cell * wander / total)
         found = fine.bracket(delta, wander, eta + 4.0 * total * tail, rough)
-        if cell <= finest or math.isinf(found.upper) or found.upper - found.lower <= max(1.5 * _WIDTH * found.lower, 2.0 * _FLOOR):
+        if (
+            cell <= finest
+            or math.isinf(found.upper)
+            or found.upper - found.lower <= max(1.5 * _WIDTH * found.lower, 2.0 * _FLOOR)
+        ):
             break
         about = min(about / 2.0, found.lower)
     return found

@@ -64,7 +64,9 @@ class Stated:
     reason: str | None = None
 
 
-def stated(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str) -> Stated:
+def stated(
+    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str
+) -> Stated:
     """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
 
     ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
@@ -83,9 +85,7 @@ def stated(main: Callable[[float], float | None], other: Callable[[float], Brack
     return Stated(None, second, _too_small(main, other, delta))
 
 
-def _too_small(
-    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float
-) -> str:
+def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:
     while (delta := delta * 10.0) < 0.1:
         value = main(delta)
         if value is not None and other(delta).narrow(value):

@@ -5,7 +5,6 @@ Everything comes from the mechanism of the ledger, the number of its steps and t
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from redactory.training.guarantee_figures import outward

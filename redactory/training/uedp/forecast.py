@@ -59,9 +59,7 @@ def put_group(
         return
     spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
     main = group_curve(points, rate, sigma, steps)
-    found.state(
-        name, stated(main, lambda delta: removal_bracket(spent, delta, points), figure.delta, name)
-    )
+    found.state(name, stated(main, lambda delta: removal_bracket(spent, delta, points), figure.delta, name))
 
 
 def steps_curve(

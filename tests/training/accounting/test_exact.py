@@ -17,7 +17,9 @@ from redactory.training.accounting.second_opinion import bracket, stated
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.planner import PlanRequest, plan_training
 
-SETTINGS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("exact_epsilons.json").read_text("utf-8"))
+SETTINGS: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("exact_epsilons.json").read_text("utf-8")
+)
 
 
 def of(row: dict[str, Any]) -> tuple[PoissonGaussian, int, float, Relation]:
@@ -72,9 +74,14 @@ def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "delta", "exact"),
-    [(1.0, 100.0, 100_000, 1e-12, gaussian(2 * math.sqrt(1e5) / 100, 1e-12)), (1e-3, 0.7, 100_000, 1e-12, 9.2205)],
+    [
+        (1.0, 100.0, 100_000, 1e-12, gaussian(2 * math.sqrt(1e5) / 100, 1e-12)),
+        (1e-3, 0.7, 100_000, 1e-12, 9.2205),
+    ],
 )
-def test_small_deltas_with_many_steps(rate: float, noise: float, steps: int, delta: float, exact: float) -> None:
+def test_small_deltas_with_many_steps(
+    rate: float, noise: float, steps: int, delta: float, exact: float
+) -> None:
     """Printed were 62.66 for 63.82 and 8.739 for 9.220."""
     told = plan_training(PlanRequest("dpsgd", rate, steps, delta, noise=noise))
     assert exact <= told["epsilon_substitution"] <= 1.001 * exact

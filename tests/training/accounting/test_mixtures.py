@@ -121,10 +121,10 @@ def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 12), st.floats(0.01, 0.5), st.floats(1.0, 8.0))
 def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) -> None:
-    at = np.linspace(-2.0, 4.0, 61)
+    at = np.linspace(-2.0, 4.0, 61) + 1e-9
     smaller, larger = group_shifts(rate, points), group_shifts(rate, points + 1)
     few, many = (composed_deltas(one_step(law, sigma), 1e-2, at) for law in (smaller, larger))
-    assert np.all(few <= many + 1e-12)
+    assert np.all(few <= many + 1e-6)
 
 
 def test_no_points_and_no_steps_cost_nothing() -> None:

@@ -14,10 +14,10 @@ from scipy.special import ndtr
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import Bracket
 from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.ldp import second
-from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.ldp.accounting import (
     booked,
     calibrated_noise,

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.training.accounting import Spending, Spendings, epsilon_of
-from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.ldp.accounting import booked
 from redactory.training.ldp.participation import FixedSends, HiddenCoins, VisibleCoins
 from redactory.training.ldp.settings import LdpSettings

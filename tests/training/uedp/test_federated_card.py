@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.settings import TrainSettings
 from redactory.training import guarantee_figures
+from redactory.training.settings import TrainSettings
 from redactory.training.uedp import federated_figures
 from redactory.training.uedp.federated_card import federated_card
 from redactory.training.uedp.federated_figures import (
