@@ -1,4 +1,4 @@
-"""Exact epsilons at 50 digits, to hold both accountants against: tests/training/accounting/exact_epsilons.json.
+"""Exact epsilons at 50 digits: tests/training/accounting/exact_epsilons.json, for both accountants.
 
     python benchmarks/exact_epsilons.py OUT.json [--first 0] [--settings 200]
 
@@ -9,10 +9,10 @@ exponentially); of T steps
 
     delta(eps) = 1/(2 pi i) * integral over c + iR of M(z)^T e^(-z eps) / (z (z + 1)) dz,  c > 0,
 
-by the same rule, in fixed-point arithmetic of 200 bits.  Nothing is cut into a grid of losses, and nothing is
+by the same rule, in fixed-point arithmetic of 200 bits.  Nothing is cut into a grid of losses; nothing is
 shared with the product but the formula of the pair of worlds (docs/guarantees.md).  Where every point is in
-every step (q = 1) the closed form is taken.  Settings of which M falls off too slowly for a minute's work (few
-steps at a small rate) are left out.
+every step (q = 1) the closed form is taken.  Settings of which M falls off too slowly for a minute's work
+(few steps at a small rate) are left out.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Inversion:
         xs = [mp.mpf(low) + k * mp.mpf(apart) for k in range(count)]
         there = [exact_ratio(p, s, x) for x in xs]
         losses = [a - exact_ratio(q, s, x) for a, x in zip(there, xs, strict=True)]
-        logs = [a - x**2 / (2 * s**2) + c * l for a, x, l in zip(there, xs, losses, strict=True)]
+        logs = [a - x**2 / (2 * s**2) + c * loss for a, x, loss in zip(there, xs, losses, strict=True)]
         weights = [mp.exp(v) for v in logs]
         total = mp.fsum(weights)
         self.log_moment = mp.log(total * mp.mpf(apart) / (s * mp.sqrt(2 * mp.pi)))
@@ -147,7 +147,7 @@ class Inversion:
             return np.array([int(mp.floor(v * ONE)) for v in values], object)
 
         real, imaginary = fixed([w / total for w in weights]), fixed([mp.mpf(0)] * count)
-        turn_r, turn_i = fixed([mp.cos(step * l) for l in losses]), fixed([mp.sin(step * l) for l in losses])
+        turn_r, turn_i = (fixed([turn(step * v) for v in losses]) for turn in (mp.cos, mp.sin))
         found = []
         for place in range(int(most / self.step) + 1):
             value = mp.mpc(int(real.sum()), int(imaginary.sum())) / ONE
@@ -189,7 +189,7 @@ def root(log_delta, delta: float, about: float) -> mp.mpf:
 
 
 def exact(own: Setting, about: float) -> mp.mpf:
-    """The smallest epsilon of ``own``, both orders; ``about`` is a near value, which only says where to look."""
+    """The smallest epsilon of ``own``, both orders; ``about``, a near value, says where to look."""
     if own.sampling_rate == 1.0:
         mu = own.shift * mp.sqrt(own.steps) / mp.mpf(own.noise)
         return root(lambda e: gaussian_log_delta(mu, e), own.delta, about)

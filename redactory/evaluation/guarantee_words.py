@@ -147,8 +147,8 @@ def _odds(epsilon: float) -> str:
     times = math.exp(min(epsilon, _LARGEST_EXPONENT))
     if times > _LARGEST_ODDS:
         return (
-            f"raise the odds of a guess about it by a factor that is bounded (e to the power {upwards(epsilon, 3)}), "
-            "but too large to reassure anybody by itself"
+            "raise the odds of a guess about it by a factor that is bounded "
+            f"(e to the power {upwards(epsilon, 3)}), but too large to reassure anybody by itself"
         )
     number = upwards(times, 3)
     return f"raise the odds of any guess about it at most {number}-fold"

@@ -93,7 +93,8 @@ def beside_guarantee(result: dict[str, Any] | None) -> None:
         out.print(f"{shown}; stated is at most {upwards(result['epsilon_upper'], 3)}.", soft_wrap=True)
     else:
         out.print(
-            f"[red]{shown}, and at most {upwards(result['epsilon_upper'], 3)} is stated: the guarantee is FALSE[/]",
+            f"[red]{shown}, and at most {upwards(result['epsilon_upper'], 3)} is stated: "
+            "the guarantee is FALSE[/]",
             soft_wrap=True,
         )
 

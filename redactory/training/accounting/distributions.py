@@ -44,7 +44,7 @@ class Law:
     @property
     def losses(self) -> Floats:
         """Where the masses are."""
-        return (self.first + np.arange(len(self.mass))) * self.grid
+        return np.asarray((self.first + np.arange(len(self.mass))) * self.grid, np.float64)
 
     def log_moment(self, tilt: float) -> float:
         """log E e^(``tilt``·L)."""
@@ -115,7 +115,7 @@ class Masses:
 
 
 def epsilon_of_laws(parts: Parts, delta: float) -> float:
-    """The smallest epsilon of ``parts`` together at ``delta``, rounded upwards; ``inf`` where there is none."""
+    """The smallest epsilon of ``parts`` together at ``delta``, rounded upwards; ``inf`` for none."""
     left = delta - sum(count * law.infinite for law, count in parts)
     if left <= 0.0:
         return math.inf
@@ -206,7 +206,7 @@ class _Tilted:
         logs = self.log_moment - self.tilt * self.grid * (self.first + known) + np.log(self.deltas[known])
         found = np.exp(np.minimum(logs, 0.0))
         first = np.exp(np.minimum(epsilons - self.grid * self.first, 0.0))
-        return np.where(places < 0, 1.0 - (1.0 - found) * first, found)
+        return np.asarray(np.where(places < 0, 1.0 - (1.0 - found) * first, found), np.float64)
 
 
 def _composed(laws: Sequence[tuple[Floats, int]]) -> tuple[Floats, float]:

@@ -64,7 +64,7 @@ def epsilon_of(
 def curve_of(
     spent: Spendings, relation: Relation, discretization: float, epsilons: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Delta at each of ``epsilons``, never too small; ``GuaranteeError`` where a point exchanges several rows."""
+    """Delta at each of ``epsilons``, never too small; ``GuaranteeError`` for several rows."""
     spent = in_clips(spent)
     _require_single(spent)
     parts = parts_of(spent, relation)

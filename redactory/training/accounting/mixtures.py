@@ -1,4 +1,4 @@
-"""Laws of one step's loss: mixtures of Gaussians against each other, and what a binomial group of points costs.
+"""Laws of one step's loss: mixtures of Gaussians against each other, and binomial groups of points.
 
 Formal guarantees: every figure is an upper bound.  The losses of Poisson sampling are inverted for all points
 of a grid at once; the masses between two of them are those of the two worlds, exact in both tails
@@ -126,7 +126,7 @@ def group_curve(points: int, rate: float, deviation: float, steps: int, coarser:
 
 
 def branches_curve(branches: Branches, steps: int, coarser: float = 1.0) -> Curve:
-    """``steps`` steps of ``branches``, both orders, on a grid that is fine for this ratio of shift to noise."""
+    """``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise."""
     ratio = max(worlds.there.sizes[-1] / worlds.deviation for _, worlds in branches)
     grid = grid_of([(branches, steps)], coarser * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0))
     return lambda delta: composed_epsilon(((branches, steps),), grid, delta)

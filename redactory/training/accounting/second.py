@@ -33,7 +33,7 @@ _WIDER = 1.05
 WIDEST, LAST_PLACE = 1e-2, 1e-4
 """How far above a lower bound a figure may be stated: a share of itself, or the last place printed."""
 _WIDTH, _FLOOR, _FAR, _TRIES = 0.006, 5e-5, 2.0, 3
-"""How far the bounds are to lie apart, as a share of epsilon (of 2 above 2) or absolutely, and how often that is tried."""
+"""How far the bounds are to lie apart: a share of epsilon (of 2 above 2), or absolutely; how many tries."""
 _TAIL = 1e-18
 _WRAPPED = 1e-10
 """What share of the tilted law may wrap around the circle: about the share of delta that this is added as."""
@@ -244,7 +244,7 @@ class _Grid:
         return wrong + 8.0 * _ROUNDING * (4.0 + float(np.abs(exponents[[0, -1]]).max()))
 
     def _exponents(self, tilt: float) -> Floats:
-        return tilt * self.cell * (self.first + np.arange(len(self.mass)))
+        return np.asarray(tilt * self.cell * (self.first + np.arange(len(self.mass))), np.float64)
 
 
 @lru_cache(maxsize=8)

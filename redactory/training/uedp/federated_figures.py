@@ -101,7 +101,7 @@ def figure_of(mechanism: PoissonUsersGaussian, steps: int, delta: float, protect
     """The sound epsilon of ``steps`` steps at ``delta``, under the relation that it names."""
     if protect is not Protect.USERS:
         return figures_of(mechanism, steps, delta, protect).sound
-    # one user is one Poisson-sampled Gaussian: dp_accounting's own event, and the target of calibration
+    # one user is one Poisson-sampled Gaussian: the target of calibration
     name = figures_of(mechanism, 0, delta, protect).sound.relation
     found = None
     if mechanism.noise_multiplier >= _HOPELESS_NOISE:
@@ -112,7 +112,7 @@ def figure_of(mechanism: PoissonUsersGaussian, steps: int, delta: float, protect
 def confirmed_figure(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: Protect
 ) -> tuple[Figure, Bracket | None]:
-    """:func:`figure_of` with the second accountant's bounds, which it needs to be stated; None where it has none.
+    """:func:`figure_of` with the second accountant's bounds, without which it is not stated; else None.
 
     It knows the figure for users alone; the bounds for entities have no second accountant.
     """

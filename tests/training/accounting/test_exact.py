@@ -1,4 +1,4 @@
-"""Both accountants against exact epsilons at 50 digits (``benchmarks/exact_epsilons.py``), down to delta 1e-15."""
+"""Both accountants against exact epsilons at 50 digits (``benchmarks/exact_epsilons.py``)."""
 
 from __future__ import annotations
 

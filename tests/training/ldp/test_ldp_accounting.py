@@ -232,7 +232,7 @@ def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def half(*told: object, **more: object) -> Bracket:
-        return Bracket(2.0, 2.1)
+        return Bracket(2.09, 2.1)
 
     monkeypatch.setattr(second, "bracket", half)
     with pytest.raises(GuaranteeError, match="disagree"):
