@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from redactory.training.accounting import Spending, epsilon_of
-from redactory.training.ldp.accounting import gaussian_epsilon, message
+from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.ldp.accounting import message
 from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.ldp.published import NOTE, epsilon_of_sends, noise_published
 from redactory.training.ldp.second import confirmed_epsilon

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redactory.evaluation.unit_words import is_of_units, unit_rows, unit_world
+from redactory.foundation.wording import upwards
 
 _LARGEST_ODDS = 1000.0
 _LARGEST_EXPONENT = 50.0
@@ -146,15 +147,15 @@ def _odds(epsilon: float) -> str:
     times = math.exp(min(epsilon, _LARGEST_EXPONENT))
     if times > _LARGEST_ODDS:
         return (
-            f"raise the odds of a guess about it by a factor that is bounded (e to the power {epsilon:.1f}), "
-            "but too large to reassure anybody by itself"
+            "raise the odds of a guess about it by a factor that is bounded "
+            f"(e to the power {upwards(epsilon, 3)}), but too large to reassure anybody by itself"
         )
-    number = f"{times:.2f}" if times < 10 else f"{times:.0f}"
+    number = upwards(times, 3)
     return f"raise the odds of any guess about it at most {number}-fold"
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.3g}"
+    return "none" if value is None else upwards(value, 3)
 
 
 def _percent(part: float) -> str:

@@ -13,6 +13,7 @@ from redactory.flows import completion
 from redactory.flows.options import JsonOption, show
 from redactory.flows.output import out, table
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.wording import upwards
 
 _STANDARD_INPUT = "-"
 
@@ -58,7 +59,7 @@ def applied(result: dict[str, Any]) -> None:
 def say_promise(model: str, told: dict[str, Any]) -> None:
     """What may be promised of ``model``, in a few lines on standard output."""
     value, delta = told["epsilon"], told["delta"]
-    figure = "no epsilon" if value is None else f"epsilon {value:.4g} at delta {delta:g}"
+    figure = "no epsilon" if value is None else f"epsilon {upwards(value)} at delta {delta:g}"
     figure = figure if told["holds"] else "no guarantee holds"
     out.print(f"{model} ({told['trainer']}): {figure}", soft_wrap=True, markup=False)
     lines = [told["unit"], told["relation_meaning"] or told["relation"]]

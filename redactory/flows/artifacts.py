@@ -11,6 +11,8 @@ from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 
+from redactory.foundation.wording import upwards
+
 FATES = (
     ("rows", ("documents", "rejected")),
     ("points", ("public", "private", "duplicate", "quarantined")),
@@ -58,7 +60,7 @@ def publish_promise(name: str, model: dict[str, Any]) -> None:
 
 
 def _figure(value: float | None, reason: str | None) -> str:
-    return f"none: {reason or 'not stated'}" if value is None else f"{value:.4g}"
+    return f"none: {reason or 'not stated'}" if value is None else upwards(value)
 
 
 def _share(part: int, whole: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
-from redactory.foundation.wording import some
+from redactory.foundation.wording import some, upwards
 
 _ATTACKS = {
     "individual": "one sentence, by perplexity",
@@ -66,7 +66,7 @@ def audit(result: dict[str, Any]) -> None:
     rows = [
         ("shown: at least", _number(result["epsilon_lower"])),
         ("the same, were the training like a Gaussian", _number(result["epsilon_lower_gaussian"])),
-        ("stated: at most", _number(result["epsilon_upper"])),
+        ("stated: at most", _upper(result["epsilon_upper"])),
     ]
     headers = ("", f"epsilon at delta {result['delta']:g}")
     table(f"At confidence {result['confidence']:g}", rows, headers)
@@ -90,10 +90,11 @@ def beside_guarantee(result: dict[str, Any] | None) -> None:
     if not result["comparable"]:
         out.print(f"{shown}; it is not compared: {escape(result['reason'])}.", soft_wrap=True)
     elif result["holds"]:
-        out.print(f"{shown}; stated is at most {result['epsilon_upper']:.3g}.", soft_wrap=True)
+        out.print(f"{shown}; stated is at most {upwards(result['epsilon_upper'], 3)}.", soft_wrap=True)
     else:
         out.print(
-            f"[red]{shown}, and at most {result['epsilon_upper']:.3g} is stated: the guarantee is FALSE[/]",
+            f"[red]{shown}, and at most {upwards(result['epsilon_upper'], 3)} is stated: "
+            "the guarantee is FALSE[/]",
             soft_wrap=True,
         )
 
@@ -105,6 +106,10 @@ def refuted(result: dict[str, Any] | None) -> bool:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.3g}"
+
+
+def _upper(value: float | None) -> str:
+    return "none" if value is None else upwards(value, 3)
 
 
 def _share(figure: dict[str, Any]) -> str:

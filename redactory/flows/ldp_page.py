@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
-from redactory.foundation.wording import some
+from redactory.foundation.wording import some, upwards
 
 
 def encoder(result: dict[str, Any]) -> None:
@@ -61,7 +61,9 @@ def accuracy(result: dict[str, Any]) -> None:
     ]
     table(f"Accuracy on {some(result['texts'], 'text')}", rows, ("", "accuracy", "least to greatest"))
     epsilon = result["epsilon_sound"]
-    cost = "no finite epsilon" if epsilon is None else f"epsilon {epsilon:.4g} at delta {result['delta']:g}"
+    cost = (
+        "no finite epsilon" if epsilon is None else f"epsilon {upwards(epsilon)} at delta {result['delta']:g}"
+    )
     _line(f"Each sentence and each query: {cost}, noise {result['noise_multiplier']:g}.")
 
 
@@ -94,14 +96,14 @@ def _likeliest(answer: dict[str, Any]) -> tuple[str, str]:
 
 def _cost(result: dict[str, Any]) -> None:
     _line(
-        f"Each cost epsilon {result['epsilon_sound']:.4g} at delta {result['delta']:g} "
+        f"Each cost epsilon {upwards(result['epsilon_sound'])} at delta {result['delta']:g} "
         f"(noise {result['noise_multiplier']:g})."
     )
 
 
 def _figure(card: dict[str, Any], name: str) -> str:
     value = card[name]
-    return f"none: {card['reasons'][name]}" if value is None else f"{value:.4g}"
+    return f"none: {card['reasons'][name]}" if value is None else upwards(value)
 
 
 def _line(text: str) -> None:

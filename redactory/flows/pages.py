@@ -12,7 +12,7 @@ from redactory.flows.exposure_page import canary
 from redactory.flows.inference_page import beside_guarantee
 from redactory.flows.output import out, table
 from redactory.flows.unit_page import unit_figures
-from redactory.foundation.wording import some
+from redactory.foundation.wording import some, upwards
 
 _FIGURES = (
     "epsilon",
@@ -217,10 +217,10 @@ def _figures(card: dict[str, Any]) -> None:
         value, reason = card[name], card["reasons"].get(name, "")
         # what holds for all of them is said once, below
         reason = "" if reason == card["holds_reason"] else reason
-        shown = "none" if value is None else f"{value:.4g}"
+        shown = "none" if value is None else upwards(value)
         out.print(f"  {name:<24} {shown:>8}  {reason}".rstrip(), soft_wrap=True)
     for size, value in card["epsilon_group"].items():
-        shown = "none" if value is None else f"{value:.4g}"
+        shown = "none" if value is None else upwards(value)
         out.print(f"  {'epsilon_group, ' + size:<24} {shown:>8}", soft_wrap=True)
     if card.get("recall"):
         out.print(f"  {card['recall']}", soft_wrap=True)

@@ -10,7 +10,7 @@ from redactory.flows.options import JsonOption, show
 from redactory.flows.output import out, table
 from redactory.flows.plan_units import NoiseOption, ratio
 from redactory.flows.planning import planned
-from redactory.foundation.wording import some
+from redactory.foundation.wording import some, upwards
 
 PublishedTargetOption = Annotated[
     float | None,
@@ -149,4 +149,4 @@ def _published(result: dict[str, Any]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+    return "none" if value is None else upwards(value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redactory.flows.output import out, table
-from redactory.foundation.wording import some
+from redactory.foundation.wording import some, upwards
 
 _TITLES = {
     "epsilon": "one named secret that π missed",
@@ -125,8 +125,8 @@ def _corpus(corpus: dict[str, Any]) -> None:
             f"{entry['cap']}{' (suggested)' if entry['cap'] == corpus['suggested'] else ''}",
             f"{entry['kept']:,}",
             f"{entry['affected']}",
-            _number(entry["noise_multiplier"]),
-            _number(entry["relative_noise"]),
+            _noise(entry["noise_multiplier"]),
+            _noise(entry["relative_noise"]),
         )
         for entry in choices
     ]
@@ -182,5 +182,9 @@ def _published(told: dict[str, Any] | None) -> None:
         )
 
 
-def _number(value: float | None) -> str:
+def _noise(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else upwards(value)

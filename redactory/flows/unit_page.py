@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redactory.flows.output import out
+from redactory.foundation.wording import upwards
 
 _PUBLISHED = "epsilon_as_published"
 
@@ -18,10 +19,10 @@ def unit_figures(card: dict[str, Any]) -> None:
         if isinstance(value, dict):
             value = value.get("epsilon")
         said = "as published, not a guarantee" if name == _PUBLISHED and value is not None else ""
-        shown = "none" if value is None else f"{value:.4g}"
+        shown = "none" if value is None else upwards(value)
         out.print(f"  {name:<24} {shown:>8}  {card['reasons'].get(name, said)}", soft_wrap=True)
     for size, value in (card.get("curve") or {}).items():
-        shown = "none" if value is None else f"{value:.4g}"
+        shown = "none" if value is None else upwards(value)
         out.print(f"  {'any units, K = ' + size:<24} {shown:>8}", soft_wrap=True)
     for one in card.get("conditions") or []:
         if isinstance(one, dict) and one.get("holds") is False:

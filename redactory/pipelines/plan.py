@@ -89,6 +89,7 @@ def _of_messages(numbers: dict[str, Any], plot: str | Path | None) -> dict[str, 
 def _of_config(config: Config) -> PlanRequest:
     from redactory.training.confidentiality import MissRates
     from redactory.training.planner import PlanRequest
+    from redactory.training.sampling import steps_an_epoch
 
     run, settings = RunFolder(Path(config.output)), config.train.resolved()
     if settings.trainer not in ("crt", "crt-drop", "dpsgd"):
@@ -105,11 +106,10 @@ def _of_config(config: Config) -> PlanRequest:
     finished = is_finished(run)
     recall = settings.recall or (measured_last(run) if finished else None)
     rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
-    steps_an_epoch = -(-1 // settings.sampling_rate)
     return PlanRequest(
         trainer=settings.trainer,
         sampling_rate=settings.sampling_rate,
-        steps=settings.epochs * int(steps_an_epoch),
+        steps=settings.epochs * steps_an_epoch(settings.sampling_rate),
         delta=settings.delta,
         noise=settings.noise_multiplier,
         target=None if settings.noise_multiplier else settings.epsilon,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,13 +48,15 @@ def plan_units_of(config: Config, plot: str | Path | None = None) -> dict[str, A
 
 
 def _bounded(settings: TrainSettings) -> dict[str, Any]:
+    from redactory.training.sampling import steps_an_epoch
+
     own = settings.bounding
     return {
         "trainer": settings.trainer,
         "delta": settings.delta,
         "protect": settings.units.protect.value,
         "sampling_rate": settings.sampling_rate,
-        "steps": settings.epochs * math.ceil(1.0 / settings.sampling_rate),
+        "steps": settings.epochs * steps_an_epoch(settings.sampling_rate),
         "noise": settings.noise_multiplier,
         "target": None if settings.noise_multiplier else settings.epsilon,
         "k_user": own.k_user,
@@ -92,10 +93,11 @@ def _federated(settings: TrainSettings, curves: bool) -> dict[str, Any]:
 
 def _corpus(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     """What each cap keeps of a finished run's points, and of which labels; noise for the target epsilon."""
+    from redactory.training.sampling import steps_an_epoch
     from redactory.training.uedp.lists import read_units
     from redactory.training.uedp.planning import Budget, plan
 
-    steps = settings.epochs * math.ceil(1.0 / settings.sampling_rate)
+    steps = settings.epochs * steps_an_epoch(settings.sampling_rate)
     budget = Budget(settings.epsilon, settings.delta, round(settings.expected_batch_size), steps)
     found: Plan = plan(read_units(run, settings.units), settings.units.protect, budget=budget)
     return {"note": COUNTED, "target": settings.epsilon, **asdict(found)}

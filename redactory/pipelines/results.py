@@ -58,11 +58,15 @@ class Ledger(TypedDict):
 
 
 class Accountants(TypedDict):
-    """Who computed the figures, who confirmed them, and the bounds that the second one gave."""
+    """Who computed the figures, who confirmed them, and the bounds that the second one gave.
+
+    ``alone`` names the figures that nobody confirmed.
+    """
 
     main: str
     second: str | None
     bounds: dict[str, Any] | None
+    alone: NotRequired[list[str]]
 
 
 class MissRates(TypedDict):

@@ -15,8 +15,8 @@ from typing import Any
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
-from redactory.training.accounting import Spending, Spendings, epsilon_of
-from redactory.training.accounting.figures import removal_epsilon_of
+from redactory.training.accounting import Spending, Spendings
+from redactory.training.guarantee_figures import one_exchanged, one_removed
 from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism, mechanism_from_json
 from redactory.training.settings import BudgetSettings, TrainSettings
@@ -32,13 +32,13 @@ Cost = Callable[[Spendings, float], float | None]
 
 
 def exchanged(spent: Spendings, delta: float) -> float | None:
-    """Epsilon of one exchanged point."""
-    return epsilon_of(spent, delta, Relation.SUBSTITUTION)
+    """Epsilon of one exchanged point, computed twice."""
+    return one_exchanged(spent, delta, Relation.SUBSTITUTION, "the budget").value
 
 
 def nulled(spent: Spendings, delta: float) -> float | None:
     """Epsilon of one unit whose points are null in the other world, K of them in each training."""
-    return removal_epsilon_of(spent, delta, 1)
+    return one_removed(spent, delta, "the budget").value
 
 
 def cost_of(settings: TrainSettings) -> Cost:

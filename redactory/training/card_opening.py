@@ -20,3 +20,9 @@ def verdict(card: dict[str, Any]) -> str:
     if card["holds"]:
         return "The guarantee below holds under the assumptions that are listed."
     return f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
+
+
+def computed_once(card: dict[str, Any]) -> str:
+    """A line that names the figures which no second accountant computed."""
+    alone = card["accountants"].get("alone")
+    return f"- Computed by the main accountant alone: {', '.join(alone)}.\n" if alone else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from redactory.foundation.wording import some
+from redactory.foundation.wording import some, upwards
 from redactory.redaction.mask import MASK
-from redactory.training.card_opening import front_matter, verdict
+from redactory.training.card_opening import computed_once, front_matter, verdict
 from redactory.training.opened_with import opened_with
 from redactory.training.uedp.card import FORMAT as OF_UNITS
 from redactory.training.uedp.card_page import units_page
@@ -84,7 +84,7 @@ def _value(card: dict[str, Any], name: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}"
+    return upwards(value)
 
 
 def _reading(card: dict[str, Any]) -> str:
@@ -117,7 +117,7 @@ def _how(card: dict[str, Any]) -> str:
         f"clipping norm; the sum divided by the constant {card['normaliser']:g}.\n"
         f"- Clipped sums computed on {card.get('device', 'cpu')}.\n"
         f"- Main accountant: {card['accountants']['main']}.\n"
-        f"- Second accountant: {card['accountants']['second']}.\n"
+        f"- Second accountant: {card['accountants']['second']}.\n{computed_once(card)}"
         f"- Ledger of {some(card['ledger']['steps'], 'step')}, sha256 `{card['ledger']['head']}`; "
         f"curated run `{card['ledger']['parent']}`.\n"
         f"- Privacy event of it all: `{json.dumps(card['event'], sort_keys=True)}`."
@@ -133,7 +133,7 @@ def _accountants(card: dict[str, Any]) -> str:
     if not told:
         return ""
     rows = [
-        f"| {name} | {_bound(two['lower'])} | {value:.6g} | {_bound(two['upper'])} |"
+        f"| {name} | {_bound(two['lower'])} | {upwards(value, 6)} | {_bound(two['upper'])} |"
         for name, value, two in told
     ]
     head = "| figure | at least | stated | at most |\n|---|---|---|---|\n"

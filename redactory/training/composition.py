@@ -97,6 +97,7 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
             "main": words.MAIN_ACCOUNTANT,
             "second": words.SECOND_ACCOUNTANT,
             "bounds": figures.second,
+            "alone": figures.alone,
         },
         "assumptions": [*words.ASSUMPTIONS_OF_ALL, words.SEVERAL_MODELS, *shared],
         "notes": words.NOTES,

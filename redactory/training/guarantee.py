@@ -143,7 +143,12 @@ def _rates_json(rates: MissRates, recall: RecallMeasurement | None) -> dict[str,
 def _accountants(facts: LedgerFacts, figures: Figures) -> dict[str, Any] | None:
     if facts.mechanism is None:
         return None
-    return {"main": words.MAIN_ACCOUNTANT, "second": words.SECOND_ACCOUNTANT, "bounds": figures.second}
+    return {
+        "main": words.MAIN_ACCOUNTANT,
+        "second": words.SECOND_ACCOUNTANT,
+        "bounds": figures.second,
+        "alone": figures.alone,
+    }
 
 
 def _as_published(facts: LedgerFacts, claim: Claim) -> dict[str, Any] | None:

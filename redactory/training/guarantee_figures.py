@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +12,12 @@ from redactory.training.accounting import Spendings, epsilon_of, group_epsilon_o
 from redactory.training.accounting.figures import truncated
 from redactory.training.accounting.second import Bracket
 from redactory.training.accounting.second_opinion import (
-    ALLOWANCE,
-    GROUP_ALLOWANCE,
+    NOT_FINITE,
+    Stated,
     bracket,
-    confirmed,
     group_bracket,
     removal_bracket,
+    stated,
 )
 from redactory.training.confidentiality import bayesian_epsilon
 from redactory.training.mechanism import Relation
@@ -31,7 +30,6 @@ EPSILONS = (
     "epsilon_add_remove",
     "epsilon_group",
 )
-NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
 NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
 NOT_MEASURED = "recall not measured"
 NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
@@ -74,11 +72,6 @@ class Claim:
     def _missed(self) -> Relation:
         return Relation.ADD_OR_REMOVE if self.dropped else Relation.SUBSTITUTION
 
-    @property
-    def allowance(self) -> float:
-        """What share of a figure the main accountant's grid may add to it."""
-        return ALLOWANCE if self.rows == 1 else GROUP_ALLOWANCE
-
     def curve(self, delta: float) -> float | None:
         """Epsilon of one named secret that the strict policy missed, at ``delta``."""
         if delta >= 1.0:
@@ -94,19 +87,27 @@ class Claim:
 
 @dataclass
 class Figures:
-    """``values`` of :data:`EPSILONS`, ``reasons`` for those that are null, ``second`` opinions as bounds."""
+    """``values`` of :data:`EPSILONS`, ``reasons`` for those that are null, ``second`` opinions as bounds.
+
+    ``alone`` are the names of figures that no second accountant computed.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     second: dict[str, Any] = field(default_factory=dict)
+    alone: list[str] = field(default_factory=list)
+
+    def state(self, name: str, found: Stated) -> None:
+        """Take what may be stated for ``name``."""
+        self.put(name, found.value, found.second, found.reason or NOT_FINITE)
 
     def put(self, name: str, value: float | None, second: Bracket | None, reason: str = NOT_FINITE) -> None:
-        """Take ``value`` for ``name``, once ``second`` confirms it."""
+        """Take ``value`` for ``name``, which ``second`` holds."""
         self.values[name] = value
         if value is None:
             self.reasons[name] = reason
         if second is not None:
-            self.second[name] = _outward(second)
+            self.second[name] = outward(second)
 
 
 def refused(group_sizes: tuple[int, ...], reason: str) -> Figures:
@@ -126,36 +127,69 @@ def figures_of(claim: Claim) -> Figures:
         ("epsilon_substitution", claim.spent, Relation.SUBSTITUTION),
         ("epsilon_add_remove", one_row, alone),
     ):
-        value, second = epsilon_of(spent, claim.delta, relation), bracket(spent, claim.delta, relation)
-        found.put(name, confirmed(value, second, name, claim.allowance), second)
+        found.state(name, one_exchanged(spent, claim.delta, relation, name))
     own = "epsilon_add_remove" if claim.dropped else "epsilon_substitution"
-    found.put("epsilon", found.values[own], None)
-    found.second["epsilon"] = found.second[own]
+    found.put("epsilon", found.values[own], None, found.reasons.get(own, NOT_FINITE))
+    if own in found.second:
+        found.second["epsilon"] = found.second[own]
     _groups(claim, found)
     _by_policy(claim, found)
     return found
 
 
+def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str) -> Stated:
+    """Epsilon of one point under ``relation``, computed twice."""
+    return stated(
+        lambda at: epsilon_of(spent, at, relation), lambda at: bracket(spent, at, relation), delta, what
+    )
+
+
+def one_removed(spent: Spendings, delta: float, what: str) -> Stated:
+    """Epsilon of one unit whose points are null in the other world, computed twice where that is known."""
+    if truncated(spent):
+        value = removal_epsilon_of(spent, delta, 1)
+        return Stated(value, None, NOT_FINITE if value is None else None)
+    return stated(
+        lambda at: removal_epsilon_of(spent, at, 1), lambda at: removal_bracket(spent, at, 1), delta, what
+    )
+
+
 def _groups(claim: Claim, found: Figures) -> None:
     values: dict[str, float | None] = {}
     seconds: dict[str, Any] = {}
-    main = removal_epsilon_of if claim.dropped else group_epsilon_of
-    other = removal_bracket if claim.dropped else group_bracket
+    reasons: list[str] = []
     several = truncated(claim.spent) and len([one for one in claim.spent if one.steps]) > 1
     for size in claim.group_sizes:
         if several:
             values[str(size)] = None
             continue
-        value = main(claim.spent, claim.delta, size)
-        if value is not None and not truncated(claim.spent):
-            second = other(claim.spent, claim.delta, size)
-            confirmed(value, second, f"a group of {size}", GROUP_ALLOWANCE)
-            seconds[str(size)] = _outward(second)
-        values[str(size)] = value
+        if truncated(claim.spent):
+            main = removal_epsilon_of if claim.dropped else group_epsilon_of
+            values[str(size)] = main(claim.spent, claim.delta, size)
+            found.alone[:] = ["epsilon_group"]
+            continue
+        one = _group(claim, size)
+        values[str(size)] = one.value
+        if one.value is not None and one.second is not None:
+            seconds[str(size)] = outward(one.second)
+        elif one.reason not in (None, NOT_FINITE):
+            reasons.append(f"{size} points: {one.reason}")
     found.values["epsilon_group"] = values
     found.second["epsilon_group"] = seconds
     if None in values.values():
-        found.reasons["epsilon_group"] = NO_GROUP_OF_SEVERAL if several else NO_GROUP_FIGURE
+        why = NO_GROUP_OF_SEVERAL if several else NO_GROUP_FIGURE
+        found.reasons["epsilon_group"] = "; ".join([why, *reasons])
+
+
+def _group(claim: Claim, size: int) -> Stated:
+    main = removal_epsilon_of if claim.dropped else group_epsilon_of
+    other = removal_bracket if claim.dropped else group_bracket
+    return stated(
+        lambda at: main(claim.spent, at, size),
+        lambda at: other(claim.spent, at, size),
+        claim.delta,
+        f"a group of {size}",
+    )
 
 
 def _by_policy(claim: Claim, found: Figures) -> None:
@@ -179,21 +213,20 @@ def _by_policy(claim: Claim, found: Figures) -> None:
 
 
 def _amplified(claim: Claim, found: Figures, name: str, delta_2: float) -> None:
-    def side(upper: bool) -> Callable[[float], float | None]:
-        def at(delta: float) -> float | None:
-            second = claim.second_curve(delta)
-            value = second.upper if upper else second.lower
-            return value if math.isfinite(value) else None
+    inner = (claim.delta - delta_2) / claim.gamma if claim.gamma > 0.0 else math.inf
+    missed = stated(claim.curve, claim.second_curve, inner, name)
 
-        return at
+    def amplified(epsilon: float | None) -> float | None:
+        return bayesian_epsilon(lambda _: epsilon, claim.delta, claim.gamma, delta_2)
 
-    value = bayesian_epsilon(claim.curve, claim.delta, claim.gamma, delta_2)
-    low, high = (bayesian_epsilon(side(upper), claim.delta, claim.gamma, delta_2) for upper in (False, True))
-    second = Bracket(math.inf if low is None else low, math.inf if high is None else high)
-    found.put(name, confirmed(value, second, name, claim.allowance), second)
+    second = missed.second
+    if second is not None:
+        low, high = (amplified(one) or 0.0 for one in (second.lower, second.upper))
+        second = Bracket(low, high)
+    found.state(name, Stated(amplified(missed.value), second, missed.reason))
 
 
-def _outward(second: Bracket) -> dict[str, float | None]:
+def outward(second: Bracket) -> dict[str, float | None]:
     """Bounds that are the same on every machine: four decimals, outwards."""
     upper = math.ceil(second.upper * 1e4) / 1e4 if math.isfinite(second.upper) else None
     lower = math.floor(second.lower * 1e4) / 1e4 if math.isfinite(second.lower) else None

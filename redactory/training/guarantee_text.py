@@ -28,7 +28,7 @@ RELATIONS = {
     "which of the two it was trained on.",
 }
 
-MAIN_ACCOUNTANT = "privacy loss distributions, pessimistic (dp_accounting)"
+MAIN_ACCOUNTANT = "privacy loss distributions, pessimistic (connect the dots), composed under a tilt"
 SECOND_ACCOUNTANT = (
     "a discretised distribution of our own, rounded both ways: each figure lies between its bounds, or "
     "none is stated"

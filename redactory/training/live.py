@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from redactory.foundation.wording import upwards
 from redactory.training.accounting import Spending
 from redactory.training.accounting.curve import epsilon_curve
 from redactory.training.mechanism import PoissonGaussian, Relation
@@ -27,7 +28,7 @@ def live_epsilon(spending: Spending | None, delta: float, relation: Relation) ->
         return nothing_told
     relation = relation if spending.rows == 1 else Relation.SUBSTITUTION
     curve = epsilon_curve(spending, delta, relation)
-    return lambda steps: f", ε ≤ {upwards(curve.at(steps))}"
+    return lambda steps: f", ε ≤ {upwards(curve.at(steps), 3)}"
 
 
 def live_unit_epsilon(settings: TrainSettings, mechanism: AnyMechanism | None, steps: int) -> Told:
@@ -47,14 +48,6 @@ def live_unit_epsilon(settings: TrainSettings, mechanism: AnyMechanism | None, s
         if count not in known:
             curve = group_curve(size, mechanism.sampling_rate, mechanism.noise_multiplier, count)
             known[count] = curve(settings.delta)
-        return f", ε ≤ {upwards(known[count])}"
+        return f", ε ≤ {upwards(known[count], 3)}"
 
     return told
-
-
-def upwards(value: float) -> str:
-    """Three digits of ``value`` >= 0, none of them below it: a bound stays one."""
-    if not 0.0 < value < math.inf:
-        return f"{value:.3g}"
-    last = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{math.ceil(value / last) * last:.3g}"

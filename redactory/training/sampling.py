@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
+
+
+def steps_an_epoch(sampling_rate: float) -> int:
+    """⌈1/q⌉: in expectation each point (or user) is drawn once in so many steps, whatever their number."""
+    return math.ceil(1.0 / sampling_rate)
 
 
 class Sampler(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from redactory.training.ledgerfacts import relation_of
 from redactory.training.mechanism import Mechanism, PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.mechanism_record import AnyMechanism
 from redactory.training.runinput import public_occurrences
-from redactory.training.sampling import PoissonSampler, Sampler, TruncatedPoissonSampler
+from redactory.training.sampling import PoissonSampler, Sampler, TruncatedPoissonSampler, steps_an_epoch
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded import calibrated, points_affected
 from redactory.training.uedp.federated_noise import federated_mechanism, federated_steps_per_epoch
@@ -86,7 +85,7 @@ def steps_per_epoch(settings: TrainSettings) -> int:
     """⌈1/q⌉: in expectation each point (or user) is drawn once an epoch, whatever their number."""
     if settings.trainer in FEDERATED_TRAINERS:
         return federated_steps_per_epoch(settings.federated)
-    return math.ceil(1.0 / settings.sampling_rate)
+    return steps_an_epoch(settings.sampling_rate)
 
 
 def processes_of(settings: TrainSettings) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,9 +15,12 @@ import yaml
 import redactory
 from redactory.evaluation.epsilon_plot import epsilon_plot
 from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.config import Config
+from redactory.pipelines.plan import _of_config
 from redactory.training.accounting import calibrate_noise, epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.planner import PlanRequest, plan_training
+from redactory.training.trainers import steps_per_epoch
 
 REQUEST = PlanRequest("crt", 0.01, 1000, 1e-5, noise=1.0, private_points=10_000, gamma=0.1, group_sizes=(2,))
 
@@ -146,3 +151,12 @@ def test_flagging_everything_leaves_nothing_uncovered() -> None:
     result = redactory.plan({"input": "absent.jsonl", "detect": detect, "train": train})
     assert result["coverage_failure"] == 0.0
     assert result["epsilon_confidentiality"] == pytest.approx(result["epsilon"])
+
+
+@pytest.mark.parametrize("points", [3, 14, 49, 107])
+def test_a_plan_counts_the_steps_that_a_training_makes(points: int, tmp_path: Path) -> None:
+    """At q = 1/14 it planned 45 steps in three epochs, and the trainer made 42."""
+    train = {"trainer": "dpsgd", "sampling_rate": 1.0 / points, "epochs": 3, "noise_multiplier": 2.0}
+    config = Config.model_validate({"input": {"path": "x"}, "output": str(tmp_path), "train": train})
+    planned = _of_config(config).steps
+    assert planned == 3 * steps_per_epoch(config.train.resolved()) == 3 * math.ceil(1.0 / (1.0 / points))

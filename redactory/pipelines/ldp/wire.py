@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.wording import upwards
 from redactory.pipelines.ldp.local import (
     DELTA,
     LIMIT,
@@ -158,7 +159,7 @@ def _agreed(
     With them the service, the encoder, the cost as JSON, and whether the service says that it is trained.
     """
     require_training_packages()
-    from redactory.training.ldp.accounting import epsilon_sound
+    from redactory.training.ldp.second import confirmed_epsilon
     from redactory.training.ldp.wire_client import Client
 
     client = Client(url)
@@ -167,9 +168,9 @@ def _agreed(
     source = open_encoder(encoder, settings, declared_public)
     require_encoder(str(told.get("encoder")), source)
     noise = settings.noise(source.spendings)
-    found = epsilon_sound(noise, settings.vectors, settings.participation, delta, source.spendings)
+    found = confirmed_epsilon(noise, settings.vectors, settings.participation, delta, source.spendings).value
     if found is None or found > epsilon:
-        much = "no finite epsilon" if found is None else f"epsilon {found:.4g}"
+        much = "no finite epsilon" if found is None else f"epsilon {upwards(found, 4)}"
         raise GuaranteeError(
             f"the service's noise costs a sentence {much} at delta {delta:g}; --epsilon accepts {epsilon:g}. "
             "Nothing was sent."

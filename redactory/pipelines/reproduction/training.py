@@ -11,6 +11,7 @@ from typing import Any
 from redactory.foundation.progress import Progress
 from redactory.pipelines.reproduction.plan import BLIND_TO_PI, WITHOUT_NOISE, Plan
 from redactory.redaction import RunFolder
+from redactory.training.sampling import steps_an_epoch
 from redactory.training.settings import TrainSettings
 
 _ANY_NOISE = 1.0
@@ -138,7 +139,7 @@ def trained(run: RunFolder, settings: TrainSettings, progress: Progress) -> Any:
 
 
 def _steps(settings: TrainSettings) -> int:
-    return settings.epochs * math.ceil(1 / settings.sampling_rate)
+    return settings.epochs * steps_an_epoch(settings.sampling_rate)
 
 
 def _network(plan: Plan) -> dict[str, Any]:

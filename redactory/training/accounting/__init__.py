@@ -1,9 +1,9 @@
 """Epsilons from privacy events: what is not known is refused, what is stated two accountants agree on.
 
-- ``figures``: the main accountant (dp_accounting's privacy loss distributions), groups, calibration;
+- ``figures``: the main accountant, groups, calibration; ``mixtures`` makes the laws of its steps, which
+  ``distributions`` composes;
 - ``second``: our own, rounded both ways, with no code in common; ``second_opinion`` compares;
 - ``renyi``: an upper bound for one point there or not, refused for substitution;
-- ``mixtures``: mixtures of Gaussians: groups of points, and steps of which a coin is told;
 - ``bounds``: the chain and the revealed bound;
 - ``published``: what the papers print, under that label;
 - ``curve``: epsilon against steps.

@@ -56,6 +56,23 @@ def gaussian_delta(epsilon: float, shift: Floats) -> Floats:
     return np.maximum(found, 0.0)
 
 
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest epsilon of N(0, 1) against N(``mu``, 1) at ``delta``, rounded upwards; ``inf`` over 4096.
+
+    Source: Dong, Roth and Su 2022; LDP-NLP, equation 5.
+    """
+    shift = np.array([mu])
+
+    def over(epsilon: float) -> float:
+        return float(gaussian_delta(epsilon, shift)[0]) - delta
+
+    if over(0.0) <= 0.0:
+        return 0.0
+    if over(LARGEST_EPSILON) > 0.0:
+        return math.inf
+    return float(optimize.brentq(over, 0.0, LARGEST_EPSILON, xtol=1e-12, rtol=1e-12)) * (1.0 + 1e-9) + 1e-12
+
+
 def revealed(
     shifts: Mapping[int, float] | Mapping[float, float],
     deviation: float,

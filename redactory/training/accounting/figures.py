@@ -5,10 +5,20 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import chain, revealed
+from redactory.training.accounting.bounds import chain, gaussian_epsilon, revealed
 from redactory.training.accounting.calibration import Search, coarseness, noise_for
-from redactory.training.accounting.distributions import epsilon_at, group_epsilon_at
+from redactory.training.accounting.mixtures import (
+    Branches,
+    composed_deltas,
+    composed_epsilon,
+    exchange,
+    grid_of,
+    removal,
+)
 from redactory.training.accounting.pairs import group_weights
 from redactory.training.accounting.spending import Spending, Spendings, in_clips
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
@@ -17,6 +27,7 @@ DISCRETIZATION = 1e-4
 GROUP_DISCRETIZATION = 2e-3
 _HOPELESS_RATIO = 20.0
 _LARGEST_SEARCHED = 1e6
+Parts = tuple[tuple[Branches, int], ...]
 
 
 def epsilon(
@@ -47,10 +58,72 @@ def epsilon_of(
         return 0.0
     if any(one.rows > 1 for one in spent) and relation is Relation.SUBSTITUTION:
         return group_epsilon_of(spent, delta, 1)
+    return _finite(single_epsilon(spent, relation, discretization, delta))
+
+
+def curve_of(
+    spent: Spendings, relation: Relation, discretization: float, epsilons: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Delta at each of ``epsilons``, never too small; ``GuaranteeError`` for several rows."""
+    spent = in_clips(spent)
+    _require_single(spent)
+    parts = parts_of(spent, relation)
+    return composed_deltas(parts, single_grid(spent, parts, discretization), epsilons)
+
+
+def single_epsilon(spent: Spendings, relation: Relation, discretization: float, delta: float) -> float:
+    """Epsilon where one point exchanges one row; ``inf`` where it is not finite."""
+    _require_single(spent)
+    if _unsampled(spent):
+        return gaussian_epsilon(_shift(spent, 2 if relation is Relation.SUBSTITUTION else 1), delta)
+    parts = parts_of(spent, relation)
+    return composed_epsilon(parts, single_grid(spent, parts, discretization), delta)
+
+
+def _require_single(spent: Spendings) -> None:
+    if any(one.rows != 1 for one in spent):
+        raise GuaranteeError("one exchanged point exchanges several rows: a group is accounted otherwise")
+
+
+def single_grid(spent: Spendings, parts: Parts, discretization: float) -> float:
+    """``discretization`` or what suits the noise and the losses of a step."""
     # the range of losses grows with 1/σ², its width that matters with 1/σ
     inverse = max(1.0 / one.mechanism.noise_multiplier for one in spent)
-    grid = discretization * max(1.0, inverse, 0.1 * inverse**2)
-    return _finite(epsilon_at(spent, relation, grid, delta))
+    return grid_of(parts, discretization * max(1.0, inverse, 0.1 * inverse**2))
+
+
+def parts_of(spent: Spendings, relation: Relation) -> Parts:
+    """The pairs of worlds that dominate each training's step, with the number of its steps."""
+    return tuple((_branches(one.mechanism, relation), one.steps) for one in spent)
+
+
+def _branches(mechanism: Mechanism, relation: Relation) -> Branches:
+    rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
+    point = exchange(rate, sigma) if relation is Relation.SUBSTITUTION else removal(rate, sigma)
+    match mechanism:
+        case PoissonGaussian():
+            return ((1.0, point),)
+        case TruncatedPoissonGaussian():
+            cut, within = mechanism.crowded
+            if cut <= 0.0:
+                return ((1.0, point),)
+            return ((1.0 - cut, point), (cut, exchange(within, sigma / 2.0)))
+        case _:
+            raise GuaranteeError("the accountant does not know this mechanism")
+
+
+def _unsampled(spent: Spendings) -> bool:
+    """Whether every point is in every step: then all steps together are one Gaussian."""
+    return all(
+        isinstance(one.mechanism, PoissonGaussian) and one.mechanism.sampling_rate == 1.0 for one in spent
+    )
+
+
+def _shift(spent: Spendings, clips: float) -> float:
+    """The distance of the two worlds, in deviations, where every step moves the sum by ``clips``."""
+    return math.sqrt(
+        math.fsum(one.steps * (clips * one.rows / one.mechanism.noise_multiplier) ** 2 for one in spent)
+    )
 
 
 def group_epsilon(
@@ -74,11 +147,8 @@ def group_epsilon_of(spent: Spendings, delta: float, points: int, coarser: float
         return 0.0
     if truncated(spent):
         return _revealed_group(spent, delta, points, 2)
-    grid = _group_grid(spent, points)
-    if grid is None:
-        return None
-    one_side = partial(group_epsilon_at, spent, points, coarser * grid)
-    return _finite(chain(one_side, one_side, delta))
+    one_side = partial(_one_side, spent, points, coarser)
+    return None if _hopeless(spent, points) else _finite(chain(one_side, one_side, delta))
 
 
 def removal_epsilon_of(spent: Spendings, delta: float, points: int) -> float | None:
@@ -92,14 +162,29 @@ def removal_epsilon_of(spent: Spendings, delta: float, points: int) -> float | N
         return 0.0
     if truncated(spent):
         return _revealed_group(spent, delta, points, 1)
-    grid = _group_grid(spent, points)
-    return None if grid is None else _finite(group_epsilon_at(spent, points, grid, delta))
+    return None if _hopeless(spent, points) else _finite(_one_side(spent, points, 1.0, delta))
 
 
-def _group_grid(spent: Spendings, points: int) -> float | None:
+def _one_side(spent: Spendings, points: int, coarser: float, delta: float) -> float:
+    """``points`` points there against not there, each standing in ``rows`` rows of what was trained on."""
+    if _unsampled(spent):
+        return gaussian_epsilon(_shift(spent, points), delta)
+    parts: Parts = tuple(
+        (((1.0, removal(m.sampling_rate, m.noise_multiplier, points * one.rows)),), one.steps)
+        for one in spent
+        for m in (one.mechanism,)
+    )
+    grid = grid_of(parts, coarser * GROUP_DISCRETIZATION * max(1.0, _ratio(spent, points)))
+    return composed_epsilon(parts, grid, delta)
+
+
+def _ratio(spent: Spendings, points: int) -> float:
     # the range of losses grows with K/σ: as many cells
-    ratio = max(points * one.rows / one.mechanism.noise_multiplier for one in spent)
-    return None if ratio > _HOPELESS_RATIO else GROUP_DISCRETIZATION * max(1.0, ratio)
+    return max(points * one.rows / one.mechanism.noise_multiplier for one in spent)
+
+
+def _hopeless(spent: Spendings, points: int) -> bool:
+    return _ratio(spent, points) > _HOPELESS_RATIO
 
 
 def truncated(spent: Spendings) -> bool:

@@ -1,46 +1,103 @@
-"""Privacy loss distributions of mixtures of Gaussians, and what a binomial group of points costs.
+"""Laws of one step's loss: mixtures of Gaussians against each other, and binomial groups of points.
 
-Formal guarantees: every figure is an upper bound.  The loss is discretised by the pessimistic
-connect-the-dots rule (Doroshenko et al. 2022), from curves of our own that are inverted for all losses at
-once, and composed by dp_accounting (``docs/guarantees.md``, "Groups of points").
+Formal guarantees: every figure is an upper bound.  The losses of Poisson sampling are inverted for all points
+of a grid at once; the masses between two of them are those of the two worlds, exact in both tails
+(``docs/guarantees.md``, "Two accountants" and "Groups of points").
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import Curve, revealed
+from redactory.training.accounting.bounds import Curve, gaussian_epsilon, revealed
+from redactory.training.accounting.distributions import (
+    UNIT,
+    Floats,
+    Law,
+    Masses,
+    connected,
+    deltas_of_laws,
+    epsilon_of_laws,
+)
 from redactory.training.accounting.pairs import group_weights
 
 FINEST_GRID = 2e-4
 _HOPELESS_RATIO = 24.0
-_REACH = 9.8  # deviations beyond which lies e^-50 of a Gaussian
-Floats = NDArray[np.float64]
-Distribution = Any
-"""dp_accounting's PrivacyLossDistribution; the package has no types."""
+_REACH = 12.5  # deviations beyond which lies 4e-36 of a Gaussian
+_OF_A_DEVIATION, _FINE_GRID = 0.05, 1e-4
+_MOST_DOTS = 1 << 21
 
 
 @dataclass(frozen=True)
 class Shifts:
-    """The law of a step's shift in clips: ``weights[i]`` that it is ``sizes[i]`` >= 0, rising."""
+    """The law of a step's shift in clips: ``weights[i]`` that it is ``sizes[i]``, rising."""
 
     sizes: tuple[float, ...]
     weights: tuple[float, ...]
 
+    @property
+    def mirrored(self) -> Shifts:
+        """The law of the opposite shift."""
+        return Shifts(tuple(-size for size in self.sizes[::-1]), self.weights[::-1])
 
-Branches = tuple[tuple[float, Shifts], ...]
-"""Laws of a shift with the probability that each is played, the choice being told."""
+
+@dataclass(frozen=True)
+class Worlds:
+    """``there`` and ``gone``: a step's shifts in either world, with noise of ``deviation`` clips.
+
+    The loss log d``there``/d``gone`` rises along the line.
+    """
+
+    there: Shifts
+    gone: Shifts
+    deviation: float
+
+    def loss(self, x: Floats) -> Floats:
+        """log of the ratio of the two densities."""
+        return _log_mixed(self.there, self.deviation, x) - _log_mixed(self.gone, self.deviation, x)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The losses where all but 4e-36 of either world ends."""
+        sizes = (*self.there.sizes, *self.gone.sizes)
+        far = _REACH * self.deviation
+        low, high = self.loss(np.array([min(sizes) - far, max(sizes) + far]))
+        return float(low), float(high)
+
+    @property
+    def variance(self) -> float:
+        """About that of the loss, in the world whose is smaller."""
+        sizes = (*self.there.sizes, *self.gone.sizes)
+        x = np.linspace(min(sizes) - 8.0 * self.deviation, max(sizes) + 8.0 * self.deviation, 4001)
+        loss, found = self.loss(x), []
+        for shifts in (self.there, self.gone):
+            mass = np.exp(_log_mixed(shifts, self.deviation, x) - x**2 / (2.0 * self.deviation**2))
+            mean = float((mass * loss).sum() / mass.sum())
+            found.append(float((mass * (loss - mean) ** 2).sum() / mass.sum()))
+        return min(found)
+
+
+Branches = tuple[tuple[float, Worlds], ...]
+"""Pairs of worlds with the probability that each is played, the choice being told."""
+NOTHING = Shifts((0.0,), (1.0,))
+
+
+def exchange(rate: float, deviation: float) -> Worlds:
+    """One Poisson(q)-sampled point exchanged for another."""
+    shifts = Shifts((0.0, 1.0), (1.0 - rate, rate)) if rate < 1.0 else Shifts((1.0,), (1.0,))
+    return Worlds(shifts, shifts.mirrored, deviation)
+
+
+def removal(rate: float, deviation: float, points: int = 1) -> Worlds:
+    """``points`` K Poisson(q)-sampled points there against not there."""
+    return Worlds(group_shifts(rate, points), NOTHING, deviation)
 
 
 @lru_cache(maxsize=64)
@@ -59,127 +116,159 @@ def group_curve(points: int, rate: float, deviation: float, steps: int, coarser:
     """
     if points == 0 or steps == 0:
         return lambda delta: 0.0
-    shifts = group_shifts(rate, points)
+    if rate == 1.0:
+        return lambda delta: gaussian_epsilon(points * math.sqrt(steps) / deviation, delta)
     if points / deviation > _HOPELESS_RATIO:
+        shifts = group_shifts(rate, points)
         law = dict(zip(shifts.sizes, shifts.weights, strict=True))
         return lambda delta: revealed(law, deviation, steps, delta, coarser)
-    whole = (((1.0, shifts),), deviation, steps, coarser)
-    return lambda delta: float(composed(*whole).get_epsilon_for_delta(delta))
+    return branches_curve(((1.0, removal(rate, deviation, points)),), steps, coarser)
 
 
-@lru_cache(maxsize=64)
-def composed(branches: Branches, deviation: float, steps: int, coarser: float = 1.0) -> Distribution:
-    """``steps`` steps of :func:`mixture_step`, on a grid that is fine for this ratio of shift to noise."""
-    ratio = max(shifts.sizes[-1] for _, shifts in branches) / deviation
-    step = mixture_step(branches, deviation, coarser * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0))
-    return step if steps == 1 else step.self_compose(steps)
+def branches_curve(branches: Branches, steps: int, coarser: float = 1.0) -> Curve:
+    """``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise."""
+    ratio = max(worlds.there.sizes[-1] / worlds.deviation for _, worlds in branches)
+    grid = grid_of([(branches, steps)], coarser * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0))
+    return lambda delta: composed_epsilon(((branches, steps),), grid, delta)
 
 
-def mixture_step(branches: Branches, deviation: float, grid: float) -> Distribution:
-    """One step of N(0, s²) against Σ weights[i]·N(sizes[i], s²), both orders, losses ``grid`` apart.
+@lru_cache(maxsize=1024)
+def composed_epsilon(parts: tuple[tuple[Branches, int], ...], grid: float, delta: float) -> float:
+    """Epsilon of all ``parts`` together at ``delta``, the worse order; ``inf`` where there is none."""
+    return max(epsilon_of_laws(order, delta) for order in _orders(parts, grid))
 
-    A branch is played with its probability in both worlds and told, so the curves of the branches are
-    averaged.
+
+def composed_deltas(parts: tuple[tuple[Branches, int], ...], grid: float, epsilons: Floats) -> Floats:
+    """Delta of all ``parts`` together at each of ``epsilons``, the worse order, rounded upwards."""
+    found = [deltas_of_laws(order, epsilons) for order in _orders(parts, grid)]
+    return np.asarray(np.max(found, axis=0))
+
+
+def _orders(parts: tuple[tuple[Branches, int], ...], grid: float) -> list[list[tuple[Law, int]]]:
+    steps = [(step_laws(branches, grid), count) for branches, count in parts]
+    orders = range(max(len(laws) for laws, _ in steps))
+    return [[(laws[order % len(laws)], count) for laws, count in steps] for order in orders]
+
+
+def grid_of(parts: Sequence[tuple[Branches, int]], widest: float) -> float:
+    """At most ``widest``, and fine beside what one step's losses vary by; no more dots than memory holds."""
+    total = sum(count for _, count in parts)
+    variances = [sum(share * worlds.variance for share, worlds in branches) for branches, _ in parts]
+    deviation = math.sqrt(math.fsum(v * n for v, (_, n) in zip(variances, parts, strict=True)) / total)
+    # what a step's dots add to its variance is about grid²/6
+    fine = _OF_A_DEVIATION * deviation * max(1.0, math.sqrt(widest / _FINE_GRID) / 2.0)
+    ranges = [high - low for branches, _ in parts for low, high in (w.ends for _, w in branches)]
+    parts_of_a_law = max(len(w.there.sizes) for branches, _ in parts for _, w in branches)
+    return max(min(widest, fine), max(ranges) * max(2, parts_of_a_law) / _MOST_DOTS, 1e-12)
+
+
+@lru_cache(maxsize=16)
+def step_laws(branches: Branches, grid: float) -> tuple[Law, ...]:
+    """One step's laws on ``grid``: of the loss in one order, and in the other where that is another law.
+
+    A branch is played with its probability in both worlds and told, so the masses are averaged.
     """
-    ends = [_ends(shifts, deviation) for _, shifts in branches]
+    ends = [worlds.ends for _, worlds in branches]
     low = math.floor(min(end[0] for end in ends) / grid)
-    high = math.ceil(max(end[1] for end in ends) / grid)
+    high = max(math.ceil(max(end[1] for end in ends) / grid), low + 1)
     losses = np.arange(low, high + 1, dtype=np.float64) * grid
-    places = [_place(shifts, deviation, losses) for _, shifts in branches]
-
-    def averaged(delta: Callable[[Shifts, float, Floats, Floats], Floats], epsilons: Floats) -> Floats:
-        laws = zip(branches, places, strict=True)
-        return np.asarray(sum(weight * delta(s, deviation, epsilons, x) for (weight, s), x in laws))
-
-    there, gone = averaged(_there, losses), averaged(_gone, -losses)[::-1]
-    return PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, _falling(there)),
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -high, -low, _falling(gone)),
-    )
-
-
-def there_delta(shifts: Shifts, deviation: float, epsilons: Floats) -> Floats:
-    """H_{e^ε} of the mixture against N(0, s²), for each of ``epsilons``."""
-    return _there(shifts, deviation, epsilons, _place(shifts, deviation, epsilons))
+    off = 4e-12 * (1.0 + float(np.abs(losses[[0, -1]]).max()))
+    there, gone = Masses.none(len(losses) + 1), Masses.none(len(losses) + 1)
+    for share, worlds in branches:
+        edges = np.concatenate([[-np.inf], _places(worlds, losses), [np.inf]])
+        there += _between(worlds.there, worlds.deviation, edges, share)
+        gone += _between(worlds.gone, worlds.deviation, edges, share)
+    forth = connected(low, grid, there, gone, off)
+    if all(worlds.gone == worlds.there.mirrored for _, worlds in branches):
+        return (forth,)
+    return forth, connected(-high, grid, gone.reversed, there.reversed, off)
 
 
-def gone_delta(shifts: Shifts, deviation: float, epsilons: Floats) -> Floats:
-    """H_{e^ε} of N(0, s²) against the mixture, for each of ``epsilons``."""
-    return _gone(shifts, deviation, epsilons, _place(shifts, deviation, -epsilons))
+def _between(shifts: Shifts, deviation: float, edges: Floats, share: float) -> Masses:
+    """``share`` of the mass between neighbouring ``edges``, and what its rounding may be."""
+    below, above = np.zeros(len(edges)), np.zeros(len(edges))
+    for size, weight in zip(shifts.sizes, shifts.weights, strict=True):
+        below += weight * ndtr((edges - size) / deviation)
+        above += weight * ndtr((size - edges) / deviation)
+    lower = below[1:] <= 0.5
+    mass = np.where(lower, np.diff(below), -np.diff(above))
+    tail = np.where(lower, below[1:], above[:-1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # a place that is rounded moves a tail by its squared distance, -2·log(tail)
+        error = UNIT * np.where(tail > 0.0, tail * (16.0 - 8.0 * np.log(tail)), 0.0)
+    return Masses(share * np.maximum(mass, 0.0), share * error)
 
 
-def _there(shifts: Shifts, deviation: float, epsilons: Floats, x: Floats) -> Floats:
-    """:func:`there_delta`, ``x`` being where the loss is ε."""
-    mass = _mixed(shifts, [ndtr((size - x) / deviation) for size in shifts.sizes])
-    return np.asarray(np.clip(mass - np.exp(epsilons + log_ndtr(-x / deviation)), 0.0, 1.0))
+def _places(worlds: Worlds, losses: Floats) -> Floats:
+    """Where the loss is each of ``losses``; ∓∞ where that lies 20 deviations outside of every part.
 
-
-def _gone(shifts: Shifts, deviation: float, epsilons: Floats, x: Floats) -> Floats:
-    """:func:`gone_delta`, ``x`` being where the loss is −ε."""
-    logs = [log_ndtr((x - size) / deviation) for size in shifts.sizes]
-    gone = ndtr(x / deviation) - _mixed(shifts, [np.exp(epsilons + log) for log in logs])
-    return np.asarray(np.clip(gone, 0.0, 1.0))
-
-
-def _falling(deltas: Floats) -> Floats:
-    rising = np.maximum.accumulate(deltas[::-1])[::-1]  # rounding, upwards
-    return np.minimum(rising, 1.0)
-
-
-def _ends(shifts: Shifts, deviation: float) -> tuple[float, float]:
-    """The loss log dQ/dP where all but e^-50 of either world ends."""
-    far = np.array([-_REACH * deviation, shifts.sizes[-1] + _REACH * deviation])
-    low, high = _loss(shifts, deviation, far)
-    return float(low), float(high)
-
-
-def _loss(shifts: Shifts, deviation: float, x: Floats) -> Floats:
-    """log dQ/dP(x) = log Σ w·exp(cx/s² − c²/2s²), which rises with x."""
-    sizes, weights = np.array(shifts.sizes), np.array(shifts.weights)
-    terms = np.outer(x, sizes) / deviation**2 - sizes**2 / (2.0 * deviation**2)
-    most = terms.max(axis=1)
-    return np.asarray(most + np.log((np.exp(terms - most[:, None]) * weights).sum(axis=1)))
-
-
-def _slope(shifts: Shifts, deviation: float, x: Floats, loss: Floats) -> Floats:
-    sizes, weights = np.array(shifts.sizes), np.array(shifts.weights)
-    terms = np.outer(x, sizes) / deviation**2 - sizes**2 / (2.0 * deviation**2) - loss[:, None]
-    return np.asarray((np.exp(terms) * (weights * sizes)).sum(axis=1)) / deviation**2
-
-
-def _place(shifts: Shifts, deviation: float, losses: Floats) -> Floats:
-    """x with loss(x) = each of ``losses``; ∓∞ where that lies 20 deviations outside of every part.
-
-    A table gives the start, a safeguarded Newton iteration the rest: the loss is rising and convex.
+    Of an exchange it is s²·(asinh(α·sinh(ε/2)) + ε/2) with α = e^(1/2s²)·(1−q)/q (dp_accounting's formula);
+    else a table gives the start, and a safeguarded Newton iteration the rest.
     """
-    table = np.linspace(-20.0 * deviation, shifts.sizes[-1] + 20.0 * deviation, 4096)
-    known = _loss(shifts, deviation, table)
+    s, shifts = worlds.deviation, worlds.there
+    if worlds.gone == shifts.mirrored and shifts.sizes == (1.0,):
+        return losses * s**2 / 2.0
+    if worlds.gone == shifts.mirrored and shifts.sizes == (0.0, 1.0):
+        log_alpha = 0.5 / s**2 + math.log(shifts.weights[0]) - math.log(shifts.weights[1])
+        half = np.abs(losses) / 2.0
+        with np.errstate(divide="ignore"):
+            scaled = log_alpha + half + np.log(-np.expm1(-2.0 * half)) - math.log(2.0)
+        asinh = np.where(scaled < 0.0, np.arcsinh(np.exp(np.minimum(scaled, 0.0))), _log_asinh(scaled))
+        return np.asarray(s**2 * (np.sign(losses) * asinh + losses / 2.0))
+    sizes = (*shifts.sizes, *worlds.gone.sizes)
+    table = np.linspace(min(sizes) - 20.0 * s, max(sizes) + 20.0 * s, 4096)
+    known = worlds.loss(table)
     found = np.where(losses <= known[0], -np.inf, np.inf)
     inside = (losses > known[0]) & (losses < known[-1])
-    found[inside] = _inverse(shifts, deviation, losses[inside], table, known)
+    found[inside] = _inverse(worlds, losses[inside], table, known)
     return found
 
 
-def _inverse(shifts: Shifts, deviation: float, wanted: Floats, table: Floats, known: Floats) -> Floats:
+def _log_asinh(log: Floats) -> Floats:
+    """asinh(e^``log``)."""
+    return np.asarray(np.logaddexp(0.5 * np.logaddexp(0.0, 2.0 * log), log))
+
+
+def _inverse(worlds: Worlds, wanted: Floats, table: Floats, known: Floats) -> Floats:
     place = np.clip(np.searchsorted(known, wanted), 1, len(table) - 1)
     low, high = table[place - 1], table[place]
     x = np.interp(wanted, known, table)
     todo = np.arange(len(wanted))
     for _ in range(80):
-        value = _loss(shifts, deviation, x[todo])
+        value = worlds.loss(x[todo])
         off = value - wanted[todo]
         high[todo] = np.where(off > 0.0, x[todo], high[todo])
         low[todo] = np.where(off > 0.0, low[todo], x[todo])
-        # a loss that is off by η moves a curve by about η², far below what it is rounded by
         far = np.abs(off) > 1e-12 * np.maximum(1.0, np.abs(value))
         todo, value, off = todo[far], value[far], off[far]
         if not len(todo):
             return x
-        step = x[todo] - off / np.maximum(_slope(shifts, deviation, x[todo], value), 1e-300)
+        step = x[todo] - off / np.maximum(_slope(worlds, x[todo]), 1e-300)
         within = (step > low[todo]) & (step < high[todo])
         x[todo] = np.where(within, step, (low[todo] + high[todo]) / 2.0)
     raise GuaranteeError("a privacy loss could not be inverted")
 
 
-def _mixed(shifts: Shifts, parts: Sequence[Floats]) -> Floats:
-    return np.asarray(np.sum([w * part for w, part in zip(shifts.weights, parts, strict=True)], axis=0))
+def _terms(shifts: Shifts, deviation: float, x: Floats) -> Floats:
+    """log of each part's density against that of N(0, s²), cx/s² − c²/2s² + log w, as [x, part]."""
+    sizes = np.array(shifts.sizes)
+    return np.asarray(
+        np.outer(x, sizes) / deviation**2 - sizes**2 / (2.0 * deviation**2) + np.log(np.array(shifts.weights))
+    )
+
+
+def _log_mixed(shifts: Shifts, deviation: float, x: Floats) -> Floats:
+    terms = _terms(shifts, deviation, x)
+    most = terms.max(axis=1)
+    return np.asarray(most + np.log(np.exp(terms - most[:, None]).sum(axis=1)))
+
+
+def _slope(worlds: Worlds, x: Floats) -> Floats:
+    """The derivative of the loss."""
+
+    def mean(shifts: Shifts) -> Floats:
+        terms = _terms(shifts, worlds.deviation, x)
+        weights = np.exp(terms - terms.max(axis=1)[:, None])
+        return np.asarray((weights @ np.array(shifts.sizes)) / weights.sum(axis=1))
+
+    return (mean(worlds.there) - mean(worlds.gone)) / worlds.deviation**2

@@ -1,6 +1,6 @@
 """The second accountant: a privacy loss distribution of our own, rounded both ways.
 
-It shares no code with dp_accounting.  A step's loss L is cut into buckets of width h.  The bucket
+It shares no code with the main one.  A step's loss L is cut into buckets of width h.  The bucket
 [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging outcomes is
 post-processing, so what composes these bounds the truth from below.  l goes to kh and (k+1)h in
 shares that keep its mean, and T steps are one FFT.  With S the sum of the T losses on the grid,
@@ -10,6 +10,7 @@ shares that keep its mean, and T steps are one FFT.  With S the sum of the T los
 - *from above*: E(L | bucket) <= l + h²/8 (Hoeffding's lemma, as e^(−l) = E(e^(−L) | bucket)), and
   L − S has steps in an interval of width 2h: T·h²/8 + h·√(2T·log(1/η)).
 
+The FFT is of the law times e^(λs)/E(e^(λS)), λ where delta is asked for: its rounding is small beside delta.
 Mass that wraps around the FFT's circle (Chernoff), tails that are cut and rounding are added to δ
 (``docs/guarantees.md``, "Two accountants").
 """
@@ -17,26 +18,30 @@ Mass that wraps around the FFT's circle (Chernoff), tails that are cut and round
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redactory.training.accounting.pairs import Branches, Floats, Pair
 
-_WIDTH = 4e-3
-_MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 22, 1 << 20, 1 << 17, 1 << 14
+_MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _WIDER = 1.05
 """Buckets may be wider than a cell by this factor, for their edges are interpolated."""
+WIDEST, LAST_PLACE = 1e-2, 1e-4
+"""How far above a lower bound a figure may be stated: a share of itself, or the last place printed."""
+_WIDTH, _FLOOR, _FAR, _TRIES = 0.006, 5e-5, 2.0, 3
+"""How far the bounds are to lie apart: a share of epsilon (of 2 above 2), or absolutely; how many tries."""
 _TAIL = 1e-18
-_WRAPPED = 1e-15
+_WRAPPED = 1e-10
+"""What share of the tilted law may wrap around the circle: about the share of delta that this is added as."""
 _LARGEST_LOSS = 600.0
 _UNDERFLOW = 1e-290
-_UNHEARD = 1e-30
+_ROUNDING = 2.0**-53
 _LINE_POINTS = 1 << 18
-_TILTS = np.geomspace(1e-2, 400.0, 60)
+_TILTS = np.geomspace(1e-3, 1e6, 180)
 
 
 @dataclass(frozen=True)
@@ -46,144 +51,242 @@ class Bracket:
     lower: float
     upper: float
 
-    def holds(self, figure: float | None, allowance: float) -> bool:
-        """Whether ``figure``, rounded upwards by at most ``allowance``, can be right."""
-        value = math.inf if figure is None else figure
-        return self.lower - 1e-9 <= value <= self.upper + allowance or value == self.upper
+    def narrow(self, figure: float) -> bool:
+        """Whether ``figure``, an upper bound too, is proved to lie at most 1% above the truth, or 1e-4."""
+        return math.isfinite(self.upper) and figure - self.lower <= max(WIDEST * figure, LAST_PLACE)
+
+    def refutes(self, figure: float) -> bool:
+        """Whether ``figure`` cannot be right: below what is proved, or far above a narrow upper bound."""
+        return figure < self.lower - 1e-9 or (self.narrow(self.upper) and not self.narrow(figure))
 
 
 Steps = tuple[tuple[Branches, int], ...]
 """What is composed: steps of one kind, and how many."""
 
 
-@dataclass(frozen=True)
-class Composed:
-    """S, the sum of all losses on the grid: ``mass`` at ``losses`` >= 0, and what rounding may have cost."""
-
-    losses: Floats
-    share: Floats
-    discount: Floats
-    steps: int
-    cell: float
-    error: float
-
-    def bracket(self, delta: float) -> Bracket:
-        """The smallest epsilon at ``delta``, from both sides."""
-        eta = min(1e-12, 1e-4 * delta)
-        spread = self.cell * math.sqrt(self.steps / 2.0 * -math.log(eta))
-        above = _WIDER * (self.steps * self.cell**2 / 8.0 + 2.0 * spread)
-        lost = self.error + eta
-        lower = max(0.0, min(self._epsilon(delta + lost), _LARGEST_LOSS) - spread)
-        return Bracket(lower, self._epsilon(delta - lost) + above if delta > lost else math.inf)
-
-    def _epsilon(self, delta: float) -> float:
-        """The smallest epsilon of the grid's own law; ``inf`` beyond what is kept."""
-        # delta(eps) = share - e^eps * discount between two grid points, both sums over the losses above eps
-        curve = self.share - np.exp(self.losses) * self.discount
-        if not bool((curve <= delta).any()):
-            return math.inf
-        place = int(np.argmax(curve <= delta))
-        if place == 0:
-            return 0.0
-        rest, above = self.share[place - 1] - delta, self.discount[place - 1]
-        if rest <= 0.0 or above <= 0.0:
-            return float(self.losses[place])
-        found = float(np.log(rest / above))
-        return min(max(found, float(self.losses[place - 1])), float(self.losses[place]))
-
-
 @lru_cache(maxsize=1024)
 def bracket_of(steps: Steps, delta: float) -> Bracket:
-    """Bounds of the smallest epsilon of ``steps`` at ``delta``."""
-    return composed(steps).bracket(delta)
-
-
-@lru_cache(maxsize=16)
-def composed(steps: Steps) -> Composed:
-    """The sum of the losses of ``steps``, every one at least once."""
+    """Bounds of the smallest epsilon of ``steps``, every one at least once, at ``delta``."""
     total = sum(count for _, count in steps)
-    widest = max(pair.spread(_TAIL) for branches, _ in steps for _, pair in branches)
+    tail, eta = min(_TAIL, 1e-5 * delta / total), 1e-4 * delta
+    widest = max(pair.spread(tail) for branches, _ in steps for _, pair in branches)
     # losses of hundreds mean that nothing is protected: not worth a fine grid
-    buckets = _MOST_BUCKETS if widest < _LARGEST_LOSS / 2.0 else _FEW_BUCKETS
-    cell = max(_WIDTH / math.sqrt(2.0 * total * 28.0), widest / buckets)
-    rough = [_grid(branches, max(cell, widest / _ROUGH_BUCKETS)) for branches, _ in steps]
-    low, high = _window(rough, [count for _, count in steps])
-    cell = max(cell, (high - low) / (_MOST_CELLS - 2))
-    cells = 1 << math.ceil(math.log2((high - low) / cell + 2))
-    first = math.floor(low / cell)
-    spectrum = np.ones(cells // 2 + 1, np.complex128)
-    for branches, count in steps:
-        spectrum *= _repeated(np.fft.rfft(_grid(branches, cell).folded(cells)), count)
-    mass = np.roll(np.fft.irfft(spectrum, cells), -first)
-    losses = (first + np.arange(cells)) * cell
-    # a loss beyond the largest one counts as infinite
-    least, most = np.searchsorted(losses, 0.0), np.searchsorted(losses, _LARGEST_LOSS, "right")
-    beyond = float(mass[most:].sum())
-    losses, mass = losses[least:most].copy(), mass[least:most]
-    # sums over the losses strictly above each grid point
-    share = np.append(np.cumsum(mass[::-1])[::-1][1:], 0.0) + beyond
-    discount = np.append(np.cumsum((mass * np.exp(-losses))[::-1])[::-1][1:], 0.0)
-    error = 2.0 * _WRAPPED + total * (4.0 * _TAIL + 4e-16) + 1e-13
-    return Composed(np.asarray(losses, np.float64), share, discount, total, cell, error)
+    finest = widest / (_MOST_BUCKETS if widest < _LARGEST_LOSS / 2.0 else _FEW_BUCKETS)
+    wander = math.sqrt(total / 2.0 * -math.log(eta))
+    rough = _Sum.of(steps, max(widest / _ROUGH_BUCKETS, 1e-12), tail, 1.0)
+    about = max(rough.chernoff(rough.tilt_for(delta), delta), 0.0)
+    found = Bracket(0.0, math.inf)
+    for _ in range(_TRIES):
+        cell = max(_WIDTH * min(max(about, _FLOOR / _WIDTH), _FAR) / (3.2 * wander), finest, 1e-13)
+        fine = _Sum.of(steps, cell, tail, 0.1 * cell * wander / total)
+        most = fine.width(delta, rough) / (_MOST_CELLS - 8)
+        if most > cell:
+            cell = finest = 1.01 * most
+            fine = _Sum.of(steps, cell, tail, 0.1 * cell * wander / total)
+        found = fine.bracket(delta, wander, eta + 4.0 * total * tail, rough)
+        if (
+            cell <= finest
+            or math.isinf(found.upper)
+            or found.upper - found.lower <= max(1.5 * _WIDTH * found.lower, 2.0 * _FLOOR)
+        ):
+            break
+        about = min(about / 2.0, found.lower)
+    return found
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """S, the sum of all losses on the grid: the law of each step, and how often it is there."""
+
+    grids: tuple[_Grid, ...]
+    counts: tuple[int, ...]
+    cell: float
+
+    @classmethod
+    def of(cls, steps: Steps, cell: float, tail: float, slip: float) -> _Sum:
+        """``slip`` is by how much a loss may be rounded: where it is by more, its mass counts as wrong."""
+        grids = tuple(_grid(branches, cell, tail, slip) for branches, _ in steps)
+        return cls(grids, tuple(count for _, count in steps), cell)
+
+    def log_moment(self, tilt: float) -> float:
+        """log E e^(``tilt``·S)."""
+        return math.fsum(n * grid.log_moment(tilt) for grid, n in zip(self.grids, self.counts, strict=True))
+
+    def chernoff(self, tilt: float, delta: float) -> float:
+        """Delta is at most ``delta`` there: (1 − e^(ε−s))₊ <= e^(λ(s−ε))·_most(λ)."""
+        return (self.log_moment(tilt) + math.log(_most(tilt) / delta)) / tilt
+
+    def tilt_for(self, delta: float) -> float:
+        """Where Chernoff's bound is least."""
+        return float(_TILTS[_lowest(lambda place: self.chernoff(float(_TILTS[place]), delta))])
+
+    def width(self, delta: float, rough: _Sum) -> float:
+        """How many losses the tilted sum spreads over."""
+        tilt = rough.tilt_for(delta)
+        return sum(self._reach(tilt, self.log_moment(tilt), sign, rough) for sign in (-1.0, 1.0))
+
+    def bracket(self, delta: float, wander: float, lost: float, rough: _Sum) -> Bracket:
+        """The smallest epsilon at ``delta``, from both sides; ``lost`` is what delta is short of besides."""
+        total, tilt = sum(self.counts), rough.tilt_for(delta)
+        moment, origin = self.log_moment(tilt), self.chernoff(tilt, delta)
+        low, high = (sign * self._reach(tilt, moment, sign, rough) for sign in (-1.0, 1.0))
+        cells = 1 << max(4, math.ceil(math.log2((high - low) / self.cell + 4)))
+        if cells > _MOST_CELLS:
+            return Bracket(0.0, math.inf)
+        mass, wrong = self._composed(tilt, cells)
+        first = math.floor(low / self.cell) - 1
+        losses = (first + np.arange(cells)) * self.cell
+        # everything relative to e^(moment − tilt·origin), which is delta or somewhat more
+        heard = int(np.searchsorted(losses, origin - 300.0 / tilt))
+        mass, losses = np.roll(mass, -(first % cells))[heard:], losses[heard:]
+        weighted = mass * np.exp(-tilt * (losses - origin))
+        share = np.append(np.cumsum(weighted[::-1])[::-1][1:], 0.0)
+        discount = np.append(np.cumsum((weighted * np.exp(-(losses - origin)))[::-1])[::-1][1:], 0.0)
+        curve = share - np.exp(np.minimum(losses - origin, 700.0)) * discount
+        slips = sum(n * grid.slip for grid, n in zip(self.grids, self.counts, strict=True))
+        unsure = math.expm1(sum(n * g.unsure(tilt) for g, n in zip(self.grids, self.counts, strict=True)))
+        rates = (min(rate * self.cell, 700.0) for rate in (tilt, 1.0 + tilt))
+        near, far = (1.0 / math.expm1(rate) for rate in rates)
+        off = wrong * min(near - far, cells) + (4.0 * _WRAPPED + unsure) * _most(tilt)
+        error = off * np.exp(-tilt * (losses - origin)) + 4.0 * cells * _ROUNDING * np.abs(share)
+        scale = math.exp(min(tilt * origin - moment, 700.0))
+        spread = self.cell * wander
+        above = _WIDER * (total * self.cell**2 / 8.0 + 2.0 * spread) + self.cell + slips
+        over = np.flatnonzero(curve - error > (delta + lost) * scale)
+        under = np.flatnonzero(curve + error <= (delta - lost) * scale)
+        lower = float(losses[over[-1]]) - spread - self.cell - slips if len(over) else 0.0
+        upper = float(losses[under[0]]) + above if len(under) else math.inf
+        return Bracket(max(0.0, min(lower, _LARGEST_LOSS)), max(0.0, upper))
+
+    def _reach(self, tilt: float, moment: float, sign: float, rough: _Sum) -> float:
+        """How far the tilted sum reaches to one side, but for a mass of ``_WRAPPED`` (Chernoff)."""
+
+        def bound(of: _Sum, start: float, more: float) -> float:
+            return (of.log_moment(tilt + sign * more) - start - math.log(_WRAPPED)) / more
+
+        begin = rough.log_moment(tilt)
+        return bound(self, moment, float(_TILTS[_lowest(lambda at: bound(rough, begin, float(_TILTS[at])))]))
+
+    def _composed(self, tilt: float, cells: int) -> tuple[Floats, float]:
+        """The tilted law of S on a circle, and by how much a cell of it may be wrong."""
+        relative = 8.0 * _ROUNDING * math.log2(cells)
+        spectrum = np.ones(cells // 2 + 1, np.complex128)
+        bounds = []
+        for grid, count in zip(self.grids, self.counts, strict=True):
+            law = grid.folded(tilt, cells)
+            step = np.fft.rfft(law)
+            error = relative * math.sqrt(cells * float((law * law).sum()))
+            bounds.append((np.abs(step) + 2.0 * error, count, error))
+            spectrum *= _repeated(step, count)
+        wrong = 0.0
+        for place, (_, count, error) in enumerate(bounds):
+            others = np.ones(cells // 2 + 1)
+            for other, (size, times, _) in enumerate(bounds):
+                others *= np.power(size, times - (other == place))
+            wrong += count * error * math.sqrt(2.0 * float((others * others).sum()))
+        wrong += (16.0 * sum(self.counts) + 3000.0) * _ROUNDING * 2.0 * float(np.abs(spectrum).sum())
+        law = np.fft.irfft(spectrum, cells)
+        return law, wrong / cells + relative * math.sqrt(float((law * law).sum()))
+
+
+def _most(tilt: float) -> float:
+    """The largest e^(−tilt·u)·(1 − e^(−u)), at u = log(1 + 1/tilt)."""
+    return math.exp(-tilt * math.log1p(1.0 / tilt)) / (1.0 + tilt)
+
+
+def _lowest(bound: Callable[[int], float]) -> int:
+    """The place of the tilt at which ``bound``, which falls and then rises, is least."""
+    low, high = 0, len(_TILTS) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound(middle) <= bound(middle + 1) else (middle + 1, high)
+    return low
 
 
 def _repeated(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """``spectrum`` to the power of ``count``; what would vanish beside rounding is 0."""
+    """``spectrum`` to the power of ``count``; what would underflow is 0."""
     power = np.zeros_like(spectrum)
-    heard = np.abs(spectrum) > _UNHEARD ** (1.0 / count)
+    heard = np.abs(spectrum) > 1e-300 ** (1.0 / count)
     power[heard] = np.power(spectrum[heard], count)
     return power
 
 
 @dataclass(frozen=True)
 class _Grid:
+    """One step: ``mass[i]`` at (``first`` + i)·``cell``; ``wrong``, what of it rounding may have misplaced.
+
+    ``slip`` is how far a loss may be off by rounding, where it is not counted as wrong.
+    """
+
     first: int
     mass: Floats
+    wrong: Floats
     cell: float
+    slip: float
 
-    def folded(self, cells: int) -> Floats:
+    def folded(self, tilt: float, cells: int) -> Floats:
+        """The tilted law on a circle of ``cells``."""
         places = (self.first + np.arange(len(self.mass))) % cells
-        return np.asarray(np.bincount(places, self.mass, minlength=cells), np.float64)
+        tilted = self.mass * np.exp(self._exponents(tilt) - self.log_moment(tilt))
+        return np.asarray(np.bincount(places, tilted, minlength=cells), np.float64)
 
     def log_moment(self, tilt: float) -> float:
-        exponents = tilt * self.cell * (self.first + np.arange(len(self.mass)))
+        """log E e^(``tilt``·l)."""
+        with np.errstate(divide="ignore"):
+            exponents = self._exponents(tilt) + np.log(self.mass)
         top = float(exponents.max())
-        return top + math.log(float((self.mass * np.exp(exponents - top)).sum()))
+        return top + math.log(float(np.exp(exponents - top).sum()))
+
+    def unsure(self, tilt: float) -> float:
+        """What share of the tilted law may be wrong, the rounding of its exponents included."""
+        exponents = self._exponents(tilt)
+        wrong = float((self.wrong * np.exp(exponents - self.log_moment(tilt))).sum())
+        return wrong + 8.0 * _ROUNDING * (4.0 + float(np.abs(exponents[[0, -1]]).max()))
+
+    def _exponents(self, tilt: float) -> Floats:
+        return np.asarray(tilt * self.cell * (self.first + np.arange(len(self.mass))), np.float64)
 
 
-def _grid(branches: Branches, cell: float) -> _Grid:
-    parts = [(weight, *_split(pair, cell)) for weight, pair in branches]
-    first = min(start for _, start, _ in parts)
-    last = max(start + len(mass) for _, start, mass in parts)
-    joined = np.zeros(last - first)
-    for weight, start, mass in parts:
+@lru_cache(maxsize=8)
+def _grid(branches: Branches, cell: float, tail: float, slip: float) -> _Grid:
+    parts = [(weight, *_split(pair, cell, tail, slip)) for weight, pair in branches]
+    first = min(start for _, start, _, _, _ in parts)
+    last = max(start + len(mass) for _, start, mass, _, _ in parts)
+    joined, wrong = np.zeros(last - first), np.zeros(last - first)
+    for weight, start, mass, off, _ in parts:
         joined[start - first : start - first + len(mass)] += weight * mass
-    return _Grid(first, joined, cell)
+        wrong[start - first : start - first + len(mass)] += weight * off
+    return _Grid(first, joined, wrong, cell, max(own for *_, own in parts))
 
 
-def _split(pair: Pair, cell: float) -> tuple[int, Floats]:
-    """One step's losses on the grid: the number of the first cell, and the mass of each."""
-    line, loss = _line(pair)
+def _split(pair: Pair, cell: float, tail: float, most: float) -> tuple[int, Floats, Floats, float]:
+    """One step's losses on the grid: the number of the first cell, the mass of each, and what is wrong."""
+    line, loss = _line(pair, tail)
     first = math.floor(loss[0] / cell)
     edges = np.concatenate([[-np.inf], _edges(pair, cell, line, loss), [np.inf]])
     p, q = pair.p.between(edges), pair.q.between(edges)
+    off_p, off_q = pair.p.rounding(edges), pair.q.rounding(edges)
     there, lowest = p > 0.0, np.arange(first, first + len(p), dtype=np.float64)
-    p, q, lowest = p[there], q[there], lowest[there]
+    p, q, lowest, off_p, off_q = p[there], q[there], lowest[there], off_p[there], off_q[there]
     # Q's mass underflows where losses are beyond the largest one that matters: there the lower edge is taken
-    known = q > _UNDERFLOW
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slip = off_p / p + off_q / q
+        known = (q > _UNDERFLOW) & (slip < most)
     place = np.where(known, np.log(p / np.where(known, q, 1.0)) / cell, lowest)
     below = np.floor(place).astype(np.int64)
     upward = p * (place - below)
     first, size = int(below.min()), int(below.max() - below.min()) + 2
     mass = np.bincount(below - first, p - upward, minlength=size)
     mass += np.bincount(below - first + 1, upward, minlength=size)
-    return first, np.asarray(mass, np.float64)
+    wrong = np.bincount(below - first + 1, np.where(known, off_p, p + off_p), minlength=size)
+    slips = float(slip[known].max(initial=0.0))
+    return first, np.asarray(mass, np.float64), np.asarray(wrong, np.float64), slips
 
 
 @lru_cache(maxsize=4)
-def _line(pair: Pair) -> tuple[Floats, Floats]:
+def _line(pair: Pair, tail: float) -> tuple[Floats, Floats]:
     """Places that are close together, and the loss of ``pair`` at each."""
-    low, high = pair.reach(_TAIL)
+    low, high = pair.reach(tail)
     line = np.linspace(low, high, _LINE_POINTS)
     return line, np.asarray(np.maximum.accumulate(pair.loss(line)), np.float64)
 
@@ -192,23 +295,3 @@ def _edges(pair: Pair, cell: float, line: Floats, loss: Floats) -> Floats:
     """Where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
     first, last = math.floor(loss[0] / cell), math.ceil(loss[-1] / cell)
     return np.interp(np.arange(first + 1, last) * cell, loss, line)
-
-
-def _window(grids: Sequence[_Grid], counts: Sequence[int]) -> tuple[float, float]:
-    """Between which the sum of all losses lies but for ``_WRAPPED`` on each side (Chernoff)."""
-
-    def bound(sign: float) -> float:
-        @cache
-        def at(place: int) -> float:
-            tilt = float(_TILTS[place])
-            moments = sum(c * g.log_moment(sign * tilt) for g, c in zip(grids, counts, strict=True))
-            return (moments - math.log(_WRAPPED)) / tilt
-
-        # moments are convex in the tilt and nothing at 0: the bound falls, and then rises
-        low, high = 0, len(_TILTS) - 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if at(middle) <= at(middle + 1) else (middle + 1, high)
-        return at(low)
-
-    return -bound(-1.0), bound(1.0)

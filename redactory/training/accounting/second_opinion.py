@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import chain
 from redactory.training.accounting.pairs import Pair, directions, removal
@@ -9,8 +12,8 @@ from redactory.training.accounting.second import Bracket, Steps, bracket_of
 from redactory.training.accounting.spending import Spendings, in_clips
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
 
-ALLOWANCE, GROUP_ALLOWANCE = 1e-3, 2e-2
-"""What share of a figure dp_accounting's grids may add to it by rounding upwards."""
+NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
+TOO_SMALL = "delta is too small for this many steps"
 
 
 def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
@@ -52,14 +55,42 @@ def group_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
     return Bracket(chain(lower, lower, delta), chain(upper, upper, delta))
 
 
-def confirmed(figure: float | None, second: Bracket, what: str, allowance: float = ALLOWANCE) -> float | None:
-    """``figure``, which must lie in ``second``; ``GuaranteeError`` naming ``what`` otherwise."""
-    if not second.holds(figure, allowance * max(1.0, figure or 1.0)):
+@dataclass(frozen=True)
+class Stated:
+    """What may be printed: ``value``, or None with its ``reason``; ``second`` are the other one's bounds."""
+
+    value: float | None
+    second: Bracket | None
+    reason: str | None = None
+
+
+def stated(
+    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str
+) -> Stated:
+    """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
+
+    ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
+    """
+    value = main(delta)
+    if value is None:
+        return Stated(None, None, NOT_FINITE)
+    second = other(delta)
+    if second.refutes(value):
         raise GuaranteeError(
-            f"the two accountants disagree about {what}: {figure} is not between {second.lower:.6g} and "
+            f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
             f"{second.upper:.6g}; no figure is stated"
         )
-    return figure
+    if second.narrow(value):
+        return Stated(value, second)
+    return Stated(None, second, _too_small(main, other, delta))
+
+
+def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:
+    while (delta := delta * 10.0) < 0.1:
+        value = main(delta)
+        if value is not None and other(delta).narrow(value):
+            return f"none: {TOO_SMALL}, smallest delta that can be stated: {delta:.1g}"
+    return f"none: {TOO_SMALL}, and so is every larger one below 0.1"
 
 
 def _worst(ways: list[Steps], delta: float) -> Bracket:

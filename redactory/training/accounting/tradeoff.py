@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from redactory.training.accounting.distributions import composed
+from redactory.training.accounting.figures import curve_of
 from redactory.training.accounting.spending import Spendings
 from redactory.training.mechanism import Relation
 
@@ -17,5 +17,4 @@ def privacy_curve(spent: Spendings, relation: Relation) -> list[tuple[float, flo
     For one exchanged row; ``GuaranteeError`` where an exchanged point exchanges several.
     """
     epsilons = np.linspace(0.0, _WIDEST, _POINTS)
-    losses = composed(tuple(one for one in spent if one.steps), relation, _GRID)
-    return list(zip(epsilons.tolist(), losses.get_delta_for_epsilon(epsilons).tolist(), strict=True))
+    return list(zip(epsilons.tolist(), curve_of(spent, relation, _GRID, epsilons).tolist(), strict=True))

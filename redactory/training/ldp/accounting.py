@@ -9,17 +9,20 @@ differential privacy").
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
-
-import numpy as np
-from scipy import optimize
+from functools import partial
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting.bounds import LARGEST_EPSILON, gaussian_delta, revealed
+from redactory.training.accounting.bounds import LARGEST_EPSILON, gaussian_epsilon
 from redactory.training.accounting.calibration import Search, coarseness, noise_for
-from redactory.training.accounting.distributions import composed
-from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of
-from redactory.training.accounting.mixtures import Shifts, mixture_step
+from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of, parts_of
+from redactory.training.accounting.mixtures import (
+    NOTHING,
+    Branches,
+    Worlds,
+    composed_epsilon,
+    exchange,
+    grid_of,
+)
 from redactory.training.accounting.spending import Spending, Spendings, in_clips
 from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.mechanism import PoissonGaussian, Relation
@@ -65,23 +68,6 @@ def booked(noise: float, vectors: int, participation: Participation) -> Spending
     spent = message_spendings(noise, vectors, participation)
     assert spent is not None
     return spent
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon of N(0, 1) against N(``mu``, 1) at ``delta``, rounded upwards; ``inf`` over 4096.
-
-    Source: Dong, Roth and Su 2022; LDP-NLP, equation 5.
-    """
-    shift = np.array([mu])
-
-    def over(epsilon: float) -> float:
-        return float(gaussian_delta(epsilon, shift)[0]) - delta
-
-    if over(0.0) <= 0.0:
-        return 0.0
-    if over(LARGEST_EPSILON) > 0.0:
-        return math.inf
-    return float(optimize.brentq(over, 0.0, LARGEST_EPSILON, xtol=1e-9)) + 1e-8
 
 
 def epsilon_sound(
@@ -131,15 +117,15 @@ def _epsilon(
     noise: float, vectors: int, told: Participation, delta: float, encoder: Spendings, grid: float
 ) -> float | None:
     whole, encoder = message(noise, vectors), in_clips(encoder)
+    inverse = max(1.0 / m.noise_multiplier for m in (whole, *(one.mechanism for one in encoder)))
+    widened = max(1.0, inverse, 0.1 * inverse**2)
     match told:
         case FixedSends() if not encoder:
             found = gaussian_epsilon(2.0 * math.sqrt(told.sends) / whole.noise_multiplier, delta)
-        case VisibleCoins() if not encoder:
-            law = {0: 1.0 - told.rate, 1: told.rate} if told.rate < 1.0 else {1: 1.0}
-            found = revealed(law, whole.noise_multiplier / 2.0, told.steps, delta)
         case VisibleCoins():
-            coins = (told.rate, told.steps)
-            return _revealed_with(encoder, whole.noise_multiplier, *coins, delta, grid)
+            parts = parts_of(encoder, Relation.SUBSTITUTION)
+            sends = (_told(whole.noise_multiplier, told.rate), told.steps)
+            found = composed_epsilon((*parts, sends), grid_of((*parts, sends), grid * widened), delta)
         case FixedSends():
             # J sends are one send at z/√J: the mean of the messages is sufficient
             one = Spending(message(noise / math.sqrt(told.sends), vectors), 1)
@@ -150,16 +136,7 @@ def _epsilon(
     return found if found < LARGEST_EPSILON else None
 
 
-@lru_cache(maxsize=64)
-def _revealed_with(
-    encoder: Spendings, noise: float, rate: float, steps: int, delta: float, grid: float
-) -> float | None:
-    """An encoder's steps, then T steps of which each sends with a coin that is told: losses averaged."""
-    inverse = max(1.0 / noise, *(1.0 / one.mechanism.noise_multiplier for one in encoder))
-    cell = grid * max(1.0, inverse, 0.1 * inverse**2)
-    sent, silent = Shifts((2.0,), (1.0,)), Shifts((0.0,), (1.0,))
-    coins = ((rate, sent), (1.0 - rate, silent))
-    step = mixture_step(tuple(one for one in coins if one[0] > 0.0), noise, cell)
-    whole = composed(encoder, Relation.SUBSTITUTION, cell).compose(step.self_compose(steps))
-    found = float(whole.get_epsilon_for_delta(delta))
-    return found if math.isfinite(found) else None
+def _told(noise: float, rate: float) -> Branches:
+    """One step whose coin is told: the sentence is sent, or it is not."""
+    coins = ((rate, exchange(1.0, noise)), (1.0 - rate, Worlds(NOTHING, NOTHING, noise)))
+    return tuple(one for one in coins if one[0] > 0.0)

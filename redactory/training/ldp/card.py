@@ -9,7 +9,7 @@ from typing import Any
 from redactory.foundation.errors import GuaranteeError
 from redactory.training import guarantee_text
 from redactory.training.accounting import Spendings, event_tree
-from redactory.training.accounting.second import Bracket
+from redactory.training.accounting.second_opinion import NOT_FINITE, Stated
 from redactory.training.guarantee_figures import require_reasons
 from redactory.training.ldp import card_words as words
 from redactory.training.ldp import published
@@ -45,10 +45,8 @@ def service_card(
         )
     noise = settings.noise(spendings)
     told = settings.participation.model_dump()
-    sound, second = confirmed_epsilon(
-        noise, settings.vectors, settings.participation, settings.delta, spendings
-    )
-    values, reasons = _figures(settings, noise, sound)
+    found = confirmed_epsilon(noise, settings.vectors, settings.participation, settings.delta, spendings)
+    values, reasons = _figures(settings, noise, found)
     unit, reason = words.UNITS[settings.vectors], words.SEEDED if seeded else None
     card = {
         "format": FORMAT,
@@ -66,7 +64,7 @@ def service_card(
         **values,
         "reasons": reasons,
         "as_published": {"note": published.NOTE, "why_not": published.WHY_NOT},
-        "accountants": _accountants(settings, spendings, second),
+        "accountants": _accountants(settings, spendings, found),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [words.ENCODERS[kind], *words.ASSUMPTIONS],
         "not_covered": [*words.NOT_COVERED],
@@ -77,15 +75,16 @@ def service_card(
 
 
 def _figures(
-    settings: LdpSettings, noise: float, sound: float | None
+    settings: LdpSettings, noise: float, found: Stated
 ) -> tuple[dict[str, float | None], dict[str, str]]:
     values = {
-        "epsilon": sound,
-        "epsilon_sound": sound,
+        "epsilon": found.value,
+        "epsilon_sound": found.value,
         "epsilon_as_published": _as_published(settings, noise),
     }
     why = {"epsilon_as_published": words.NOT_PUBLISHED_FINITE}
-    reasons = {name: why.get(name, words.NOT_FINITE) for name, value in values.items() if value is None}
+    sound = words.NOT_FINITE if found.reason in (None, NOT_FINITE) else found.reason
+    reasons = {name: why.get(name, sound) for name, value in values.items() if value is None}
     return values, reasons
 
 
@@ -121,10 +120,12 @@ def _messages(settings: LdpSettings) -> dict[str, float]:
     return {"most": told.steps, "mean": sent * told.steps}
 
 
-def _accountants(settings: LdpSettings, spendings: Spendings, second: Bracket | None) -> dict[str, Any]:
+def _accountants(settings: LdpSettings, spendings: Spendings, found: Stated) -> dict[str, Any]:
     kind = settings.participation.kind
     main = words.MAIN["hidden" if spendings and kind == "fixed" else kind]
-    if second is None:
-        return {"main": main, "second": None, "bounds": None}
-    bounds = [bound if math.isfinite(bound) else None for bound in (second.lower, second.upper)]
-    return {"main": main, "second": guarantee_text.SECOND_ACCOUNTANT, "bounds": bounds}
+    if found.second is None:
+        alone = ["epsilon_sound"] if found.value is not None else []
+        return {"main": main, "second": None, "bounds": None, "alone": alone}
+    ends = (found.second.lower, found.second.upper)
+    bounds = [bound if math.isfinite(bound) else None for bound in ends]
+    return {"main": main, "second": guarantee_text.SECOND_ACCOUNTANT, "bounds": bounds, "alone": []}

@@ -59,8 +59,8 @@ NOTES = {
 }
 MAIN = {
     "fixed": "the exact curve of one Gaussian",
-    "visible": "exact curves of Gaussians, averaged over the coins",
-    "hidden": "privacy loss distributions, pessimistic (dp_accounting)",
+    "visible": "privacy loss distributions, pessimistic, of steps whose coins are told",
+    "hidden": "privacy loss distributions, pessimistic (connect the dots), composed under a tilt",
 }
 
 

@@ -85,9 +85,8 @@ def forecast_ldp(request: LdpRequest) -> dict[str, Any]:
     """
     _check(request)
     noise, told = noise_of(request), request.participation
-    value, second = confirmed_epsilon(noise, request.vectors, told, request.delta)
     found = Figures()
-    found.put("epsilon_sound", value, second, NOT_FINITE)
+    found.state("epsilon_sound", confirmed_epsilon(noise, request.vectors, told, request.delta))
     found.put("epsilon_as_published", _published(request, noise), None, NOT_FINITE)
     mu = 2.0 / message(noise, request.vectors).noise_multiplier
     total = mu * told.sends**0.5 if isinstance(told, FixedSends) else None

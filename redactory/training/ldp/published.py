@@ -13,7 +13,7 @@ import math
 from scipy import optimize
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.ldp.accounting import gaussian_epsilon
+from redactory.training.accounting.bounds import gaussian_epsilon
 
 NOTE = "as published, not a guarantee"
 WHY_NOT = {

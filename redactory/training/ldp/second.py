@@ -11,7 +11,7 @@ import math
 from redactory.training.accounting import second
 from redactory.training.accounting.pairs import Branches, Mixture, Pair, directions, substitution
 from redactory.training.accounting.second import Bracket, Steps
-from redactory.training.accounting.second_opinion import ALLOWANCE, GROUP_ALLOWANCE, confirmed
+from redactory.training.accounting.second_opinion import NOT_FINITE, Stated, stated
 from redactory.training.accounting.spending import Spendings
 from redactory.training.ldp.accounting import epsilon_sound, message
 from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
@@ -23,18 +23,22 @@ LARGEST_SECOND = 200.0
 
 def confirmed_epsilon(
     noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
-) -> tuple[float | None, Bracket | None]:
-    """:func:`~redactory.training.ldp.accounting.epsilon_sound` with the second accountant's bounds of it.
+) -> Stated:
+    """:func:`~redactory.training.ldp.accounting.epsilon_sound`, stated where the second accountant proves it.
 
-    ``GuaranteeError`` where it does not lie between them.  No bounds where there is no epsilon, or one over
+    ``GuaranteeError`` where they contradict each other.  No bounds where there is no epsilon, or one over
     200, or where a step of the encoder exchanges several rows.
     """
-    value = epsilon_sound(noise, vectors, participation, delta, encoder)
+    told = (noise, vectors, participation)
+    value = epsilon_sound(*told, delta, encoder)
     if value is None or value > LARGEST_SECOND or any(one.rows > 1 for one in encoder):
-        return value, None
-    bounds = bracket(noise, vectors, participation, delta, encoder)
-    allowance = GROUP_ALLOWANCE if isinstance(participation, VisibleCoins) and encoder else ALLOWANCE
-    return confirmed(value, bounds, "the messages of one sentence", allowance), bounds
+        return Stated(value, None, NOT_FINITE if value is None else None)
+    return stated(
+        lambda at: epsilon_sound(*told, at, encoder),
+        lambda at: bracket(*told, at, encoder),
+        delta,
+        "the messages of one sentence",
+    )
 
 
 def bracket(

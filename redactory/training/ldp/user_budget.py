@@ -19,9 +19,11 @@ from typing import Literal
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.files import make_private_folder, sync, write_bytes
+from redactory.foundation.wording import upwards
 from redactory.training.accounting import Spending, Spendings
+from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.budget import Budget, BudgetExceeded, exchanged
-from redactory.training.ldp.accounting import booked, gaussian_epsilon
+from redactory.training.ldp.accounting import booked
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Mechanism, PoissonGaussian
 from redactory.training.settings import BudgetSettings
@@ -96,11 +98,11 @@ class UserBudget:
 
     def _refusal(self, purpose: Purpose, sentences: int, found: float | None) -> BudgetExceeded:
         limits, before = self._limits, self.epsilon()
-        told = "infinite" if found is None else f"{found:.4g}"
+        told = "infinite" if found is None else upwards(found)
         return BudgetExceeded(
             f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon of "
             f"this user would be {told} at delta {limits.delta:g}; the limit is {limits.epsilon:g}, of which "
-            f"{before or 0.0:.4g} is spent. Nothing was sent for this user."
+            f"{upwards(before or 0.0)} is spent. Nothing was sent for this user."
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, Curve, chain, revealed
-from redactory.training.accounting.mixtures import Shifts, composed, group_curve
+from redactory.training.accounting.mixtures import NOTHING, Shifts, Worlds, branches_curve, group_curve
 from redactory.training.accounting.pairs import group_weights
 from redactory.training.units.relations import (
     PRIVATE_POINTS_OF_A_USER,
@@ -227,8 +227,11 @@ def _all_rule(run: Algorithm1, touched: int, protect: Protect, delta: float, coa
     binned: dict[int, float] = defaultdict(float)
     for count, weight in usual.items():
         binned[int(edges[np.searchsorted(edges, count)])] += weight
-    branches = tuple((weight, _given(run, count, protect)) for count, weight in sorted(binned.items()))
-    return float(composed(branches, run.noise_ratio, run.steps, coarser).get_epsilon_for_delta(remaining))
+    branches = tuple(
+        (weight, Worlds(_given(run, count, protect), NOTHING, run.noise_ratio))
+        for count, weight in sorted(binned.items())
+    )
+    return branches_curve(branches, run.steps, coarser)(remaining)
 
 
 def _given(run: Algorithm1, holders: int, protect: Protect) -> Shifts:

@@ -57,6 +57,7 @@ def _figures(facts: LedgerFacts, training: BoundedTraining, held: Conditions) ->
     found.put("epsilon_as_published", None, None, words.NOT_PUBLISHED)
     figures = curve(training, held, delta)
     found.values["curve"] = {str(count): one.epsilon for count, one in figures.items()}
+    found.alone += ["curve", *(["epsilon_user_removal"] if vanishing.epsilon is not None else [])]
     lacking = next((one.reason for one in figures.values() if one.reason is not None), None)
     if lacking is not None:
         found.reasons["curve"] = lacking

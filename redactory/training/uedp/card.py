@@ -123,7 +123,12 @@ def _accountants(facts: LedgerFacts, claim: UnitClaim) -> dict[str, Any] | None:
     if facts.noised is None:
         return None
     second = words.SECOND if claim.figures.second else claim.no_second
-    return {"main": guarantee_text.MAIN_ACCOUNTANT, "second": second, "bounds": claim.figures.second}
+    return {
+        "main": guarantee_text.MAIN_ACCOUNTANT,
+        "second": second,
+        "bounds": claim.figures.second,
+        "alone": claim.figures.alone,
+    }
 
 
 def _words(facts: LedgerFacts, claim: UnitClaim) -> dict[str, Any]:

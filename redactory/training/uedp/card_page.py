@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from redactory.foundation.wording import some
-from redactory.training.card_opening import front_matter, verdict
+from redactory.foundation.wording import some, upwards
+from redactory.training.card_opening import computed_once, front_matter, verdict
 from redactory.training.opened_with import opened_with
 
 _TITLES = {
@@ -42,7 +42,7 @@ def _figures(card: dict[str, Any]) -> str:
         value = card[name]
         if isinstance(value, dict):
             value = value["epsilon"]
-        shown = f"none: {card['reasons'][name]}" if value is None else f"{value:.4g}"
+        shown = f"none: {card['reasons'][name]}" if value is None else upwards(value)
         lines.append(f"| {title} | {shown} |")
     return "\n".join(lines)
 
@@ -54,7 +54,7 @@ def _curve(card: dict[str, Any]) -> str:
         return ""
     said = card.get("adjacency_curve") or card["curve_meaning"]
     lines = [f"## Units of other sizes\n\n{said[:1].upper()}{said[1:]}.\n", "| size | epsilon |", "|---|---|"]
-    lines += [f"| {size} | {'none' if value is None else f'{value:.4g}'} |" for size, value in curve.items()]
+    lines += [f"| {size} | {'none' if value is None else upwards(value)} |" for size, value in curve.items()]
     return "\n".join(lines)
 
 
@@ -74,7 +74,7 @@ def _how(card: dict[str, Any]) -> str:
         f"{card['normaliser']:g}.\n"
         f"- Computed on {card.get('device', 'cpu')}.\n"
         f"- Main accountant: {card['accountants']['main']}.\n"
-        f"- Second accountant: {card['accountants']['second']}.{second}\n"
+        f"- Second accountant: {card['accountants']['second']}.{second}\n{computed_once(card)}"
         f"- Ledger of {some(card['ledger']['steps'], 'step')}, sha256 `{card['ledger']['head']}`; "
         f"curated run `{card['ledger']['parent']}`."
     )

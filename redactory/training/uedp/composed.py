@@ -15,10 +15,8 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_text
 from redactory.training.accounting import Spending, event_tree
-from redactory.training.accounting.figures import removal_epsilon_of
-from redactory.training.accounting.second_opinion import GROUP_ALLOWANCE, confirmed, removal_bracket
 from redactory.training.budget import spending_of
-from redactory.training.guarantee_figures import NOT_FINITE, Figures
+from redactory.training.guarantee_figures import Figures, one_removed
 from redactory.training.ledgerfacts import LedgerFacts
 from redactory.training.uedp import card_words as words
 from redactory.training.uedp.bounded import points_affected
@@ -57,11 +55,7 @@ def composed_units(members: Sequence[Member], delta: float) -> dict[str, Any]:
     if refusals:
         found.put("epsilon_sound", None, None, "; ".join(refusals))
     else:
-        value, second = removal_epsilon_of(spent, delta, 1), None
-        if value is not None:
-            second = removal_bracket(spent, delta, 1)
-            confirmed(value, second, "epsilon_sound", GROUP_ALLOWANCE)
-        found.put("epsilon_sound", value, second, NOT_FINITE)
+        found.state("epsilon_sound", one_removed(spent, delta, "epsilon_sound"))
     seeded = [model.title for model in models if model.facts.seeded]
     broken = f"{guarantee_text.SEEDED}: {', '.join(seeded)}" if seeded else None
     reason = "; ".join(refusals) or broken
@@ -88,6 +82,7 @@ def composed_units(members: Sequence[Member], delta: float) -> dict[str, Any]:
             "main": guarantee_text.MAIN_ACCOUNTANT,
             "second": words.SECOND,
             "bounds": found.second,
+            "alone": found.alone,
         },
         "assumptions": list(words.ASSUMPTIONS),
         "not_covered": list(words.NOT_COVERED),

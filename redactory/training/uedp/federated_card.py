@@ -5,16 +5,14 @@ Everything comes from the mechanism of the ledger, the number of its steps and t
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from redactory.training.accounting.second import Bracket
+from redactory.training.guarantee_figures import outward
 from redactory.training.uedp.federated_figures import (
     algorithm1_of,
     as_published,
-    figure_of,
+    confirmed_figure,
     figures_of,
-    second_opinion,
     spread_curve,
 )
 from redactory.training.uedp.federated_noise import protected
@@ -65,9 +63,8 @@ def federated_card(
     ``GuaranteeError`` where the second accountant disagrees.
     """
     protect, delta = protected(settings), settings.delta
-    figure = figure_of(mechanism, steps, delta, protect)
+    figure, second = confirmed_figure(mechanism, steps, delta, protect)
     bounds = figures_of(mechanism, steps, delta, protect)
-    second = second_opinion(mechanism, steps, delta, protect, figure)
     published = as_published(mechanism, steps, delta, settings.federated)
     curve = spread_curve(mechanism, steps, delta, protect)
     reasons = {}
@@ -93,7 +90,7 @@ def federated_card(
         "conditions": list(_conditions(mechanism, protect)),
         "not_covered": list(_gaps(mechanism, protect)),
     }
-    return card, {} if second is None else {"epsilon": _outward(second)}, reasons
+    return card, {} if second is None else {"epsilon": outward(second)}, reasons
 
 
 def unit(protect: Protect) -> str:
@@ -152,10 +149,3 @@ def _gaps(mechanism: PoissonUsersGaussian, protect: Protect) -> tuple[str, ...]:
     capped = own is not None and own.max_users_per_entity is not None
     gaps = (GAP_OF_USERS,) if protect is Protect.USERS else GAPS_OF_ENTITIES
     return (*gaps, GAP_OF_GRAPH) if capped else gaps
-
-
-def _outward(second: Bracket) -> dict[str, float | None]:
-    """Bounds that are the same on every machine: four decimals, outwards."""
-    upper = math.ceil(second.upper * 1e4) / 1e4 if math.isfinite(second.upper) else None
-    lower = math.floor(second.lower * 1e4) / 1e4 if math.isfinite(second.lower) else None
-    return {"lower": lower, "upper": upper}

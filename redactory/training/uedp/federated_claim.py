@@ -23,6 +23,7 @@ def federated_claim(facts: LedgerFacts) -> UnitClaim:
     figures.reasons = {name: reasons[name] for name in _FIGURES if name in reasons}
     figures.put("epsilon_user_removal", None, None, words.ONLY_BOUNDED)
     figures.second = {"epsilon_sound": second["epsilon"]} if second else {}
+    figures.alone = ["curve"] if second or told["epsilon_sound"] is None else ["epsilon_sound", "curve"]
     protect = Protect(told["protect"])
     return UnitClaim(
         relation=told["relation"],

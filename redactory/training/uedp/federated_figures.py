@@ -14,7 +14,7 @@ from typing import Any
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.mixtures import group_curve
 from redactory.training.accounting.second import Bracket
-from redactory.training.accounting.second_opinion import bracket, confirmed
+from redactory.training.guarantee_figures import one_exchanged
 from redactory.training.mechanism import Relation
 from redactory.training.uedp.algorithm1_accounting import (
     Algorithm1,
@@ -101,7 +101,7 @@ def figure_of(mechanism: PoissonUsersGaussian, steps: int, delta: float, protect
     """The sound epsilon of ``steps`` steps at ``delta``, under the relation that it names."""
     if protect is not Protect.USERS:
         return figures_of(mechanism, steps, delta, protect).sound
-    # one user is one Poisson-sampled Gaussian: dp_accounting's own event, and the target of calibration
+    # one user is one Poisson-sampled Gaussian: the target of calibration
     name = figures_of(mechanism, 0, delta, protect).sound.relation
     found = None
     if mechanism.noise_multiplier >= _HOPELESS_NOISE:
@@ -109,18 +109,19 @@ def figure_of(mechanism: PoissonUsersGaussian, steps: int, delta: float, protect
     return Figure(found, delta, name, NOT_FINITE if found is None else None)
 
 
-def second_opinion(
-    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: Protect, figure: Figure
-) -> Bracket | None:
-    """The second accountant's bounds, which hold the figure, else ``GuaranteeError``; None where it has none.
+def confirmed_figure(
+    mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: Protect
+) -> tuple[Figure, Bracket | None]:
+    """:func:`figure_of` with the second accountant's bounds, without which it is not stated; else None.
 
     It knows the figure for users alone; the bounds for entities have no second accountant.
     """
+    figure = figure_of(mechanism, steps, delta, protect)
     if protect is not Protect.USERS or figure.epsilon is None:
-        return None
-    found = bracket(_of_users(mechanism, steps), delta, Relation.ADD_OR_REMOVE)
-    confirmed(figure.epsilon, found, "epsilon")
-    return found
+        return figure, None
+    spent = _of_users(mechanism, steps)
+    found = one_exchanged(spent, delta, Relation.ADD_OR_REMOVE, "epsilon")
+    return replace(figure, epsilon=found.value, reason=found.reason), found.second
 
 
 def spread_curve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from redactory.training.accounting import calibrate_noise
 from redactory.training.accounting.bounds import LARGEST_EPSILON
 from redactory.training.accounting.calibration import Search, noise_for
 from redactory.training.mechanism import Relation
+from redactory.training.sampling import steps_an_epoch
 from redactory.training.uedp.algorithm1_accounting import paper_noise_ratio, patent_noise_ratio
 from redactory.training.uedp.federated_figures import figures_of
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
@@ -51,7 +51,7 @@ def federated_mechanism(settings: TrainSettings) -> PoissonUsersGaussian:
 
 def federated_steps_per_epoch(settings: FederatedSettings) -> int:
     """⌈1/q_u⌉: in expectation each user is drawn once an epoch, whatever their number."""
-    return math.ceil(1.0 / settings.user_rate)
+    return steps_an_epoch(settings.user_rate)
 
 
 def protected(settings: TrainSettings) -> Protect:

@@ -13,7 +13,8 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending
-from redactory.training.accounting.second_opinion import GROUP_ALLOWANCE, confirmed, removal_bracket
+from redactory.training.accounting.mixtures import group_curve
+from redactory.training.accounting.second_opinion import removal_bracket, stated
 from redactory.training.guarantee_figures import Figures
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.units.relations import Figure
@@ -52,12 +53,13 @@ def put_group(
     Where K/σ is over 24, or epsilon over 500, none is asked: the figure is then a bound of the exact pair's,
     and protects nobody.
     """
-    value, second = figure.epsilon, None
-    if value is not None and value < LARGEST_SECOND and points / sigma <= SECOND_WORTH:
-        spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
-        second = removal_bracket(spent, figure.delta, points)
-        value = confirmed(value, second, name, GROUP_ALLOWANCE)
-    found.put(name, value, second, figure.reason or "")
+    if figure.epsilon is None or figure.epsilon >= LARGEST_SECOND or points / sigma > SECOND_WORTH:
+        found.put(name, figure.epsilon, None, figure.reason or "")
+        found.alone += [name] if figure.epsilon is not None else []
+        return
+    spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
+    main = group_curve(points, rate, sigma, steps)
+    found.state(name, stated(main, lambda delta: removal_bracket(spent, delta, points), figure.delta, name))
 
 
 def steps_curve(

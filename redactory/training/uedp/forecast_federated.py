@@ -11,10 +11,10 @@ from redactory.training.uedp.algorithm1_accounting import Rule, paper_noise_rati
 from redactory.training.uedp.federated_figures import (
     NO_SHARE,
     Published,
+    confirmed_figure,
     figure_of,
     figures_of,
     noise_scale,
-    second_opinion,
     spread_curve,
 )
 from redactory.training.uedp.federated_noise import calibrated
@@ -150,8 +150,7 @@ def forecast_federated(request: FederatedRequest, curves: bool = False) -> dict[
 def federated_forecast(training: FederatedTraining, curves: bool = False) -> dict[str, Any]:
     """As :func:`forecast_federated`, of a training whose noise is known."""
     terms, found = (training.mechanism, training.steps, training.delta, training.protect), Figures()
-    figure = figure_of(*terms)
-    second = second_opinion(*terms, figure)
+    figure, second = confirmed_figure(*terms)
     found.put("epsilon_sound", figure.epsilon, second, figure.reason or "")
     published = _published(training)
     value = None if published.value is None else published.value["epsilon"]

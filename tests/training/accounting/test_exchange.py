@@ -1,16 +1,20 @@
-"""The curves of one step, over an array of losses, are those of dp_accounting, one loss after the other."""
+"""A step's law is dp_accounting's: its pair of worlds, discretised by the same rule."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 
-from redactory.training.accounting import distributions, exchange
-from redactory.training.accounting.distributions import RELATIONS, _step
-from redactory.training.accounting.mixtures import Shifts
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.accounting import mixtures
+from redactory.training.accounting.mixtures import Shifts, composed_deltas, exchange, removal
+from redactory.training.mechanism import Relation
 
+THEIRS = {
+    Relation.SUBSTITUTION: NeighboringRelation.REPLACE_ONE,
+    Relation.ADD_OR_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
+}
 STEPS = [
     (1.0, 0.01, 1e-3),
     (3.0, 0.25, 1e-3),
@@ -28,13 +32,13 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
         deviation,
         sampling_prob=rate,
         value_discretization_interval=grid,
-        neighboring_relation=RELATIONS[relation],
+        neighboring_relation=THEIRS[relation],
     )
     epsilons = np.arange(-2.0, 12.0, 0.37)
-    _step.cache_clear()
-    ours = _step(PoissonGaussian(rate, deviation, 1.0, 1.0), relation, grid)
-    deltas = [np.asarray(one.get_delta_for_epsilon(epsilons)) for one in (ours, theirs)]
-    return float(np.abs(deltas[0] - deltas[1]).max())
+    mixtures.step_laws.cache_clear()
+    worlds = (exchange if relation is Relation.SUBSTITUTION else removal)(rate, deviation)
+    ours = composed_deltas(((((1.0, worlds),), 1),), grid, epsilons + 1e-9)
+    return float(np.abs(ours - np.asarray(theirs.get_delta_for_epsilon(epsilons))).max())
 
 
 @pytest.mark.parametrize("relation", Relation)
@@ -42,18 +46,18 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
 def test_the_distribution_is_dp_accountings(
     relation: Relation, deviation: float, rate: float, grid: float
 ) -> None:
-    assert _off(relation, deviation, rate, grid) < 1e-10
+    assert _off(relation, deviation, rate, grid) < 1e-8
 
 
 def test_another_place_of_a_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = exchange._places
-    monkeypatch.setattr(exchange, "_places", lambda e, s, q: real(e, s, q) + 0.1)
+    real = mixtures._places
+    monkeypatch.setattr(mixtures, "_places", lambda worlds, losses: real(worlds, losses) + 0.1)
     assert _off(Relation.SUBSTITUTION, 1.0, 0.25, 1e-3) > 1e-6
 
 
 def test_another_weight_of_a_point_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fewer(sizes: tuple[float, ...], weights: tuple[float, ...]) -> Shifts:
-        return Shifts(sizes, (1.0 - 0.9 * weights[1], 0.9 * weights[1]))
+    def fewer(rate: float, points: int) -> Shifts:
+        return Shifts((0.0, 1.0), (1.0 - 0.9 * rate, 0.9 * rate))
 
-    monkeypatch.setattr(distributions, "Shifts", fewer)
+    monkeypatch.setattr(mixtures, "group_shifts", fewer)
     assert _off(Relation.ADD_OR_REMOVE, 1.0, 0.25, 1e-3) > 1e-6

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.training.accounting import Spending, Spendings, epsilon_of
+from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.budget import Budget, BudgetExceeded
-from redactory.training.ldp.accounting import booked, gaussian_epsilon
+from redactory.training.ldp.accounting import booked
 from redactory.training.ldp.participation import FixedSends, HiddenCoins, VisibleCoins
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import UserSide
@@ -61,7 +62,7 @@ def test_what_goes_over_the_limit_is_refused_and_not_booked(tmp_path: Path) -> N
     tight = budget(tmp_path / "spent.jsonl", 8.38)
     tight.book("train", AT_TWO, 2)
     before = (tmp_path / "spent.jsonl").read_bytes()
-    with pytest.raises(BudgetExceeded, match=r"would be 8\.385.*limit is 8\.38.*Nothing was sent"):
+    with pytest.raises(BudgetExceeded, match=r"would be 8\.386.*limit is 8\.38.*Nothing was sent"):
         tight.book("query", AT_TWO, 1)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         tight.require_room("query", AT_TWO, 1)

@@ -69,7 +69,7 @@ def test_the_any_rule_has_these_figures(
     assert found == pytest.approx(expected, rel=4e-3, abs=6e-4)
 
 
-@pytest.mark.parametrize(("spread", "expected"), [(1, 0.0305), (5, 0.127), (20, 0.381), (100, 1.707)])
+@pytest.mark.parametrize(("spread", "expected"), [(1, 0.0304), (5, 0.127), (20, 0.381), (100, 1.707)])
 def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
     """Below the any rule's; at M = 5 and 1 that bound is the smaller one."""
     found = sound_epsilon(run_of(CONLL, spread, Rule.ALL), HELD, DELTA)

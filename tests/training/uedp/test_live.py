@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from redactory.training.live import live_unit_epsilon, upwards
+from redactory.foundation.wording import upwards
+from redactory.training.live import live_unit_epsilon
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, epsilon
@@ -32,5 +33,6 @@ def test_no_line_is_below_what_was_spent_and_the_last_one_is_the_cards() -> None
 
 def test_a_bound_is_rounded_upwards() -> None:
     for value in (0.5274, 1.2301, 12.341, 0.00012341, 99.91, 999.4, 3.0):
-        assert value <= float(upwards(value)) <= value * 1.0101
-    assert (upwards(1.2301), upwards(0.0), upwards(float("inf"))) == ("1.24", "0", "inf")
+        assert value <= float(upwards(value, 3)) <= value * 1.0101
+    found = (upwards(1.2301, 3), upwards(1.1), upwards(0.0), upwards(float("inf")))
+    assert found == ("1.24", "1.1", "0", "inf")

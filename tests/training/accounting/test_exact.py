@@ -1,0 +1,117 @@
+"""Both accountants against exact epsilons at 50 digits (``benchmarks/exact_epsilons.py``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+from redactory.training.accounting import Spending, calibrate_noise, distributions, epsilon, mixtures
+from redactory.training.accounting.second import Bracket
+from redactory.training.accounting.second_opinion import bracket, stated
+from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.planner import PlanRequest, plan_training
+
+SETTINGS: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("exact_epsilons.json").read_text("utf-8")
+)
+
+
+def of(row: dict[str, Any]) -> tuple[PoissonGaussian, int, float, Relation]:
+    own = PoissonGaussian(row["sampling_rate"], row["noise"], 1.0, 1.0)
+    return own, row["steps"], row["delta"], Relation(row["relation"])
+
+
+def gaussian(mu: float, delta: float) -> float:
+    """The closed form, by logarithms."""
+
+    def off(eps: float) -> float:
+        high, low = special.log_ndtr(mu / 2 - eps / mu), eps + special.log_ndtr(-mu / 2 - eps / mu)
+        return float(high + math.log(-math.expm1(low - high)) - math.log(delta))
+
+    return float(optimize.brentq(off, 0.0, 500.0, xtol=1e-12))
+
+
+def test_no_figure_of_200_is_low_and_none_is_a_thousandth_high() -> None:
+    assert len(SETTINGS) == 200
+    assert min(row["delta"] for row in SETTINGS) < 1e-14 < 1e-4 < max(row["delta"] for row in SETTINGS)
+    for row in SETTINGS:
+        own, steps, delta, relation = of(row)
+        found, exact = epsilon(own, steps, delta, relation), float(row["epsilon"])
+        assert found is not None
+        assert exact <= found <= 1.001 * exact, row
+
+
+def test_a_tenth_of_them_lie_in_narrow_brackets() -> None:
+    for row in SETTINGS[::10]:
+        own, steps, delta, relation = of(row)
+        found = bracket((Spending(own, steps),), delta, relation)
+        assert found.lower <= float(row["epsilon"]) <= found.upper, row
+        assert found.narrow(float(row["epsilon"])), row
+
+
+def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sabotage: half of the mass between two losses goes to the lower one."""
+    real = distributions.connected
+
+    def careless(first: int, grid: float, upper: Any, lower: Any, off: float) -> Any:
+        law = real(first, grid, upper, lower, off)
+        return distributions.Law(law.first - 1, law.mass, law.infinite, law.grid, law.off)
+
+    monkeypatch.setattr(mixtures, "connected", careless)
+    mixtures.step_laws.cache_clear()
+    mixtures.composed_epsilon.cache_clear()
+    row = SETTINGS[0]
+    assert (epsilon(*of(row)) or math.inf) < float(row["epsilon"])
+    mixtures.step_laws.cache_clear()
+    mixtures.composed_epsilon.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "steps", "delta", "exact"),
+    [
+        (1.0, 100.0, 100_000, 1e-12, gaussian(2 * math.sqrt(1e5) / 100, 1e-12)),
+        (1e-3, 0.7, 100_000, 1e-12, 9.2205),
+    ],
+)
+def test_small_deltas_with_many_steps(
+    rate: float, noise: float, steps: int, delta: float, exact: float
+) -> None:
+    """Printed were 62.66 for 63.82 and 8.739 for 9.220."""
+    told = plan_training(PlanRequest("dpsgd", rate, steps, delta, noise=noise))
+    assert exact <= told["epsilon_substitution"] <= 1.001 * exact
+    bounds = told["second"]["epsilon_substitution"]
+    assert bounds["lower"] <= exact <= bounds["upper"] <= 1.01 * exact
+
+
+def test_a_noise_that_is_found_reaches_its_target_exactly() -> None:
+    """It was found where epsilon is 8.079."""
+    noise = calibrate_noise(8.0, 1e-12, 1.0, 100_000)
+    assert 7.99 < gaussian(2 * math.sqrt(1e5) / noise, 1e-12) <= 8.0
+
+
+def test_a_delta_that_is_too_small_has_no_figure_but_a_smallest_delta() -> None:
+    def other(delta: float) -> Bracket:
+        return Bracket(0.999, 1.001) if delta >= 1e-9 else Bracket(0.9, math.inf)
+
+    found = stated(lambda delta: 1.0, other, 2e-11, "epsilon")
+    assert found.value is None
+    assert found.reason == (
+        "none: delta is too small for this many steps, smallest delta that can be stated: 2e-09"
+    )
+    assert stated(lambda delta: 1.0, other, 1e-9, "epsilon").value == 1.0
+
+
+def test_a_curve_is_never_below_the_closed_form() -> None:
+    epsilons = np.linspace(0.0, 12.0, 25)
+    worlds = mixtures.exchange(1.0, 5.0)
+    found = mixtures.composed_deltas(((((1.0, worlds),), 30),), 1e-3, epsilons)
+    mu = 2 * math.sqrt(30) / 5
+    exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
+    assert np.all(found >= exact * (1 - 1e-9))
+    assert np.all(found <= exact * 1.02)
