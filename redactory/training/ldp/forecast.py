@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from redactory.training.accounting import second_opinion
 from redactory.training.guarantee_figures import Figures
 from redactory.training.ldp import published
 from redactory.training.ldp.accounting import calibrated_noise, epsilon_sound, message, sensitivity
@@ -86,7 +87,9 @@ def forecast_ldp(request: LdpRequest) -> dict[str, Any]:
     _check(request)
     noise, told = noise_of(request), request.participation
     found = Figures()
-    found.state("epsilon_sound", confirmed_epsilon(noise, request.vectors, told, request.delta))
+    one = confirmed_epsilon(noise, request.vectors, told, request.delta)
+    why = NOT_FINITE if one.reason in (None, second_opinion.NOT_FINITE) else one.reason
+    found.put("epsilon_sound", one.value, one.second, why)
     found.put("epsilon_as_published", _published(request, noise), None, NOT_FINITE)
     mu = 2.0 / message(noise, request.vectors).noise_multiplier
     total = mu * told.sends**0.5 if isinstance(told, FixedSends) else None
