@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import resource
 import signal
 import socket
@@ -171,7 +172,7 @@ def _most_connections() -> int:
 
 
 def serve(folder: str, port: int, names: Sequence[str]) -> None:
-    """Serve until interrupted; nothing needs to be saved then, nor after a kill."""
+    """Print address and process, and serve until interrupted; nothing needs to be saved, after a kill either."""
     with redactory.ldp_service(folder) as service:
         gate = Gate(service, names)
         config = uvicorn.Config(
@@ -189,7 +190,7 @@ def serve(folder: str, port: int, names: Sequence[str]) -> None:
             timeout_graceful_shutdown=5,
         )
         with socket.create_server(("127.0.0.1", port), backlog=_BACKLOG) as listening:
-            print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+            print(f"http://127.0.0.1:{listening.getsockname()[1]} {os.getpid()}", flush=True)
             try:
                 uvicorn.Server(config).run(sockets=[listening])
             finally:

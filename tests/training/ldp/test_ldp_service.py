@@ -61,7 +61,7 @@ class Running:
         )
         assert self.process.stdout is not None
         self.folder = folder
-        self.url = self.process.stdout.readline().strip()
+        self.url = self.process.stdout.readline().partition(" ")[0].strip()
         self.port = int(self.url.rpartition(":")[2] or 0)
 
     def raw(self, request: bytes) -> bytes:
