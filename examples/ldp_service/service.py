@@ -172,7 +172,7 @@ def _most_connections() -> int:
 
 
 def serve(folder: str, port: int, names: Sequence[str]) -> None:
-    """Print address and process, and serve until interrupted; nothing needs to be saved, after a kill either."""
+    """Print address and process, and serve until interrupted; a kill loses nothing either."""
     with redactory.ldp_service(folder) as service:
         gate = Gate(service, names)
         config = uvicorn.Config(
