@@ -8,8 +8,10 @@ RUN ?= demo-run
 PYTHONS ?= 3.11 3.12 3.13
 TORCH_PYTHONS ?= 3.11
 # torch has a CPU build for every Python on most systems; WITHOUT_TORCH=1 installs everything but training
-EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask,mlflow,lineage)
-CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
+EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,ldp-service,dask,mlflow,lineage)
+# installed alone and first, by its hash; then asked for again, so that nothing puts another in its place
+TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints/registry.txt))
+BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r
 export TOKENIZERS_PARALLELISM = false
 
 .PHONY: demo test postgresql java soak check install bench docs clean dist release-check sbom licences
@@ -50,7 +52,7 @@ java:
 
 # minutes to an hour: kills, faults and hostile input in numbers; then a minute or two of each fuzzer
 soak: $(VENV)/.dev
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),dev,soak]'
+	$(PIP) install --quiet $(TORCH) --editable '.[$(EXTRAS),dev,soak]'
 	$(BIN)/python -m pytest -n 0 -s tests/soak/soak_*.py
 	$(BIN)/python -m tests.soak.fuzz_readers
 	$(BIN)/python -m tests.soak.fuzz_masker
@@ -64,7 +66,7 @@ check: $(VENV)/.dev
 install: $(VENV)/.installed
 
 bench: $(VENV)/.installed
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),bench]'
+	$(PIP) install --quiet $(TORCH) --editable '.[$(EXTRAS),bench]'
 	$(BIN)/python benchmarks/curate.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/detection.py
@@ -91,19 +93,19 @@ sbom: $(VENV)/.dev
 	$(BIN)/python -m releasing.sbom $(VENV)/sbom/bin dist
 
 licences: $(VENV)/.dev
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[all,dev,docs,bench,soak]'
+	$(PIP) install --quiet $(TORCH) --editable '.[all,dev,docs,bench,soak]'
 	$(BIN)/python -m releasing.licences
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml constraints/cpu.txt
-	$(if $(WITHOUT_TORCH),,$(PIP) install --quiet -c constraints/cpu.txt torch)
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS)]'
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints/cpu.txt constraints/registry.txt
+	$(if $(WITHOUT_TORCH),,$(BY_HASH) constraints/cpu.txt || { echo "no CPU build of PyTorch here: taking the registry's"; $(BY_HASH) constraints/registry.txt; })
+	$(PIP) install --quiet $(TORCH) --editable '.[$(EXTRAS)]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[$(EXTRAS),dev,docs]'
+	$(PIP) install --quiet $(TORCH) --editable '.[$(EXTRAS),dev,docs]'
 	touch $@
 
 clean:

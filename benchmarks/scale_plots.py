@@ -1,4 +1,4 @@
-"""The growth plots of ``benchmarks/scale.py``, on logarithmic axes, and the tables of its page."""
+"""The growth plots of ``benchmarks/scale.py``, on logarithmic axes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,9 @@ Row = dict[str, Any]
 _COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c92a2a", "#868e96")
 
 
-BEGIN, END = "<!-- tables: benchmarks/scale.py draw -->", "<!-- end of tables -->"
-
-
 def draw(results: Path) -> dict[str, Any]:
-    """Draw ``scale_time.svg``, ``scale_memory.svg`` and ``scale_disk.svg`` beside ``results``.
-
-    Where a page ``scale.md`` lies there too, the tables between its two marks are written anew.
-    """
+    """Draw ``scale_time.svg``, ``scale_memory.svg`` and ``scale_disk.svg`` beside ``results``."""
     rows = json.loads(results.read_text())["rows"]
-    page = results.with_suffix(".md")
-    if page.is_file():
-        before, _, rest = page.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        tables = "\n\n".join(["", _whole(rows), _stages(rows), ""])
-        write_text(page, f"{before}{BEGIN}{tables}{END}{after}", PUBLIC_FILE)
     exact = [row for row in rows if row["dedup"] == "exact" and row["workers"] == 1 and not row["ranges"]]
     lines = {
         "time": [
@@ -87,58 +75,3 @@ def _proportional(rows: Sequence[Row], value: Callable[[Row], float]) -> Line:
     each = value(middle) / middle["points"]
     places = [(row["points"] / 1e6, each * row["points"]) for row in ordered]
     return Line("proportional", "#adb5bd", [(x, y, y, y) for x, y in places], "4 3")
-
-
-def _whole(rows: Sequence[Row]) -> str:
-    """One line a curation."""
-    heads = (
-        *("deduplication", "workers", "ranges", "points", "processor s", "points a processor second"),
-        *("wall s", "load", "MiB, largest process", "input MB", "run MB", "run at its peak MB"),
-    )
-    lines = [
-        (
-            row["dedup"],
-            row["workers"],
-            row["ranges"] or 16,
-            f"{row['points']:,}",
-            f"{row['cpu_seconds']:,.0f}",
-            f"{row['points_per_cpu_second']:,}",
-            f"{row['seconds']:,.0f}",
-            f"{row['load'][1]:.0f}",
-            f"{row['peak_process_mb']:.0f}",
-            f"{row['corpus_bytes'] / 1e6:,.0f}",
-            f"{sum(row['run_bytes'].values()) / 1e6:,.0f}",
-            f"{row['peak_run_bytes'] / 1e6:,.0f}",
-        )
-        for row in rows
-    ]
-    return _table(heads, lines)
-
-
-def _stages(rows: Sequence[Row]) -> str:
-    """Microseconds of processor time a point, of each stage; and its peak of memory."""
-    measured = [row for row in rows if row.get("cpu_by_stage")]
-    names = list(dict.fromkeys(name for row in measured for name in row["cpu_by_stage"]))
-    heads = ("microseconds a point", *(_column(row) for row in measured))
-    lines = []
-    for name in names:
-        each = (row["cpu_by_stage"].get(name) for row in measured)
-        cells = [
-            "" if own is None else f"{own / row['points'] * 1e6:.1f}"
-            for own, row in zip(each, measured, strict=True)
-        ]
-        lines.append((f"`{name}`", *cells))
-    others = [
-        f"{(row['cpu_seconds'] - sum(row['cpu_by_stage'].values())) / row['points'] * 1e6:.1f}"
-        for row in measured
-    ]
-    return _table(heads, [*lines, ("start, ingest, release", *others)])
-
-
-def _column(row: Row) -> str:
-    return f"{_named(row['dedup'], row['workers'], row['ranges'])}: {row['points'] / 1e6:g} M"
-
-
-def _table(heads: Sequence[object], lines: Sequence[Sequence[object]]) -> str:
-    ruled = ["|".join(["", *map(str, heads), ""]), "|".join(["", *(["---"] * len(heads)), ""])]
-    return "\n".join([*ruled, *("|".join(["", *map(str, line), ""]) for line in lines)])

@@ -39,9 +39,9 @@ from redactory.pipelines.labelling.score import audit_score as audit_score
 from redactory.pipelines.ldp.local import ldp_encoder as ldp_encoder
 from redactory.pipelines.ldp.local import ldp_evaluate as ldp_evaluate
 from redactory.pipelines.ldp.local import ldp_train as ldp_train
-from redactory.pipelines.ldp.wire import ldp_ask as ldp_ask
-from redactory.pipelines.ldp.wire import ldp_send as ldp_send
-from redactory.pipelines.ldp.wire import ldp_serve as ldp_serve
+from redactory.pipelines.ldp.wire import LdpUser as LdpUser
+from redactory.pipelines.ldp.wire import ldp_new_service as ldp_new_service
+from redactory.pipelines.ldp.wire import ldp_service as ldp_service
 from redactory.pipelines.nightly.decisions import approve_release as approve_release
 from redactory.pipelines.nightly.decisions import list_releases as list_releases
 from redactory.pipelines.nightly.decisions import reject_release as reject_release

@@ -22,7 +22,7 @@ from typing import Any
 
 from releasing.dist import ROOT, wheel_in
 
-CONSTRAINTS = ROOT / "constraints" / "cpu.txt"
+PINNED = ROOT / "constraints" / "cpu.txt"
 WITHOUT_TORCH = "flows"
 WITH_TORCH = "train,lora,flows,dask"
 
@@ -89,11 +89,10 @@ def check(wheel: Path, python: str, torch: bool) -> dict[str, Any]:
     job: Callable[[Trial], dict[str, Any]] = demo if torch else curation
     with tempfile.TemporaryDirectory(prefix="release-check-") as name:
         trial = Trial(interpreter(python), Path(name))
-        pinned = ("--constraint", CONSTRAINTS) if torch else ()
         if torch:
-            # alone and first: with the rest, pip may take a build for graphics cards
-            trial.pip(*pinned, "torch")
-        trial.pip(*pinned, f"{wheel}[{WITH_TORCH if torch else WITHOUT_TORCH}]")
+            # alone and first, by its hash: with the rest, pip may take a build for graphics cards
+            trial.pip("--require-hashes", "--no-deps", "-r", PINNED)
+        trial.pip(f"{wheel}[{WITH_TORCH if torch else WITHOUT_TORCH}]")
         version = trial.timed("redactory --version", [trial.bin / "redactory", "--version"]).strip()
         if not wheel.name.startswith(f"redactory-{version}-"):
             raise SystemExit(f"{wheel.name} says that it is version {version}")

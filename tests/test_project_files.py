@@ -99,6 +99,26 @@ def test_the_citation_is_of_this_project() -> None:
     assert {*told["license"], "LicenseRef-SCOWL"} == set(SPDX.split(" AND "))
 
 
+# ---- what is pinned
+
+
+def test_whatever_is_pinned_has_its_hash_and_is_installed_by_it() -> None:
+    """Hashes are checked with ``-r`` alone: given with ``-c`` they would be asked of every other package."""
+    for file in (ROOT / "constraints").iterdir():
+        text = re.sub(r"^#.*\n", "", file.read_text(encoding="utf-8"), flags=re.M).replace("\\\n", " ")
+        for line in text.splitlines():
+            pinned, *hashes = line.split()
+            assert re.fullmatch(r"[\w.-]+==[\w.+]+", pinned), pinned
+            assert hashes, f"{pinned} has no hash"
+            assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", one) for one in hashes), pinned
+            assert len(set(hashes)) == len(hashes)
+    made = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r\n" in made
+    for file in (ROOT / "constraints").iterdir():
+        assert f"$(BY_HASH) constraints/{file.name}" in made
+    assert not re.search(r"(-c|--constraint)[ =]constraints/", made)
+
+
 # ---- licences
 
 

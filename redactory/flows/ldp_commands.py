@@ -17,14 +17,10 @@ ldp = typer.Typer(no_args_is_help=True, help="Local privacy: clip and noise sent
 EncoderOption = Annotated[
     Path, typer.Option("--encoder", help="The users' encoder: a folder that is public, or RUN/models/NAME.")
 ]
-NewEncoderOption = Annotated[
-    Path | None, typer.Option("--encoder", help="Make a new service for this encoder, in an empty folder.")
-]
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="JSON lines: text, label, and user_id or text_b if any.")
 ]
 ServiceArgument = Annotated[Path, typer.Argument(metavar="SERVICE", help="A service's folder.")]
-UrlOption = Annotated[str, typer.Option("--url", help="The service's address.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, in YAML; a.b is b below a.")
 ]
@@ -36,10 +32,7 @@ BudgetOption = Annotated[
     Path | None, typer.Option("--budget", help="The user's own folder: what all her messages spent.")
 ]
 LimitOption = Annotated[float, typer.Option("--limit", help="With --budget: most epsilon of one user.")]
-DeltaOption = Annotated[float, typer.Option("--delta", help="Delta of --limit and of --epsilon.")]
-AcceptOption = Annotated[
-    float, typer.Option("--epsilon", help="Most epsilon that one sentence may cost; else nothing is sent.")
-]
+DeltaOption = Annotated[float, typer.Option("--delta", help="Delta of --limit.")]
 
 
 @ldp.command("encoder")
@@ -105,89 +98,6 @@ def evaluate(
             progress=progress,
         )
     show(result, as_json, ldp_page.accuracy)
-
-
-@ldp.command("serve")
-def serve(
-    service: ServiceArgument,
-    port: Annotated[int, typer.Option(min=0, help="On 127.0.0.1; 0 takes any that is free.")] = 8780,
-    encoder: NewEncoderOption = None,
-    set_: SetOption = None,
-    declared_public: DeclaredOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Listen for messages, until interrupted; no text ever comes here."""
-    result = redactory.ldp_serve(
-        service,
-        port=port,
-        encoder=encoder,
-        settings=settings(set_),
-        declared_public=declared_public,
-        ready=lambda url: output.err.print(f"serving {service.name} at {url}", soft_wrap=True, markup=False),
-    )
-    show(result, as_json, ldp_page.served)
-
-
-@ldp.command("send")
-def send(
-    data: DataArgument,
-    encoder: EncoderOption,
-    url: UrlOption,
-    budget: BudgetOption = None,
-    limit: LimitOption = 8.0,
-    delta: DeltaOption = 1e-5,
-    epsilon: AcceptOption = 8.0,
-    train: Annotated[bool, typer.Option("--train", help="Let the service train when all is sent.")] = False,
-    declared_public: DeclaredOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """A user's side: send sentences to a service as noisy vectors, with their classes in clear."""
-    with output.shown_progress() as progress:
-        result = redactory.ldp_send(
-            data,
-            encoder,
-            url,
-            budget=budget,
-            limit=limit,
-            delta=delta,
-            epsilon=epsilon,
-            train=train,
-            declared_public=declared_public,
-            progress=progress,
-        )
-    show(result, as_json, ldp_page.sent)
-
-
-@ldp.command("ask")
-def ask(
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE", help="A text, or a file: one a line, or JSONL.")
-    ],
-    encoder: EncoderOption,
-    url: UrlOption,
-    budget: BudgetOption = None,
-    limit: LimitOption = 8.0,
-    delta: DeltaOption = 1e-5,
-    epsilon: AcceptOption = 8.0,
-    user: Annotated[str, typer.Option("--user", help="With --budget: whose messages these are.")] = "",
-    declared_public: DeclaredOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """A user's side: ask a service, which sees noisy vectors and no text."""
-    from redactory.pipelines.ldp.rows import read_queries
-
-    result = redactory.ldp_ask(
-        read_queries(text),
-        encoder,
-        url,
-        budget=budget,
-        limit=limit,
-        delta=delta,
-        epsilon=epsilon,
-        user=user,
-        declared_public=declared_public,
-    )
-    show(result, as_json, ldp_page.answered)
 
 
 def settings(given: list[str] | None) -> dict[str, Any]:

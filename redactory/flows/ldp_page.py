@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
-
 from redactory.flows.output import out, table
 from redactory.foundation.wording import some, upwards
 
@@ -65,40 +63,6 @@ def accuracy(result: dict[str, Any]) -> None:
         "no finite epsilon" if epsilon is None else f"epsilon {upwards(epsilon)} at delta {result['delta']:g}"
     )
     _line(f"Each sentence and each query: {cost}, noise {result['noise_multiplier']:g}.")
-
-
-def served(result: dict[str, Any]) -> None:
-    """A service that was stopped."""
-    _line(f"{result['service']} was saved")
-
-
-def sent(result: dict[str, Any]) -> None:
-    """What a user sent, and what each sentence cost."""
-    _line(f"Sent {some(result['sentences'], 'sentence')} in {some(result['messages'], 'message')}.")
-    _cost(result)
-    if result["trained"] is not None:
-        _line(f"The service trained on {some(result['trained']['slots'], 'sentence')}.")
-
-
-def answered(result: dict[str, Any]) -> None:
-    """The likeliest classes of each text, which is not repeated."""
-    rows = []
-    for number, answer in enumerate(result["answers"], 1):
-        name, share = ("not sent", "") if answer is None else _likeliest(answer)
-        rows.append((f"text {number}", name, share))
-    table("Answers", rows, ("", "class", "probability"), text=True)
-    _cost(result)
-
-
-def _likeliest(answer: dict[str, Any]) -> tuple[str, str]:
-    return escape(answer["class"]), f"{answer['probabilities'][answer['class']]:.4f}"
-
-
-def _cost(result: dict[str, Any]) -> None:
-    _line(
-        f"Each cost epsilon {upwards(result['epsilon_sound'])} at delta {result['delta']:g} "
-        f"(noise {result['noise_multiplier']:g})."
-    )
 
 
 def _figure(card: dict[str, Any], name: str) -> str:

@@ -15,7 +15,7 @@ TUTORIAL = DOCS / "tutorial.md"
 README = ROOT / "README.md"
 EXAMPLES = [
     ROOT / "examples" / name / "README.md"
-    for name in ("support", "contracts", "emails", "saved_dataset", "german")
+    for name in ("support", "contracts", "emails", "saved_dataset", "german", "ldp_service")
 ]
 PAGES = [README, *EXAMPLES, *sorted(DOCS.rglob("*.md"))]
 ROOMS = ("docs", "examples", "redactory", "benchmarks", "constraints", "container", "releasing", "tests")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,10 @@ def _carry_out(machine: Machine, page: Path, folder: Path) -> None:
     """Do in ``folder`` what ``page`` says; fail with the end of what was printed."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("REDACTORY_")}
     key = {"REDACTORY_KEY_FILE": "redactory.key"} if (folder / "redactory.key").exists() else {}
-    path = f"{machine.commands}{os.pathsep}{kept['PATH']}"
+    # what a page leaves running is a process of its own; the machine carries out one command at a time
+    alone = re.search(r" &$", script(page), re.M)
+    commands = Path(sys.executable).parent if alone else machine.commands
+    path = f"{commands}{os.pathsep}{kept['PATH']}"
     done = subprocess.run(
         ["bash"],
         input=script(page),

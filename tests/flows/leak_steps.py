@@ -178,11 +178,10 @@ def _label_studio(config: Path, run: str) -> list[Step]:
 
 
 def _local_privacy(config: Path) -> list[Step]:
-    """Both sides of local privacy in one process, and a user whose server is not there."""
+    """Both sides of local privacy in one process."""
     public, spoken = (str(config.with_name(f"{name}.jsonl")) for name in ("public", "spoken"))
     small = ("--set", "epochs=1", "--set", "model={kind: bilstm, embedding_size: 4, hidden_size: 4}")
     encoded = ("--encoder", "encoder")
-    nobody = ("--url", "http://127.0.0.1:9")
     return [
         Step("ldp-encoder", ("ldp", "encoder", "--public", public, "--out", "encoder", *small)),
         Step(
@@ -190,8 +189,6 @@ def _local_privacy(config: Path) -> list[Step]:
             ("ldp", "train", spoken, *encoded, "--out", "service", "--budget", "budgets", "--limit", "200"),
         ),
         Step("ldp-evaluate", ("ldp", "evaluate", "service", *encoded, "--test", spoken)),
-        Step("ldp-send", ("ldp", "send", spoken, *encoded, *nobody), codes=(1, 2)),
-        Step("ldp-ask", ("ldp", "ask", spoken, *encoded, *nobody), codes=(1, 2)),
     ]
 
 

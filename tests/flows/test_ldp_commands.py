@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import threading
+import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,6 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.training.budget import BudgetExceeded
 from redactory.training.ldp.server import ServerSide
-from redactory.training.ldp.wire_server import WireServer, make_server
 
 CLERK = ("thank you for calling", "let me check that now", "may i have your name")
 CUSTOMER = ("my parcel never arrived", "the invoice looks wrong", "please cancel my order")
@@ -73,15 +72,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def listening(made: Path) -> Iterator[tuple[str, WireServer]]:
-    """The trained service over HTTP."""
-    server = make_server(ServerSide.load(made / "service"), 0)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def service(made: Path, tmp_path: Path) -> Iterator[ServerSide]:
+    """The trained service, in a folder of the test's own."""
+    shutil.copytree(made / "service", tmp_path / "service")
+    with redactory.ldp_service(tmp_path / "service") as service:
+        yield service
 
 
 def test_a_service_has_its_card_and_no_text(made: Path) -> None:
@@ -117,90 +112,119 @@ def test_much_noise_leaves_nothing_to_learn(made: Path, tmp_path: Path) -> None:
     assert found["epsilon_sound"] < 0.02
 
 
-def test_users_send_and_ask_over_a_wire(
-    made: Path, listening: tuple[str, WireServer], tmp_path: Path
-) -> None:
-    url, server = listening
-    users = ("--encoder", str(made / "encoder"), "--url", url, "--epsilon", "30")
-    before = len(server.service._received)
-    told = as_json("send", str(made / "users.jsonl"), *users, "--train")
-    assert (told["messages"], told["sentences"], told["trained"]["slots"]) == (60, 60, before + 60)
-    asked = tmp_path / "asked.txt"
-    asked.write_text("\n".join(CLERK) + "\n")
-    answers = as_json("ask", str(asked), *users)["answers"]
-    assert [set(answer["probabilities"]) for answer in answers] == [{"clerk", "customer"}] * 3
-    page = carried_out("ask", CUSTOMER[0], *users)
-    assert "epsilon" in page
-    assert "parcel" not in page
+def _sent(user: redactory.LdpUser, data: Path, service: ServerSide) -> int:
+    return sum(service.receive_lines(body) for body in user.training(data))
 
 
-def test_a_service_with_too_little_noise_gets_nothing(made: Path, listening: tuple[str, WireServer]) -> None:
-    url, server = listening
-    before = len(server.service._received)
+def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: ServerSide) -> None:
+    facts = json.loads(json.dumps(service.facts()))
+    user = redactory.LdpUser(facts, made / "encoder", epsilon=30.0)
+    assert user.cost["noise_multiplier"] == 0.5
+    assert 20 < user.cost["epsilon_sound"] < 30
+    before = service._received.messages
+    assert _sent(user, made / "users.jsonl", service) == 60
+    assert service.train()["slots"] == before + 60
+    answers = user.ask(CLERK, service.answer_lines)
+    assert [set(answer) for answer in answers if answer] == [{"class", "probabilities"}] * 3
+    assert [set(answer["probabilities"]) for answer in answers if answer] == [{"clerk", "customer"}] * 3
+
+
+def test_a_service_with_too_little_noise_gets_nothing(made: Path, service: ServerSide) -> None:
     with pytest.raises(GuaranteeError, match=r"epsilon 2\d.*accepts 8\. Nothing was sent"):
-        redactory.ldp_send(made / "users.jsonl", made / "encoder", url)
-    with pytest.raises(GuaranteeError, match="Nothing was sent"):
-        redactory.ldp_ask(["my parcel"], made / "encoder", url)
-    assert len(server.service._received) == before
+        redactory.LdpUser(service.facts(), made / "encoder")
 
 
-def test_a_seed_that_a_service_names_is_not_drawn_from(made: Path, listening: tuple[str, WireServer]) -> None:
-    url, server = listening
-    server.service.settings = server.service.settings.model_copy(update={"seed": 7})
-    got: list[bytes] = []
-    plain = server.service.answers
+def test_a_seed_that_a_service_names_is_not_drawn_from(made: Path, service: ServerSide) -> None:
+    facts = service.facts()
+    facts["settings"]["seed"] = 7
+    said: list[bytes] = []
 
-    def watched(messages: Any) -> Any:
-        got.extend(message.values.tobytes() for message in messages)
-        return plain(messages)
+    def watched(body: bytes) -> Any:
+        said.append(json.loads(body)["values"])
+        return service.answer_lines(body)
 
-    server.service.answers = watched  # type: ignore[method-assign]
     for _ in range(2):
-        redactory.ldp_ask(["my parcel"], made / "encoder", url, epsilon=30.0)
-    assert len(set(got)) == 2
+        redactory.LdpUser(facts, made / "encoder", epsilon=30.0).ask(["my parcel"], watched)
+    assert len(set(said)) == 2
+
+
+HOSTILE = "clerk\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        None,
+        {},
+        [None],
+        [{"slot": "x", "class": [], "probabilities": {"clerk": 0.5, "customer": 0.5}}],
+        [{"slot": "x", "class": HOSTILE, "probabilities": {HOSTILE: 0.5, "customer": 0.5}}],
+        [{"slot": "x", "class": "clerk", "probabilities": {"clerk": 0.5}}],
+        [{"slot": "x", "class": "clerk", "probabilities": {"clerk": HOSTILE, "customer": 0.5}}],
+        [{"slot": "x", "class": "clerk", "probabilities": {"clerk": float("nan"), "customer": 0.5}}],
+    ],
+)
+def test_answers_and_facts_that_were_not_agreed_on_are_refused(
+    made: Path, service: ServerSide, answers: Any
+) -> None:
+    user = redactory.LdpUser(service.facts(), made / "encoder", epsilon=30.0)
+    with pytest.raises(RunStateError, match="no service of this version"):
+        user.ask(["my parcel"], lambda body: answers)
+    named = {**service.facts()["settings"], "classes": ["customer", HOSTILE]}
+    for facts in ({}, {"format": "redactory-ldp/9"}, {**service.facts(), "settings": named}):
+        with pytest.raises(RunStateError, match="no service of this version"):
+            redactory.LdpUser(facts, made / "encoder", epsilon=30.0)
+    with pytest.raises(RunStateError, match="another encoder"):
+        redactory.LdpUser({**service.facts(), "encoder": "00" * 32}, made / "encoder", epsilon=30.0)
 
 
 def test_a_budget_counts_what_a_user_trains_with_and_asks(
-    made: Path, listening: tuple[str, WireServer], tmp_path: Path
+    made: Path, service: ServerSide, tmp_path: Path
 ) -> None:
-    url, server = listening
     one = rows(tmp_path / "one.jsonl", 2, users=1)
-    given: dict[str, Any] = {"budget": tmp_path / "budget", "limit": 60.0, "epsilon": 30.0}
-    redactory.ldp_send(one, made / "encoder", url, **given)
+    side = redactory.LdpUser(
+        service.facts(), made / "encoder", budget=tmp_path / "budget", limit=60.0, epsilon=30.0
+    )
+    assert _sent(side, one, service) == 2
     user = "user-0@example.org"
-    redactory.ldp_ask(["my parcel"], made / "encoder", url, user=user, **given)
-    before = len(server.service._received)
+    side.ask(["my parcel"], service.answer_lines, user=user)
+    before = service._received.messages
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        redactory.ldp_ask(["my parcel"] * 2, made / "encoder", url, user=user, **given)
+        side.ask(["my parcel"] * 2, service.answer_lines, user=user)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        redactory.ldp_send(one, made / "encoder", url, **given)
-    assert len(server.service._received) == before
-    redactory.ldp_ask(["my parcel"], made / "encoder", url, user="another", **given)
+        _sent(side, one, service)
+    assert service._received.messages == before
+    side.ask(["my parcel"], service.answer_lines, user="another")
 
 
 def test_named_users_are_not_asked_for_under_another_budget(
-    made: Path, listening: tuple[str, WireServer], tmp_path: Path
+    made: Path, service: ServerSide, tmp_path: Path
 ) -> None:
     """Queries on nobody's budget would not be counted with what somebody trained with."""
-    given: dict[str, Any] = {"budget": tmp_path / "budget", "limit": 60.0, "epsilon": 30.0}
-    redactory.ldp_ask(["my parcel"], made / "encoder", listening[0], **given)
-    redactory.ldp_ask(["my parcel"], made / "encoder", listening[0], user="ann", **given)
+    side = redactory.LdpUser(
+        service.facts(), made / "encoder", budget=tmp_path / "budget", limit=60.0, epsilon=30.0
+    )
+    side.ask(["my parcel"], service.answer_lines)
+    side.ask(["my parcel"], service.answer_lines, user="ann")
     with pytest.raises(ConfigurationError, match=r"user: .*Nothing was sent"):
-        redactory.ldp_ask(["my parcel"], made / "encoder", listening[0], **given)
+        side.ask(["my parcel"], service.answer_lines)
 
 
-def test_nothing_is_spent_on_a_question_that_cannot_be_answered(
-    made: Path, listening: tuple[str, WireServer], tmp_path: Path
+def test_a_new_service_has_learnt_nothing_and_nothing_is_spent_on_asking_it(
+    made: Path, tmp_path: Path
 ) -> None:
-    url, server = listening
-    trained, spent = server.service, tmp_path / "budget"
-    server.service = ServerSide(trained.settings, encoder=trained.encoder, shape=trained.shape)
-    with pytest.raises(RunStateError, match=r"not trained yet.*Nothing was sent"):
-        redactory.ldp_ask(["my parcel"], made / "encoder", url, epsilon=30.0, budget=spent)
-    assert not spent.exists()
-    for missing in ("questions.jsonl", "no/such/questions.txt"):
-        with pytest.raises(InputError, match="no file of this name"):
-            carried_out("ask", missing, "--encoder", "e", "--url", url)
+    settings = {"noise_multiplier": 3.0, "max_tokens": 6}
+    card = redactory.ldp_new_service(tmp_path / "new", made / "encoder", settings)
+    assert card["noise_multiplier"] == 3.0
+    assert json.loads((tmp_path / "new" / "guarantee.json").read_text()) == card
+    with redactory.ldp_service(tmp_path / "new") as service:
+        assert service.settings.classes == ("clerk", "customer")
+        user = redactory.LdpUser(service.facts(), made / "encoder", budget=tmp_path / "budget")
+        with pytest.raises(RunStateError, match=r"not trained yet.*Nothing was sent"):
+            user.ask(["my parcel"], service.answer_lines)
+    assert not list((tmp_path / "budget").glob("*.jsonl"))
+    with pytest.raises(RunStateError, match="not empty"):
+        redactory.ldp_new_service(tmp_path / "new", made / "encoder", settings)
 
 
 def test_an_encoder_s_own_text_is_not_protected(made: Path, tmp_path: Path) -> None:
@@ -219,22 +243,6 @@ def test_one_user_without_room_keeps_everybody_from_sending(made: Path, tmp_path
         redactory.ldp_train(both, made / "encoder", tmp_path / "s", settings, **given)
     assert not list((tmp_path / "budget").glob("*.jsonl"))
     assert not list((tmp_path / "s").iterdir())
-
-
-def test_serving_starts_anew_and_saves_when_it_is_stopped(made: Path, tmp_path: Path) -> None:
-    def stop(url: str) -> None:
-        assert url.startswith("http://127.0.0.1:")
-        raise KeyboardInterrupt
-
-    settings = {"noise_multiplier": 3.0, "max_tokens": 6}
-    told = redactory.ldp_serve(
-        tmp_path / "new", port=0, encoder=made / "encoder", settings=settings, ready=stop
-    )
-    assert told["trained"] is False
-    assert ServerSide.load(tmp_path / "new").settings.classes == ("clerk", "customer")
-    assert json.loads((tmp_path / "new" / "guarantee.json").read_text())["noise_multiplier"] == 3.0
-    with pytest.raises(ConfigurationError, match="set:"):
-        redactory.ldp_serve(tmp_path / "new", port=0, settings=settings, ready=stop)
 
 
 def test_pairs_are_matched(made: Path, tmp_path: Path) -> None:

@@ -65,11 +65,10 @@ def test_a_thousand_secrets_through_everything(bench: Bench) -> None:
 
     of_keys_alone = {f"keys {name}" for name in ("data-key", "open", "rotate", "shred")}
     only_encrypted = set() if bench.encrypted else of_keys_alone
-    # the demonstration reads nobody's text; plans from numbers, budgets and servers of noisy messages none
+    # the demonstration reads nobody's text; plans from numbers and budgets none
     textless = {
         "budget",
         "demo",
-        "ldp serve",
         *(name for name in every_command() if name.startswith("plan ")),
     }
     assert every_command() - bench.commands - textless == only_encrypted

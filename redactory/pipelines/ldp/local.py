@@ -19,7 +19,6 @@ from redactory.pipelines.models import require_training_packages
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
     from redactory.training.ldp.message import Message
-    from redactory.training.ldp.server import ServerSide
     from redactory.training.ldp.settings import LdpSettings
     from redactory.training.ldp.user_budget import BudgetFolder
 
@@ -43,7 +42,7 @@ def ldp_encoder(
     from redactory.training.ldp.encoder_settings import EncoderSettings
     from redactory.training.publictext import PublicText
 
-    folder = _fresh(Path(out))
+    folder = fresh(Path(out))
     told = pretrain_encoder(
         PublicText(Path(public)), settings_of(EncoderSettings, settings), folder, progress
     )
@@ -69,23 +68,21 @@ def ldp_train(
     nothing is sent then.  Returns {service, messages, slots, epochs, ..., guarantee}.
     """
     require_training_packages()
+    from redactory.training.ldp.message import bodies
     from redactory.training.ldp.server import ServerSide
 
-    wanted, folder = ldp_settings(settings), _fresh(Path(out))
+    wanted, folder = ldp_settings(settings), fresh(Path(out))
     source = open_encoder(encoder, wanted, declared_public)
     require_other_text(source, Path(data))
     own = settled(wanted, source)
     examples = read_examples(Path(data), own.pairs)
     labels = numbered(Path(data), examples, own.classes)
-    card = _card(folder, own, source)
-    server = ServerSide(own, encoder=source.digest, shape=source.shape(own.represent))
-    budgets = budget_folder(budget, limit, delta, source)
-    messages = sent(examples, labels, source, own, budgets)
-    for batch in _batches(_shown(messages, len(examples), progress)):
-        server.receive_all([_over_a_wire(message) for message in batch])
-    told = server.train(progress)
-    server.save(folder)
-    write_json(folder / CARD, card)
+    messages = sent(examples, labels, source, own, budget_folder(budget, limit, delta, source))
+    card = new_service(folder, own, source)
+    with ServerSide.opened(folder) as server:
+        for body in bodies([one] for one in _shown(messages, len(examples), progress)):
+            server.receive_lines(body)
+        told = server.train(progress)
     return {"service": str(folder), "users": len({e.user for e in examples}), **told, "guarantee": card}
 
 
@@ -152,7 +149,7 @@ def settled(settings: LdpSettings, source: SentenceEncoder) -> LdpSettings:
     if len(classes) < 2:
         raise ConfigurationError("classes: name two at least, for example --set 'classes=[no, yes]'")
     noise = settings.noise(source.spendings)
-    return settings.model_copy(update={"classes": classes, "noise_multiplier": noise})
+    return settings_of(type(settings), {**dict(settings), "classes": classes, "noise_multiplier": noise})
 
 
 def require_encoder(digest: str, source: SentenceEncoder) -> None:
@@ -170,16 +167,15 @@ def require_other_text(source: SentenceEncoder, data: Path) -> None:
         )
 
 
-def new_service(folder: Path, settings: LdpSettings, source: SentenceEncoder) -> ServerSide:
-    """A service in ``folder`` that has learnt nothing yet, with its card."""
+def new_service(folder: Path, settings: LdpSettings, source: SentenceEncoder) -> dict[str, Any]:
+    """A service of :func:`settled` settings in ``folder``, which has received nothing; its card."""
     from redactory.training.ldp.server import ServerSide
 
-    own = settled(settings, source)
-    card = _card(_fresh(folder), own, source)
-    server = ServerSide(own, encoder=source.digest, shape=source.shape(own.represent))
-    server.save(folder)
+    card = _card(folder, settings, source)
     write_json(folder / CARD, card)
-    return server
+    shape = source.shape(settings.represent)
+    ServerSide(settings, encoder=source.digest, shape=shape).create(folder)
+    return card
 
 
 def budget_folder(
@@ -207,14 +203,28 @@ def sent(
     settings: LdpSettings,
     budgets: BudgetFolder | None,
 ) -> Iterator[Message]:
-    """The training messages of all users; with ``budgets`` each user's are booked, or none is sent at all."""
-    from redactory.training.ldp.user import UserSide
+    """The training messages of all users; with ``budgets`` each user's are booked, or none is sent at all.
 
+    ``BudgetExceeded`` before anything is booked where somebody has no room.
+    """
     groups: dict[str, list[int]] = {}
     for row, example in enumerate(examples):
         groups.setdefault(example.user if budgets else "", []).append(row)
     if budgets is not None:
         budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
+    return _sent(groups, examples, labels, source, settings, budgets)
+
+
+def _sent(
+    groups: Mapping[str, Sequence[int]],
+    examples: Sequence[Example],
+    labels: Sequence[int],
+    source: SentenceEncoder,
+    settings: LdpSettings,
+    budgets: BudgetFolder | None,
+) -> Iterator[Message]:
+    from redactory.training.ldp.user import UserSide
+
     for number, (user, rows) in enumerate(groups.items()):
         own = settings.model_copy(update={"seed": _own_seed(settings.seed, number)})
         side = UserSide(source, own, budget=budgets.of(user) if budgets else None)
@@ -240,27 +250,10 @@ def _card(folder: Path, settings: LdpSettings, source: SentenceEncoder) -> dict[
     )
 
 
-def _fresh(folder: Path) -> Path:
+def fresh(folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
         raise RunStateError(f"{folder} is not empty; give another folder with --out")
     return make_private_folder(folder)
-
-
-def _over_a_wire(message: Message) -> Message:
-    from redactory.training.ldp.message import Message
-
-    return Message.from_json(message.to_json())
-
-
-def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    batch: list[Message] = []
-    for message in messages:
-        batch.append(message)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _shown(messages: Iterable[Message], sentences: int, progress: Progress) -> Iterator[Message]:

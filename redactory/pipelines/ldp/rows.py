@@ -40,31 +40,6 @@ def read_examples(path: Path, pairs: bool) -> list[Example]:
     return found
 
 
-def read_queries(given: str) -> list[str | tuple[str, str]]:
-    """``given`` itself, or, where it names a file, that file's texts: one a line, or JSON lines.
-
-    What looks like the name of such a file and is none is refused: to ask it would spend for nothing.
-
-    Of JSON lines whose first row has ``text_b`` every row is a pair.
-    """
-    path = Path(given)
-    if not _is_file(path):
-        if path.suffix in (".jsonl", ".txt") and not any(c.isspace() for c in given):
-            raise InputError("TEXT|FILE: there is no file of this name. Nothing was sent.")
-        return [given]
-    if path.suffix == ".jsonl":
-        with path.open(encoding="utf-8", errors="replace") as file:
-            pairs = '"text_b"' in file.readline()
-        return [example.text for example in read_examples(path, pairs)]
-    try:
-        found = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path.name} cannot be read as text: {type(error).__name__}") from None
-    if not found:
-        raise InputError(f"{path.name} holds no text")
-    return [*found]
-
-
 def numbered(path: Path, examples: Sequence[Example], classes: Sequence[str]) -> list[int]:
     """The number of each row's class; ``InputError`` names the first row without one of ``classes``."""
     numbers = {name: number for number, name in enumerate(classes)}
@@ -84,13 +59,6 @@ def settings_of(kind: type[S], given: Mapping[str, Any] | S | None) -> S:
         found = error.errors(include_input=False, include_url=False)
         problems = [f"{_key(one['loc'])}: {plainly(one)}" for one in found]
         raise ConfigurationError("; ".join(problems)) from None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False  # a text can be longer than any name
 
 
 def _nested(given: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,10 @@ SCHEMA = Path(__file__).with_name("message.schema.json")
 LARGEST_NUMBER = 999_999_999
 """Steps and labels are written in as many places as this has."""
 MOST_VALUES = 1 << 22
+CONTENT_TYPE = "application/x-ndjson"
+"""Of :func:`bodies`."""
+BODY_OCTETS = 1 << 20
+"""A body is ended at the message that fills it this far."""
 _PLACES = len(str(LARGEST_NUMBER))
 _KEYS = ("format", "purpose", "slot", "step", "label", "encoder", "shape", "values")
 _SLOT, _DIGEST = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{64}")
@@ -86,10 +90,34 @@ class Message:
         return cls(found["purpose"], slot, found["step"], found["label"], values, found["encoder"])
 
 
+def bodies(groups: Iterable[Iterable[Message]]) -> Iterator[bytes]:
+    """Messages as JSON lines, in pieces that a service takes at once; a group is never torn apart."""
+    lines: list[str] = []
+    size = 0
+    for group in groups:
+        new = [message.to_json() for message in group]
+        lines += new
+        size += sum(map(len, new))
+        if size >= BODY_OCTETS:
+            yield _body(lines)
+            lines, size = [], 0
+    if lines:
+        yield _body(lines)
+
+
+def messages_in(body: bytes) -> list[Message]:
+    """The messages of JSON lines; ``InputError`` where one of them is none."""
+    return [Message.from_json(line) for line in body.split(b"\n") if line.strip()]
+
+
 def message_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of one message."""
     schema: dict[str, Any] = read_json(SCHEMA)
     return schema
+
+
+def _body(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def _object(line: str | bytes) -> dict[str, Any]:

@@ -1,23 +1,26 @@
-"""What the server holds of each slot: the sum of its messages, and which of its steps came."""
+"""What the server holds of each slot: the sum of its messages, and which of its steps came.
+
+On the disk the same is a journal: the messages themselves, one a line, in the order in which they came.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
-from redactory.foundation.errors import InputError
-from redactory.foundation.files import commit
+from redactory.foundation.errors import InputError, RunStateError
 from redactory.training.ldp.message import Message
 
 MOST_VALUES = 1 << 28
 """float32 values that are held at most (1 GiB)."""
 LARGEST_VALUE = 1e12
 """No value of a message is larger: sums and squares stay finite whatever is sent."""
+_BLOCK = 1 << 20
 
 
 class Received:
@@ -66,17 +69,24 @@ class Received:
         if (len(self) + new) * int(np.prod(self.shape)) > MOST_VALUES:
             raise InputError("the service holds all the slots that it can")
 
-    def add(self, message: Message) -> None:
-        """Count ``message``, which :meth:`require_room` let pass, once."""
-        slot, step = message.slot, 1 << message.step
-        if self._seen.get(slot, 0) & step:
-            return
-        if slot in self._sums:
-            self._sums[slot] += message.values
-        else:
-            self._sums[slot] = message.values.astype(np.float32)
-        self._seen[slot] = self._seen.get(slot, 0) | step
-        self._labels[slot] = _label(message)
+    def fresh(self, messages: Iterable[Message]) -> list[Message]:
+        """Those of ``messages`` that did not come before, each once."""
+        found: dict[tuple[str, int], Message] = {}
+        for message in messages:
+            if not self._seen.get(message.slot, 0) >> message.step & 1:
+                found.setdefault((message.slot, message.step), message)
+        return list(found.values())
+
+    def add(self, messages: Iterable[Message]) -> None:
+        """Count ``messages``, which :meth:`require_room` let pass, each once."""
+        for message in self.fresh(messages):
+            slot = message.slot
+            if slot in self._sums:
+                self._sums[slot] += message.values
+            else:
+                self._sums[slot] = message.values.astype(np.float32)
+            self._seen[slot] = self._seen.get(slot, 0) | 1 << message.step
+            self._labels[slot] = _label(message)
 
     def means(self) -> NDArray[np.float32]:
         """The mean message of every slot: [slots, \\*shape]."""
@@ -88,30 +98,73 @@ class Received:
         """Every slot's label, −1 for a question's."""
         return np.array(list(self._labels.values()), np.int64)
 
-    def save(self, path: Path) -> None:
-        """Commit all of it to a file of safetensors."""
-        wide = (self.steps + 7) // 8
-        seen = b"".join(value.to_bytes(wide, "little") for value in self._seen.values())
-        sums = list(self._sums.values())
-        arrays = {
-            "slots": np.frombuffer(bytes.fromhex("".join(self._sums)), np.uint8).reshape(-1, 16),
-            "sums": np.stack(sums) if sums else np.empty((0, *self.shape), np.float32),
-            "seen": np.frombuffer(seen, np.uint8).reshape(-1, wide),
-            "labels": self.labels(),
-        }
-        with commit(path) as temporary:
-            save_file(arrays, temporary)
 
-    @classmethod
-    def load(cls, path: Path, shape: tuple[int, ...], steps: int) -> Self:
-        """What :meth:`save` wrote."""
-        arrays, found = load_file(path), cls(shape, steps)
-        for number, octets in enumerate(arrays["slots"]):
-            slot = octets.tobytes().hex()
-            found._sums[slot] = arrays["sums"][number].copy()
-            found._seen[slot] = int.from_bytes(arrays["seen"][number].tobytes(), "little")
-            found._labels[slot] = int(arrays["labels"][number])
-        return found
+class Journal:
+    """The messages that a service took, in a file that is only ever added to; closed by ``close``.
+
+    What :meth:`append` returned from is on the disk.  What a killed process left of a line was never
+    acknowledged, and is cut off when the file is opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._name, self._whole = path.name, True
+        self._descriptor: int | None = os.open(path, flags)
+        os.ftruncate(self._descriptor, _whole_lines(path))
+
+    def append(self, messages: Sequence[Message]) -> None:
+        """Have ``messages`` on the disk; ``RunStateError`` where that fails, and from then on."""
+        if self._descriptor is None or not self._whole:
+            raise RunStateError(f"{self._name} is closed: start the service again")
+        rest = memoryview("".join(f"{message.to_json()}\n" for message in messages).encode("ascii"))
+        before = os.fstat(self._descriptor).st_size
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # after a failed fsync nobody knows what the disk holds: only reading it anew tells
+            self._whole = False
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, before)
+            raise RunStateError(
+                f"{self._name} cannot be written ({error.strerror}): make room, and start the service again"
+            ) from None
+
+    def close(self) -> None:
+        """Let go of the file; nothing can be added afterwards."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
+
+def journaled(path: Path) -> Iterator[Message]:
+    """The messages in the journal ``path``; ``InputError`` names a line that is damaged."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return  # cut off by a crash, or being written at this moment
+            try:
+                yield Message.from_json(line)
+            except InputError:
+                raise InputError(
+                    f"{path.parent.name}: {path.name}, line {number} is damaged: restore the file from a "
+                    "copy, or cut it before this line and have users send again what came after it"
+                ) from None
+
+
+def _whole_lines(path: Path) -> int:
+    """How many octets of the file belong to lines that end."""
+    place = path.stat().st_size
+    with path.open("rb") as file:
+        while place > 0:
+            start = max(0, place - _BLOCK)
+            file.seek(start)
+            end = file.read(place - start).rfind(b"\n")
+            if end >= 0:
+                return start + end + 1
+            place = start
+    return 0
 
 
 def _label(message: Message) -> int:

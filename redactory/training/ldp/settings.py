@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from redactory.training.accounting.spending import Spendings
 
 
+_JOINERS = "\u200c\u200d"
+"""Not printable by themselves, and needed within words of some scripts."""
+
+
 class HeadSettings(Settings):
     """The server's network, trained on noisy messages alone: nothing here changes an epsilon."""
 
@@ -68,6 +72,9 @@ class LdpSettings(Settings):
     def _classes_are_told_apart(self) -> Self:
         if len(set(self.classes)) != len(self.classes) or not all(name.strip() for name in self.classes):
             raise ValueError("classes: every name once, none empty")
+        # they are printed where users ask, and a service's are a stranger's
+        if not all(c.isprintable() or c in _JOINERS for name in self.classes for c in name):
+            raise ValueError("classes: no control characters in a name")
         return self
 
     @model_validator(mode="after")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,9 +99,9 @@ def test_answers_have_the_slot_the_class_and_shares_that_sum_to_one() -> None:
 def test_of_a_slot_the_mean_counts_and_a_message_that_comes_twice_once() -> None:
     received = Received((4,), 3)
     sent = [a_message(step=step, values=np.full(4, step + 1, np.float32)) for step in (2, 0)]
-    for message in [*sent, *sent, a_message(step=2)]:
-        received.require_room([message])
-        received.add(message)
+    for messages in ([*sent, *sent], [a_message(step=2)]):
+        received.require_room(messages)
+        received.add(messages)
     np.testing.assert_array_equal(received.means(), np.full((1, 4), 2.0))
     assert (received.messages, len(received), list(received.labels())) == (2, 1, [1])
 
@@ -146,38 +148,76 @@ def test_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         server.receive(a_message(slot="3a" * 16))
 
 
-def test_a_saved_service_answers_the_same_and_goes_on(tmp_path: Path) -> None:
-    user, server = sides(
-        participation={"kind": "fixed", "sends": 9},
-        budget={"path": tmp_path / "mine.budget", "epsilon": 1.0},
-        head={"epochs": 2},
-    )
+def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
+    nine = {"kind": "fixed", "sends": 9}
+    user, server = sides(participation=nine, budget={"path": tmp_path / "mine.budget", "epsilon": 1.0})
     sent = list(user.training_messages(*_rows(12)))
-    server.receive_all(sent)
-    first = server.train()
-    server.save(tmp_path / "service")
-    again = ServerSide.load(tmp_path / "service")
     questions = list(user.query_messages([YES, NO]))
-    assert again.answers(questions) == server.answers(questions)
+    server.create(tmp_path / "service")
+    with ServerSide.opened(tmp_path / "service") as service:
+        with pytest.raises(RunStateError, match="not trained"):
+            service.answers(questions)
+        with pytest.raises(RunStateError, match="no training message"):
+            service.train()
+        service.receive_all(sent[:50])
+    with ServerSide.opened(tmp_path / "service") as service:
+        service.receive_all([*sent, *sent])
+        first, answers = service.train(), service.answers(questions)
+    with pytest.raises(RunStateError, match="closed"):
+        service.receive(a_message())
+    again = ServerSide.load(tmp_path / "service")
+    assert again.answers(questions) == answers
     assert again.settings.budget is None
     assert "mine.budget" not in (tmp_path / "service" / "service.json").read_text()
-    again.receive_all(sent)
     assert again.train() == first
-    other, _ = sides(participation={"kind": "fixed", "sends": 9}, seed=8)
-    again.receive_all(list(other.training_messages(*_rows(2))))
-    assert again.train()["slots"] == 14
+    # one that lived in memory learns the same
+    server.receive_all(sent)
+    assert (server.train(), server.answers(questions)) == (first, answers)
 
 
-def test_a_service_is_saved_before_it_is_trained_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_of_a_journal_that_was_cut_off_every_whole_line_counts(tmp_path: Path, kept: int) -> None:
+    """At whatever octet a kill cut the last line off, it goes on from there."""
     _, server = sides()
-    server.save(tmp_path)
-    empty = ServerSide.load(tmp_path)
-    assert not empty.trained
-    with pytest.raises(RunStateError, match="not trained"):
-        empty.answer(a_message(purpose="query", label=None))
-    empty.receive(a_message())
-    empty.save(tmp_path)
-    assert ServerSide.load(tmp_path).train()["slots"] == 1
+    server.create(tmp_path / "service")
+    journal = tmp_path / "service" / "received.jsonl"
+    lines = [f"{a_message(slot=f'{n:032x}').to_json()}\n" for n in range(kept + 1)]
+    for cut in (0, 1, 100, len(lines[-1]) - 1):
+        journal.write_text("".join(lines[:-1]) + lines[-1][:cut])
+        with ServerSide.opened(tmp_path / "service") as service:
+            assert service._received.messages == kept
+            service.receive(a_message())
+        assert journal.read_text() == "".join([*lines[:-1], f"{a_message().to_json()}\n"])
+    journal.write_text("".join([*lines[:-1], "{}\n", lines[-1]]))
+    with (
+        pytest.raises(InputError, match=rf"received.jsonl, line {kept + 1} is damaged"),
+        ServerSide.opened(tmp_path / "service"),
+    ):
+        pass
+
+
+def test_what_cannot_be_written_is_not_acknowledged(tmp_path: Path) -> None:
+    """The disk is full: nothing of the messages counts, and nothing is taken until it is opened again."""
+    _, server = sides()
+    server.create(tmp_path / "service")
+    with ServerSide.opened(tmp_path / "service") as service:
+        service.receive(a_message(slot="1b" * 16))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        size = (tmp_path / "service" / "received.jsonl").stat().st_size
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, before[1]))
+        try:
+            with pytest.raises(RunStateError, match="cannot be written"):
+                service.receive(a_message())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        with pytest.raises(RunStateError, match="start the service again"):
+            service.receive(a_message())
+    with ServerSide.opened(tmp_path / "service") as service:
+        assert service._received.messages == 1
+        service.receive(a_message())
+        assert service.train()["messages"] == 2
 
 
 @pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/2"}'])
@@ -188,6 +228,13 @@ def test_what_is_no_service_is_refused(tmp_path: Path, content: str | None) -> N
         ServerSide.load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["\x1b]0;owned\x07", "a\nb", "\x9b2J", "\u202eevil", "\x00"])
+def test_no_class_name_can_write_to_a_terminal(name: str) -> None:
+    with pytest.raises(ValueError, match="no control characters"):
+        settings_with(classes=("no", name))
+    assert settings_with(classes=("nein, danke", "نمی\u200cخواهم")).classes[1]
+
+
 def test_a_service_needs_classes() -> None:
     with pytest.raises(ConfigurationError, match="classes"):
         ServerSide(settings_with(classes=()), encoder="00" * 32, shape=(4,))
@@ -195,7 +242,7 @@ def test_a_service_needs_classes() -> None:
 
 def test_the_servers_code_cannot_reach_a_tokenizer_or_an_encoder() -> None:
     code = (
-        "import sys, json, redactory.training.ldp.wire_server as server; "
+        "import sys, json, redactory.training.ldp.server; "
         "from pathlib import Path; print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,609 @@
+"""Write ``docs/results.md``, whole, from the JSON files that the benchmarks left in ``docs/results``.
+
+What ``docs/index.md`` says of them is written as well.  ``results.md.j2`` is the page without its figures.  A
+sentence that says more than its numbers (better, within, none) stands there with the names of its conditions,
+without which there is no page.  A test compares the pages and the data.
+
+    python benchmarks/results.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jinja2
+import numpy as np
+from scipy.stats import norm
+
+DATA = Path(__file__).parents[1] / "docs" / "results"
+PAGE, INDEX = DATA.with_suffix(".md"), DATA.with_name("index.md")
+BEGIN, END = "<!-- results: written by benchmarks/results.py -->\n", "<!-- end of results -->\n"
+TEMPLATE = Path(__file__).with_suffix(".md.j2")
+Row = Mapping[str, Any]
+TRAINERS = ("sgd", "redact-only", "sdp", "dpsgd", "crt", "crt-drop")
+CLASSES = 12
+"""Of the clause types that local privacy is measured on."""
+
+
+def pages() -> dict[Path, str]:
+    """Both pages as the data have them."""
+    before, _, rest = INDEX.read_text(encoding="utf-8").partition(BEGIN)
+    return {PAGE: page(), INDEX: f"{before}{BEGIN}{summary()}\n{END}{rest.partition(END)[2]}"}
+
+
+def page() -> str:
+    """The page as the data have it."""
+    shown = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    shown.filters |= {"where": where, "digits": digits, "count": "{:,}".format}
+    sections = (files, detection, crt, attacks, uedp, ldp, scale, workers, clipping)
+    template = shown.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render({section.__name__: section for section in sections})
+
+
+def summary() -> str:
+    """The questions that people ask first."""
+    found, own, ours = read("detection")["files"], scale(), clipping()["ours"]
+    missed = [row["miss_rate"] for row in found]
+    counts, most = [one["misses"] for one in missed], [one["high"] for one in missed]
+    clean = [100 * row["public_share"]["of_clean"]["value"] for row in found]
+    chats, people = crt("crt_customersim"), crt("crt_multiwoz")
+    lines = [
+        (
+            "What do both policies miss?",
+            f"{min(counts)} to {max(counts)} of a thousand and more labelled secrets on each of "
+            f"{len(found)} test sets: at most {100 * min(most):.1f}% to {100 * max(most):.1f}%",
+            "[detection](results.md#detection)",
+        ),
+        (
+            "How much text without secrets stays public?",
+            f"{min(clean):.0f}% to {max(clean):.0f}%",
+            "the same",
+        ),
+        (
+            "What does the promise cost in perplexity?",
+            f"beside the same text without noise {chats['low']} to {chats['high']} on simulated support "
+            f"chats, {people['low']} to {people['high']} on human dialogues",
+            "[CRT](results.md#crt-perplexity-against-epsilon)",
+        ),
+        (
+            "What does an attack get out?",
+            where("no canary above chance from `crt`", attacks()["crt_below_chance"])
+            + where("; planted numbers from models without noise", attacks()["first_place"]),
+            "[attacks](results.md#attacks-beside-promises)",
+        ),
+        (
+            "How fast is a private step?",
+            f"{ours} times the time of a plain one",
+            "[clipping](results.md#what-clipping-costs)",
+        ),
+        (
+            "How fast is curation?",
+            f"{own['detection']['texts_per_cpu_second']} distinct texts a second and core with the default "
+            f"engines, and {max(map(int, own['each'].split(', ')))} microseconds a point besides; linear",
+            "[scale](results.md#scale)",
+        ),
+    ]
+    return table(("question", "answer", "where"), lines)
+
+
+@cache
+def read(name: str) -> Any:
+    """The JSON file ``name``."""
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def where(sentence: str, *conditions: bool) -> str:
+    """``sentence``, which is true where all ``conditions`` are."""
+    if not all(conditions):
+        raise SystemExit(f"the data do not say so any more: {sentence}")
+    return sentence
+
+
+def files(*names: str) -> str:
+    """Where the figures come from."""
+    return "Data: " + ", ".join(f"[{name}.json](results/{name}.json)" for name in names) + "."
+
+
+def table(heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """A table of Markdown."""
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [heads, ["---"] * len(heads), *lines])
+
+
+def digits(value: float | None, places: int = 3) -> str:
+    """A number with so many significant digits at least; "none" where there is none."""
+    if value is None:
+        return "none"
+    first = math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{max(0, places - 1 - first)}f}"
+
+
+def spread(row: Row, key: str = "value", places: int = 3) -> str:
+    """A mean with the least and the greatest over seeds or draws."""
+    return f"{digits(row[key], places)} ({digits(row['least'], places)} to {digits(row['greatest'], places)})"
+
+
+def share(row: Row, key: str) -> str:
+    """The same of a share, with three decimals."""
+    return f"{row[key]:.3f} ({row['least']:.3f} to {row['greatest']:.3f})"
+
+
+def more(value: float, than: float) -> str:
+    """By how many per cent ``value`` is larger."""
+    return "0" if value == than else f"{100 * (value / than - 1):+.0f}%"
+
+
+def claims(figure: Row) -> str:
+    """What the benchmark itself looked for of the paper's trend."""
+    lines = [
+        (f"`{one['trainer']}`", one["claim"], "yes" if one["holds"] else "**no**")
+        for one in figure["ours"]
+        if one["trainer"] in TRAINERS
+    ]
+    return table(("trainer", "what was looked for", "found"), lines)
+
+
+def detection() -> Row:
+    """Coverage and misses on labelled files."""
+    found = read("detection")
+
+    def rate(figure: Row) -> str:
+        return f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
+
+    def line(row: Row) -> tuple[str, ...]:
+        missed = row["miss_rate"]
+        return (
+            ", ".join(part for part in (f"`{row['data']}`", row["part"], f"by {row['segment']}") if part),
+            f"{row['points']:,}",
+            rate(row["strict"]["cover_recall"]),
+            rate(row["presidio_defaults"]["cover_recall"]),
+            f"{missed['misses']:,} of {missed['n']:,}",
+            f"{100 * missed['high']:.2f}%",
+            rate(row["public_share"]["of_clean"]),
+        )
+
+    heads = ("text", "points", "covered by π", "by Presidio's defaults", "missed by both", "at most")
+    covered = [
+        (row[name]["cover_recall"]["value"] for name in ("strict", "presidio_defaults"))
+        for row in found["files"]
+    ]
+    return {
+        "limit": f"{found['limit']:,}",
+        "table": table((*heads, "clean points that stay public"), map(line, found["files"])),
+        "covers_more": all(ours > theirs for ours, theirs in covered),
+        "speed": digits(found["speed"]["ratio"]["overall"]),
+    }
+
+
+def crt(file: str) -> Row:
+    """Figure 2 of the CRT paper."""
+    found = read(file)
+    rows = found["table"]
+    values = {t: [row["perplexity"]["value"] for row in rows if row["trainer"] == t] for t in TRAINERS}
+    [plain], [masked] = values["sgd"], values["redact-only"]
+
+    def line(row: Row) -> tuple[object, ...]:
+        published, value = row["as_published"], row["perplexity"]["value"]
+        sound = "none" if row["epsilon"] is None else f"{row['epsilon']:.2f}"
+        return (
+            f"`{row['trainer']}`",
+            sound if published is None or row["epsilon"] else f"none ({published:.2g} as published)",
+            digits(row["noise_multiplier"], 2) if row["noise_multiplier"] else "–",
+            spread(row["perplexity"]),
+            more(value, masked),
+            more(value, plain),
+            row["seeds"],
+        )
+
+    heads = ("trainer", "ε", "σ", "perplexity", "beside `redact-only`", "beside `sgd`", "seeds")
+    return {
+        "facts": found["facts"],
+        "table": table(heads, map(line, rows)),
+        "claims": claims(found),
+        "low": more(min(values["crt"]), masked).removeprefix("+"),
+        "high": more(max(values["crt"]), masked).removeprefix("+"),
+        "below_dpsgd": all(a < b for a, b in zip(values["crt"], values["dpsgd"], strict=True)),
+        "masked_is_easier": masked < plain,
+    }
+
+
+def attacks() -> Row:
+    """Figures 3 to 5 of the CRT paper, an audit, and what an exact rank costs."""
+    three, four, five = (read(f"attacks_figure{number}") for number in (3, 4, 5))
+    chance = three["table"][0]["chance"]
+    of_crt = [row for row in three["table"] if row["trainer"] == "crt"]
+    audited = read("attacks_audit")
+
+    def difference(row: Row) -> str:
+        told = row["difference"]
+        return f"{told['value']:+.1f} ({told['low']:+.1f} to {told['high']:+.1f})"
+
+    def accuracy(row: Row) -> str:
+        low, high = row["intervals"][0]
+        return f"{row['accuracy']['value']:.3f} ({low:.2f} to {high:.2f})"
+
+    return {
+        "facts": three["facts"],
+        "target": digits(of_crt[0]["target"], 1),
+        "chance": f"{chance:.2f}",
+        "highest": by_gamma(three["table"], lambda row: f"{row['highest']['value']:.2f}"),
+        "difference": by_gamma(three["table"], difference),
+        "claims": claims(three),
+        "crt_below_chance": all(row["highest"]["value"] < chance for row in of_crt),
+        "crt_zero_inside": all(row["difference"]["low"] <= 0 <= row["difference"]["high"] for row in of_crt),
+        "no_rise": not any(one["holds"] for one in three["ours"] if "above the 95 %" in one["claim"]),
+        **_long(),
+        "members": four["runs"][0]["members"],
+        "single": by_gamma(four["table"], accuracy),
+        "groups": by_gamma(five["table"], accuracy),
+        "nobody_leaks": all(
+            low <= 0.5 <= high for row in (*four["table"], *five["table"]) for low, high in row["intervals"]
+        ),
+        "audit": audited["crt"],
+        "audited": table(
+            ("trainer", "guesses right", "ε shown, at least (Steinke et al., f-DP)", "ε stated"),
+            (
+                (
+                    f"`{name}`",
+                    f"{row['correct']:,} of {row['guesses']:,}",
+                    f"{row['epsilon_lower']:.2f}, {row['epsilon_lower_gaussian']:.2f}",
+                    digits(row["epsilon_upper"]),
+                )
+                for name, row in audited.items()
+            ),
+        ),
+        "audit_holds": all(row["holds"] for row in audited.values()),
+        "exact": read("exposure"),
+    }
+
+
+def by_gamma(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    """A line a trainer, a column a miss rate."""
+    gammas = sorted({row["gamma"] for row in rows})
+    found = {(row["trainer"], row["gamma"]): row for row in rows}
+    lines = [(f"`{t}`", *(cell(found[t, g]) for g in gammas)) for t in TRAINERS if (t, gammas[0]) in found]
+    return table(("trainer", *(f"γ = {g:g}" for g in gammas)), lines)
+
+
+def _long() -> Row:
+    runs = read("attacks_long")
+    # sgd does not ask π: one training stands for every γ
+    gammas = {run["gamma"] for run in runs}
+    every = [
+        {**run, "gamma": g} for run in runs for g in gammas if run["trainer"] == "sgd" or run["gamma"] == g
+    ]
+
+    def rise(run: Row) -> float:
+        return float(run["mean_exposure"] - run["control_mean_exposure"])
+
+    missed = [run["highest_exposure"] for run in runs if run["trainer"] == "redact-only" and run["gamma"]]
+    return {
+        "long": by_gamma(every, lambda run: f"{run['highest_exposure']:.1f} ({rise(run):+.1f})"),
+        "first_place": max(missed) >= math.log2(runs[0]["candidates"]),
+        "crt_means_flat": all(rise(run) < 0.1 for run in runs if run["trainer"] == "crt"),
+    }
+
+
+def uedp() -> Row:
+    """Users and entities: corpora, epsilon against steps, and what is learnt."""
+    told = read("uedp_trainings")
+    rows = told["table"]
+
+    def chosen(figure: str, corpus: str = "cuad", start: str = "donated", note: str = "") -> list[Row]:
+        own = (figure, corpus, start, note)
+        found = [row for row in rows if (row["figure"], row["corpus"], row["start"], row["note"]) == own]
+        return sorted(found, key=lambda row: (row["target"] is not None, -(row["target"] or 0)))
+
+    cuad, sim = chosen("perplexity"), chosen("perplexity", "customersim")
+    scratch = [chosen("perplexity", corpus, "scratch") for corpus in ("cuad", "customersim")]
+    awd, awd_more = chosen("awd"), chosen("awd", note="p16")
+    alone = value(cuad, "pretraining-alone")
+    noisy = ("user-level", "uedp-alg1", "uedp-bounded")
+    both = (8.0, 2.0)
+    return {
+        "units": told["shared"]["model"]["hidden_size"],
+        **_corpora(),
+        **_steps(),
+        "cuad": methods(cuad),
+        "cuad_45": methods(chosen("perplexity", "cuad-45")),
+        "cuad_scratch": methods(scratch[0]),
+        "customersim": methods(sim),
+        "customersim_scratch": methods(scratch[1]),
+        "little_is_gained": all(
+            alone - value(cuad, method, 8.0) < (alone - value(cuad, "noiseless")) / 5 for method in noisy
+        ),
+        "before_alg1": all(value(cuad, "uedp-bounded", e) < value(cuad, "uedp-alg1", e) for e in both),
+        "level_with_user": all(
+            abs(value(cuad, "uedp-bounded", e) - row["perplexity"]) < row["greatest"] - row["least"]
+            for e in both
+            for row in [only(cuad, "user-level", e)]
+        ),
+        "unlearns": value(cuad, "uedp-alg1-all-users") > alone,
+        "user_level_best": all(
+            value(sim, "user-level", e) == min(value(sim, method, e) for method in noisy) for e in both
+        ),
+        "bounded_gains": all(value(sim, "uedp-bounded", e) < value(sim, "pretraining-alone") for e in both),
+        "best_from_scratch": all(
+            value(own, "uedp-bounded", e) == min(value(own, m, e) for m in noisy)
+            for own in scratch
+            for e in both
+        ),
+        "far_from_noiseless": all(
+            value(own, "uedp-bounded", e) > 10 * value(own, "noiseless") for own in scratch for e in both
+        ),
+        "masking_as_good": all(
+            value(own, "de-identification") < value(own, "noiseless") for own in (cuad, sim)
+        ),
+        "awd": methods(awd),
+        "awd_more": methods(awd_more),
+        "awd_worse": value(awd, "uedp-bounded") > value(awd, "pretraining-alone"),
+        "awd_better": value(awd_more, "uedp-bounded") < value(awd_more, "pretraining-alone"),
+        "by_cap": _sweep(rows, "k", lambda settings: settings["bounding"]["k_user"]),
+        "by_rate": _sweep(rows, "q-s", lambda settings: settings["federated"]["extended_rate"]),
+        **_classify(chosen("classify")),
+    }
+
+
+def only(rows: Iterable[Row], method: str, target: float | None = None) -> Row:
+    """The row of ``method``, at ``target`` where it has several."""
+    [found] = [row for row in rows if row["method"] == method and target in (None, row["target"])]
+    return found
+
+
+def value(rows: Iterable[Row], method: str, target: float | None = None) -> float:
+    """Its perplexity."""
+    return float(only(rows, method, target)["perplexity"])
+
+
+def methods(rows: Sequence[Row]) -> str:
+    """Perplexity of each method."""
+    base = value(rows, "noiseless")
+
+    def line(row: Row) -> tuple[object, ...]:
+        found = row["perplexity"]
+        return (
+            f"`{row['method']}`",
+            digits(row["target"], 1),
+            spread(row, "perplexity", 4) if row["seeds"] > 1 else digits(found, 4),
+            more(found, base) if found < 3 * base else f"× {found / base:.0f}",
+            digits(row["as_is"], 4),
+            *((row["steps"], digits(row["noise_multiplier"])) if row["target"] else ("–", "–")),
+            row["seeds"],
+        )
+
+    heads = ("method", "ε", "outside of entities", "beside `noiseless`", "as it is", "T", "noise, in clips")
+    return table((*heads, "seeds"), map(line, rows))
+
+
+def _sweep(rows: Iterable[Row], figure: str, setting: Callable[[Row], Any]) -> str:
+    own = [row for row in rows if row["figure"] == figure]
+    return ", ".join(f"{setting(row['settings']):g}: {digits(row['perplexity'], 4)}" for row in own)
+
+
+def _corpora() -> Row:
+    names = {"cuad": "CUAD", "cuad-45": "CUAD, 45% donated", "customersim": "CustomerSim"}
+
+    def counted(row: Row) -> str:
+        return f"{row['users']:,} ({row['points']:,})"
+
+    lines = [
+        (
+            names[row["corpus"]],
+            counted(row["whole"]),
+            *(counted(row["parts"][part]) for part in ("donated", "private", "test")),
+            f"{row['entities']:,}",
+            f"{row['most_points_of_an_entity']}, {row['most_users_of_an_entity']}",
+        )
+        for row in read("uedp_datasets")
+    ]
+    heads = ("corpus", "users (points)", "donated", "private", "test", "private entities")
+    return {"corpora": table((*heads, "points and users of one, at most"), lines)}
+
+
+def _steps() -> Row:
+    lines, rows = [], []
+    for corpus in ("cuad", "customersim"):
+        found = read(f"uedp_epsilon_{corpus}")
+        for row in found["rows"]:
+            if row["steps"] not in (1, 51, 500):
+                continue
+            rows.append(row)
+            lines.append(
+                (
+                    f"{corpus}, {found['users']:,} users, T = {row['steps']}",
+                    digits(row["as_published"], 2),
+                    digits(row["sound"]),
+                    f"{digits(row['sound_enforced_spread'], 2)} (M = {found['M']})",
+                    f"{digits(row['bounded'], 2)} (k = {found['k']})",
+                )
+            )
+    heads = ("corpus", "as published, no guarantee", "Algorithm 1, M = U", "M enforced", "`uedp-bounded`")
+    return {
+        "steps": table(heads, lines),
+        "published_is_flat": all(row["as_published"] < 1 for row in rows),
+        "sound_is_large": all(row["sound"] > 300 for row in rows if row["steps"] == 500),
+        "bounded_is_small": all(row["bounded"] < row["sound_enforced_spread"] < 2 for row in rows),
+    }
+
+
+def _classify(rows: Sequence[Row]) -> Row:
+    alone = only(rows, "pretraining-alone")
+    lines = [
+        (
+            f"`{row['method']}`",
+            digits(row["target"], 1),
+            share(row, "error_rate"),
+            f"{row['as_is']['log_loss']:.3f}",
+            row["seeds"],
+        )
+        for row in rows
+    ]
+    return {
+        "classify": table(("method", "ε", "test error", "log loss, nats", "seeds"), lines),
+        "majority": alone["as_is"]["majority_error_rate"],
+        "within_seeds": all(
+            row["least"] <= alone["greatest"] and alone["least"] <= row["greatest"]
+            for row in rows
+            if row["target"]
+        ),
+    }
+
+
+def ldp() -> Row:
+    """Accuracy of a service that sees noise alone, and the published figure beside the sound one."""
+    rows, calculated = read("ldp_accuracy"), read("ldp_epsilon")
+    columns = ("accuracy", "on queries without noise")
+
+    def of(figure: str) -> list[Row]:
+        return sorted((row for row in rows if row["figure"] == figure), key=lambda row: row["epsilon"] or 1e9)
+
+    def measured(row: Row) -> tuple[str, str]:
+        return share(row["accuracy"], "mean"), f"{row['accuracy_without_noise']:.3f}"
+
+    def noise(row: Row) -> tuple[str, str]:
+        return ("no noise" if row["epsilon"] is None else f"{row['noise']:.2f}", digits(row["epsilon"], 1))
+
+    def published(row: Row) -> tuple[str, str, str]:
+        keys = ("epsilon_as_published", "epsilon_as_published_sampled")
+        a_message, sampled = (digits(row[key], 2) for key in keys)
+        return a_message, sampled, f"{best(CLASSES, row['noise']):.3f}"
+
+    eight = [row for row in of("epsilon") if row["epsilon"] == 8.0]
+    heads = ("z", "ε, sound", "as published, a message", "as published, sampled", "best possible")
+    clt = ("as_published", "exact_add_remove", "hidden", "visible", "expected_sends_sound")
+    return {
+        "one": rows[0],
+        "epsilon": table(
+            (*heads, *columns), ((*noise(r), *published(r), *measured(r)) for r in of("epsilon"))
+        ),
+        "token": table((*heads[:2], *columns), ((*noise(row), *measured(row)) for row in of("token"))),
+        "pairs": table((*heads[:2], *columns), ((*noise(row), *measured(row)) for row in of("pairs"))),
+        "pairs_majority": of("pairs")[0]["majority_accuracy"],
+        "dimension": table(
+            ("dimension", *columns),
+            (
+                (row["dimension"], *measured(row))
+                for row in sorted([*of("dimension"), *eight], key=lambda row: row["dimension"])
+            ),
+        ),
+        "clt": table(
+            ("p", "T", "as published", "exact, there or not", "hidden coins", "coins seen", "J = pT sends"),
+            (
+                (digits(row["rate"], 4), f"{row['steps']:,}", *(digits(row[key]) for key in clt))
+                for row in calculated["training"]
+            ),
+        ),
+        "query": calculated["queries"][0],
+    }
+
+
+def best(classes: int, noise: float) -> float:
+    """Share of right answers at noise ``noise`` that nobody can surpass, for equally frequent ``classes``."""
+    y = np.linspace(-12.0, 12.0, 24_001)
+    shift = np.sqrt(classes / (classes - 1)) / noise
+    return float(np.trapezoid(norm.pdf(y) * norm.cdf(y + shift) ** (classes - 1), y))
+
+
+def scale() -> Row:
+    """Time, memory and disk against points."""
+    found = read("scale")
+    plain = [r for r in found["rows"] if (r["dedup"], r["workers"], r["ranges"]) == ("exact", 1, None)]
+    each = [row["cpu_seconds"] / row["points"] * 1e6 for row in plain]
+    lines = [
+        (
+            row["dedup"],
+            row["workers"],
+            row["ranges"] or "default",
+            f"{row['points']:,}",
+            f"{row['cpu_seconds']:,.0f}",
+            f"{row['points_per_cpu_second']:,}",
+            f"{row['seconds']:,.0f} ({row['load'][1]:.0f})",
+            f"{row['peak_process_mb']:.0f}",
+            f"{row['corpus_bytes'] / 1e6:,.0f}",
+            f"{sum(row['run_bytes'].values()) / 1e6:,.0f}, {row['peak_run_bytes'] / 1e6:,.0f}",
+        )
+        for row in found["rows"]
+    ]
+    heads = ("deduplication", "workers", "ranges", "points", "processor s", "points a second of it")
+    rest = ("wall s (load)", "MiB, largest process", "input MB", "run MB, at its peak")
+    return {
+        "table": table((*heads, *rest), lines),
+        "linear": max(each) < 1.1 * min(each),
+        "each": ", ".join(f"{one:.0f}" for one in each),
+        "sizes": ", ".join(f"{row['points'] / 1e6:g}" for row in plain),
+        "detection": found["detection"],
+    }
+
+
+def workers() -> Row:
+    """Two workers against one, in curation and in training."""
+    found, trained = read("cluster"), read("parallel")
+
+    def line(name: str, key: str) -> tuple[str, ...]:
+        one, two, rounds = found["seconds"][f"{key}-1"], found["seconds"][f"{key}-2"], found["speed_up"][key]
+        return (
+            name,
+            f"{min(one):.1f} to {max(one):.1f}",
+            f"{min(two):.1f} to {max(two):.1f}",
+            ", ".join(f"{one:.2f}" for one in rounds["rounds"]),
+            f"{rounds['median']:.2f}",
+        )
+
+    shares = found["cpu_share_of_the_command"]
+    dearer = found["speed_up"]["dask against one process"]["rounds"]
+    return {
+        **{key: found[key] for key in ("cores", "rows", "points", "rounds", "same_bytes")},
+        "table": table(
+            ("", "seconds, one worker", "two workers", "times as fast, by round", "median"),
+            (line("`--dask local`", "dask"), line("`--workers`", "processes")),
+        ),
+        "share_1": f"{100 * median(shares['dask-1']):.0f}%",
+        "share_2": f"{100 * median(shares['dask-2']):.0f}%",
+        "dearer": f"{min(dearer):.1f} to {max(dearer):.1f}",
+        "trained": table(
+            ("processes", "threads of each", "seconds, median", "times as fast, by the best"),
+            (
+                (row["processes"], row["threads"], f"{row['median']:.2f}", f"{row['times_as_fast']:.2f}")
+                for row in trained["rows"]
+            ),
+        ),
+    }
+
+
+def clipping() -> Row:
+    """A private step beside a plain one."""
+    rows = {(row["model"], row["threads"], row["method"]): row for row in read("clipping")}
+    compared = ("redactory", "opacus_hooks", "opacus_ghost", "micro_batch")
+    lines = [
+        (
+            f"`{model}`",
+            threads,
+            *(f"{rows[model, threads, m]['seconds_per_step']:.3f}" for m in ("sgd", "redactory")),
+            *(f"{rows[model, threads, method]['ratio_to_sgd']:.2f}" for method in compared),
+            ", ".join(f"{rows[model, threads, m]['peak_mb']:,.0f}" for m in ("sgd", *compared[:3])),
+        )
+        for model, threads, method in rows
+        if method == "sgd"
+    ]
+    ours = [row["ratio_to_sgd"] for (*_, method), row in rows.items() if method == "redactory"]
+    theirs = [
+        row["seconds_per_step"] / rows[model, threads, "redactory"]["seconds_per_step"]
+        for (model, threads, method), row in rows.items()
+        if method.startswith("opacus")
+    ]
+    heads = ("model", "threads", "SGD, s", "Redactory, s", "Redactory beside SGD", "Opacus hooks", "ghost")
+    return {
+        "table": table((*heads, "one at a time", "peak MB: SGD, Redactory, hooks, ghost"), lines),
+        "ours": f"{min(ours):.2f} to {max(ours):.2f}",
+        "theirs": f"{min(theirs):.1f} to {max(theirs):.0f}",
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
