@@ -59,6 +59,16 @@ class DigestKey:
         """16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`purpose`."""
         return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=purpose_key).digest()
 
+    def file_digest(self, blocks: Iterable[bytes]) -> str:
+        """32 hex digits of a file of an input, given in blocks of any size.
+
+        Whoever has a manifest or a log, and not the key, cannot try out guesses of what the file held.
+        """
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.purpose("input"))
+        for block in blocks:
+            digest.update(block)
+        return digest.hexdigest()
+
     def pseudonym(self, purpose: str, value: str | int) -> str:
         """32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
         return hmac.digest(self.purpose(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()

@@ -128,7 +128,7 @@ def test_nothing_that_leaves_says_what_must_stay(run: Path, exported: Path) -> N
         "letters.jsonl",
         str(run.parent),
         private["key"]["fingerprint"],
-        private["inputs"][0]["sha256"],
+        private["inputs"][0]["digest"],
     )
     text = b"".join(p.read_bytes() for p in exported.rglob("*") if p.is_file())
     for secret in secrets:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
 import io
 import os
 from collections import Counter
@@ -15,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.readers.compression import ENDINGS, broken, damaged, decompressed
 from redactory.pipelines.readers.saved_dataset import without_notes
 from redactory.pipelines.readers.slices import Slice, sliced
@@ -128,17 +128,29 @@ def _why_nothing(path: str) -> str:
 
 
 def fingerprint(source: Source) -> dict[str, Any]:
-    """The name, size in bytes and sha256 of a file as it lies on the disk, or of the slices of it."""
-    digest, size = hashlib.sha256(), 0
-    for part in source.slices or (None,):
-        with source.open(decompress=False, part=part and part.without_header()) as file:
-            while block := file.read(_CHUNK):
-                digest.update(block)
+    """The name, size in bytes and keyed digest of a file as it lies on the disk, or of the slices of it."""
+    size = 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal size
+        for part in source.slices or (None,):
+            for block in blocks_of(source, part and part.without_header()):
                 size += len(block)
-    found = {"path": source.name, "bytes": size, "sha256": digest.hexdigest()}
+                yield block
+
+    # before the size, which is known once all of it is read
+    digest = load_digest_key().file_digest(blocks())
+    found = {"path": source.name, "bytes": size, "digest": digest}
     if source.slices:
         found["slices"] = [[part.from_byte, part.to_byte, part.from_row] for part in source.slices]
     return found
+
+
+def blocks_of(source: Source, part: Slice | None = None) -> Iterator[bytes]:
+    """The bytes of a file as it lies on the disk, or of a ``part`` of it, in pieces."""
+    with source.open(decompress=False, part=part) as file:
+        while block := file.read(_CHUNK):
+            yield block
 
 
 def size_of(source: Source) -> int | None:
