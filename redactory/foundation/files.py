@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+from redactory.foundation.errors import CheckFailed, RunStateError
 
 TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
@@ -47,7 +51,7 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
     if staging is None:
         make_folder(path.parent)
     try:
-        temporary.touch(mode=PRIVATE_FILE)
+        temporary.touch(mode=PRIVATE_FILE, exist_ok=False)
         yield temporary
         temporary.chmod(mode)
         sync(temporary)
@@ -100,6 +104,92 @@ def remove_leftovers(folder: Path, of: str = "*") -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of the file at ``path``, behind which no file of somebody else can be.
+
+    It is opened relative to its folder's descriptor, neither of them through a link, and is a regular file
+    without a second name; with ``os.O_CREAT`` in ``flags`` a missing one is made, mode 0600.
+    ``RunStateError`` where something else lies there, ``FileNotFoundError`` where nothing does.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_own(path.parent, error, "folder") from None
+    try:
+        descriptor = _opened_in(folder, path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_own(path, error, "file") from None
+    finally:
+        os.close(folder)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise RunStateError(
+        f"{path} is no file of its own but a pipe, or has a second name: look at it, and remove it"
+    )
+
+
+def _opened_in(folder: int, name: str, flags: int) -> int:
+    while True:
+        try:
+            return os.open(name, flags & ~os.O_CREAT, dir_fd=folder)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+        # another process may make it at the same time
+        with suppress(FileExistsError):
+            return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
+
+
+def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
+    """What is told where something else than is ``wanted`` lies at ``path``; else the error itself."""
+    if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
+        return RunStateError(
+            f"{path} is no {wanted} but a link, or of another kind: look at it, and remove it"
+        )
+    return error
+
+
+def irregular(root: Path, but: Collection[Path] = ()) -> list[Path]:
+    """What below ``root`` is neither a folder nor a regular file, in order; no link is followed.
+
+    ``but`` are folders that are not looked into.
+    """
+    found: list[Path] = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                found += [] if path in but else irregular(path, but)
+            elif not entry.is_file(follow_symlinks=False):
+                found.append(path)
+    return sorted(found)
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """What a regular file holds, neither through a link nor more than ``most`` bytes (``CheckFailed``)."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise CheckFailed(f"{path.name} is longer than {most} bytes")
+    return data
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor to read the regular file at ``path`` with; ``CheckFailed`` for a link or another kind."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise CheckFailed(f"{path.name} is a link") from None
+        raise error from None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise CheckFailed(f"{path.name} is no regular file")
 
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:

@@ -302,6 +302,21 @@ def test_what_is_made_leads_nowhere_else(own: Path, tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
 
 
+def test_what_lies_beside_the_target_is_left_alone(own: Path, tmp_path: Path) -> None:
+    letter, link = tmp_path / ".out.lock", tmp_path / ".other.lock"
+    letter.write_text("mine")
+    link.symlink_to(letter)
+    for name in ("out", "other"):
+        redactory.export(own, tmp_path / name)
+    assert (letter.read_text(), link.is_symlink()) == ("mine", True)
+    assert sorted(path.name for path in tmp_path.iterdir() if "unfinished" in path.name) == []
+    (tmp_path / ".third.unfinished").mkdir()
+    (tmp_path / ".third.unfinished" / "notes.txt").write_text("mine")
+    with pytest.raises(RunStateError, match="holds notes.txt, which no export"):
+        redactory.export(own, tmp_path / "third")
+    assert (tmp_path / ".third.unfinished" / "notes.txt").read_text() == "mine"
+
+
 def test_what_must_not_leave_is_refused(own: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(GuaranteeError, match="nothing is guaranteed"):
