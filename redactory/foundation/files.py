@@ -12,10 +12,10 @@ import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.errors import RunStateError
 
 TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
@@ -153,43 +153,38 @@ def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
     return error
 
 
-def irregular(root: Path, but: Collection[Path] = ()) -> list[Path]:
-    """What below ``root`` is neither a folder nor a regular file, in order; no link is followed.
+def leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
+    """What lies below ``folder`` and has nothing below it: files, links, pipes, empty folders.
 
-    ``but`` are folders that are not looked into.
+    No link is followed; ``but`` are folders that are not looked into.
     """
-    found: list[Path] = []
-    with os.scandir(root) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.is_dir(follow_symlinks=False):
-                found += [] if path in but else irregular(path, but)
-            elif not entry.is_file(follow_symlinks=False):
-                found.append(path)
-    return sorted(found)
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not path.is_dir():
+            yield path
+        elif path not in but:
+            below = list(leaves(path, but))
+            yield from below or [path]
 
 
-def read_own(path: Path, most: int) -> bytes:
-    """What a regular file holds, neither through a link nor more than ``most`` bytes (``CheckFailed``)."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise CheckFailed(f"{path.name} is longer than {most} bytes")
-    return data
+def irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
+    """What below ``folder`` is neither a folder nor a regular file, as :func:`leaves`."""
+    kinds = ((path, path.lstat().st_mode) for path in leaves(folder, but))
+    return [path for path, mode in kinds if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 
-def open_regular(path: Path) -> int:
-    """A descriptor to read the regular file at ``path`` with; ``CheckFailed`` for a link or another kind."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if path.is_symlink():
-            raise CheckFailed(f"{path.name} is a link") from None
-        raise error from None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise CheckFailed(f"{path.name} is no regular file")
+def why_not_in(folder: Path, name: str) -> str | None:
+    """Why what is called ``name``, from ``folder`` on, is no regular file below it; None where it is."""
+    steps, mode = PurePosixPath(name), 0
+    if steps.is_absolute() or ".." in steps.parts or "\0" in name:
+        return "names a place outside"
+    for step in [*steps.parents[-2::-1], steps]:
+        try:
+            mode = (folder / step).lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return "missing"
+        if stat.S_ISLNK(mode):
+            return "is a link, or lies behind one"
+    return None if stat.S_ISREG(mode) else "is no regular file"
 
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:

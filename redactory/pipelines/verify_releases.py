@@ -20,7 +20,18 @@ from redactory.redaction import RunFolder
 from redactory.redaction.releases import Release, present_release, releases
 from redactory.redaction.signing import SIGNED_BY, check_signature
 
-KEPT = ("format", "run", "created", "configuration_hash", "policies", "key", "encrypted", "inputs", "stages")
+KEPT = (
+    "format",
+    "run",
+    "id",
+    "created",
+    "configuration_hash",
+    "policies",
+    "key",
+    "encrypted",
+    "inputs",
+    "stages",
+)
 """Keys of the manifest that no reissue changes."""
 _NAME, _LOG = "earlier releases", "release log"
 

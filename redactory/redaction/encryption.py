@@ -145,7 +145,8 @@ def key_identity(run: RunFolder) -> str | None:
 def destroy(path: Path) -> None:
     """Write random bytes over a small file as well as the file system lets us, and remove it for good.
 
-    ``RunStateError`` for a link, and for a file that has a second name.  What snapshots, copies and worn blocks of a drive keep, it cannot reach.
+    ``RunStateError`` for a link, and for a file that has a second name.  What snapshots, copies and worn
+    blocks of a drive keep, it cannot reach.
     """
     with os.fdopen(open_own(path, os.O_RDWR), "r+b", buffering=0) as file:
         file.write(secrets.token_bytes(max(1, os.fstat(file.fileno()).st_size)))

@@ -231,6 +231,10 @@ def test_a_model_that_left_says_what_it_is_and_can_be_used(exported: Path) -> No
     assert "seconds" not in (exported / "models" / "crt" / "manifest.json").read_text()
 
 
+def _entry(path: Path) -> dict[str, Any]:
+    return {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+
+
 def test_a_ledger_of_another_model_is_found(own: Path, exported: Path, tmp_path: Path) -> None:
     """Sealed anew by whoever changed it: the digests hold, ledger and guarantee do not go together."""
     from redactory.pipelines.exports.verify import check_export
@@ -243,7 +247,7 @@ def test_a_ledger_of_another_model_is_found(own: Path, exported: Path, tmp_path:
     for sealed_folder in (model, folder):
         manifest = json.loads(sealed_folder.manifest.read_text())
         for name in manifest["files"]:
-            manifest["files"][name]["sha256"] = file_sha256(sealed_folder.root / name)
+            manifest["files"][name] = _entry(sealed_folder.root / name)
         if "models" in manifest:
             manifest["models"]["crt"] = file_sha256(model.manifest)
         sealed_folder.manifest.write_text(json.dumps(manifest))
@@ -312,7 +316,7 @@ def test_what_lies_beside_the_target_is_left_alone(own: Path, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir() if "unfinished" in path.name) == []
     (tmp_path / ".third.unfinished").mkdir()
     (tmp_path / ".third.unfinished" / "notes.txt").write_text("mine")
-    with pytest.raises(RunStateError, match="holds notes.txt, which no export"):
+    with pytest.raises(RunStateError, match=r"holds notes\.txt, which no export"):
         redactory.export(own, tmp_path / "third")
     assert (tmp_path / ".third.unfinished" / "notes.txt").read_text() == "mine"
 

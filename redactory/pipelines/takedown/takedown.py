@@ -21,7 +21,7 @@ from redactory.pipelines.takedown.models import exports_of, models_of, samples_o
 from redactory.pipelines.takedown.parts import stage_parts
 from redactory.pipelines.takedown.person import Hers, Person, hers, require_key
 from redactory.pipelines.takedown.rejected import rejected_rows
-from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction import RunFolder, read_manifest, require_regular
 from redactory.redaction.job_folder import JobFolder, job_of
 
 TAKEDOWN = "takedown"
@@ -100,6 +100,7 @@ def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> 
             return _taken_out(run, person, key, dry_run)
     if pending(run):
         raise RunStateError(f"{run.root} was being written anew and was interrupted: ask without --dry-run")
+    require_regular(run)
     return _taken_out(run, person, key, dry_run)
 
 
