@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import secrets
 import stat
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,6 +188,15 @@ def _new_signing_pair() -> tuple[bytes, bytes]:
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return private, public
+
+
+def forms_of(user: str) -> list[str]:
+    """The spellings of one user's id that Unicode calls the same, each once: NFC, then NFD, then as given.
+
+    Ids are keyed in NFC, so that one person has one budget and one pseudonym; what earlier versions keyed is
+    found by the others.
+    """
+    return list(dict.fromkeys((*(unicodedata.normalize(form, user) for form in ("NFC", "NFD")), user)))
 
 
 @functools.cache

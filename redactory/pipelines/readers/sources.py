@@ -194,11 +194,14 @@ def stamp_of(source: Source) -> str | None:
 
 
 def _expand(path: str, key: str) -> Iterator[tuple[str, str]]:
+    linked = None
     try:
         filesystem, inner = _place(path)
         if filesystem.isdir(inner):
             found = names_below(filesystem, inner) if is_url(path) else filesystem.find(inner)
-            names = [n for n in found if format_of(n) and not is_hidden(n[len(inner) :])]
+            names = [n for n in found if not is_hidden(n[len(inner) :])]
+            linked = next((n for n in names if "://" not in path and os.path.isdir(n)), None)
+            names = [n for n in names if format_of(n)]
         elif filesystem.exists(inner):
             # before it is taken for a glob: a file's name may hold the signs of one
             names = [inner]
@@ -211,6 +214,12 @@ def _expand(path: str, key: str) -> Iterator[tuple[str, str]]:
     except (ValueError, ImportError, OSError) as error:
         shown = without_secrets(path)
         raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
+    if linked is not None:
+        # what it leads to would be left out without a word, and may be this very folder
+        raise ConfigurationError(
+            f"{key}: '{_printable(linked)}' is a link to a folder, which is not followed: name that folder "
+            f"in {key} too, or take the link out"
+        )
     if irregular:
         # a pipe would be waited for, and an input is read twice
         raise ConfigurationError(

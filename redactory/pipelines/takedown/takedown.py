@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.keys import DigestKey, forms_of, load_digest_key
 from redactory.foundation.locks import only_one
 from redactory.pipelines.config import Config
 from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
@@ -152,7 +152,16 @@ def _unmatched(
     """The pseudonyms of those ids that stand nowhere in the run, and in none of its earlier takedowns."""
     known = person.among(rejected).pseudonyms(key)
     known += [earlier for record in _takedowns(run) for earlier in record.body["persons"]]
-    return [p for p in person.pseudonyms(key) if p not in known and p["pseudonym"] not in pseudonyms]
+    # a run of an earlier version has a user's id as it was spelled in the input
+    spelled = {
+        key.pseudonym("user", forms_of(user)[0]): {key.pseudonym("user", form) for form in forms_of(user)}
+        for user in person.user_ids
+    }
+    return [
+        p
+        for p in person.pseudonyms(key)
+        if p not in known and pseudonyms.isdisjoint({p["pseudonym"]} | spelled.get(p["pseudonym"], set()))
+    ]
 
 
 def _files(config: Config) -> list[str]:
