@@ -136,11 +136,10 @@ def logged(run: RunFolder, manifest: dict[str, Any]) -> Iterator[Check]:
     try:
         if older := put_back(run):
             yield Check(_LOG, False, older)
-        elif another := _another(run):
-            yield Check(_LOG, False, another)
+        elif lost := cut_off(run, manifest) or _another(run):
+            yield Check(_LOG, False, lost)
         elif ANCHOR in manifest or "supersedes" in manifest:
-            lost = cut_off(run, manifest)
-            yield Check(_LOG, False, lost) if lost else _entered(run, _known(run))
+            yield _entered(run, _known(run))
     except LookupError as moved:
         yield not_made(_LOG, str(moved))
     except (RedactoryError, OSError) as error:
