@@ -122,7 +122,9 @@ def require_regular(run: RunFolder) -> None:
 
 def irregular_in(run: RunFolder) -> list[str]:
     """The names of what in ``run`` is neither, but for what Prefect, Dask and people who label keep there."""
-    odd = irregular(run.root, (run.orchestrator, run.cluster, run.samples))
+    kept = (run.orchestrator, run.cluster, run.samples)
+    # what is no folder is no finished run, and refused as such
+    odd = irregular(run.root, kept) if run.root.is_dir() else []
     return [path.relative_to(run.root).as_posix() for path in odd]
 
 
