@@ -83,7 +83,8 @@ class IndexFolder:
     def alone(self) -> AbstractContextManager[None]:
         """Be the one that changes the index; ``RunStateError`` where another process does not end."""
         make_private_folder(self.root)
-        return only_one(self.lock, str(self.root), PATIENCE)
+        # the folder is the user's own to link to
+        return only_one(self.lock.parent.resolve() / self.lock.name, str(self.root), PATIENCE)
 
     def open(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """What ``index.json`` says; begin the index where there is none.

@@ -31,7 +31,9 @@ _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 class FittedPolicy(Settings):
     """How ``redactory fit-policy`` came to the thresholds beside it; written by it, not by hand."""
 
-    file_sha256: _Sha256 = Field(description="Of the labelled file.")
+    file_sha256: _Sha256 | None = Field(
+        None, description="Of the labelled file, as an earlier version wrote it; read, and not looked at."
+    )
     rows: PositiveInt = Field(description="Its rows.")
     secrets: PositiveInt = Field(description="Labelled secrets that were tested, one a unit.")
     unit: Literal["user", "row"] = Field(description="What one secret each was drawn from.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated, Literal, Self
 
@@ -248,6 +249,20 @@ class ConservativeSettings(Settings):
 
 class DetectSettings(Settings):
     """Engines, one section each (null switches one off), and the two policies."""
+
+    def named_files(self) -> list[str]:
+        """The keys that name a file or a folder of this machine, which engines read."""
+        lists = self.lists or ListSettings()
+        named = {
+            "tagger.models": self.tagger is not None and self.tagger.models != TaggerSettings().models,
+            "spacy.model": self.spacy is not None
+            and ("/" in self.spacy.model or os.path.exists(self.spacy.model)),
+            "patterns.files": self.patterns is not None and self.patterns.files,
+            "stanza.folder": self.stanza,
+            "transformers.folder": self.transformers,
+            "lists.file": any(terms.file is not None for terms in (*lists.deny, *lists.allow)),
+        }
+        return [f"detect.{key}" for key, names in named.items() if names]
 
     language: str = Field("en", description="Language code handed to every engine.")
     tagger: TaggerSettings | None = Field(TaggerSettings(), description="Our own token taggers.")

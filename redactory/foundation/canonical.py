@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,16 @@ def hash_of(value: Any) -> str:
 def file_sha256(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in pieces."""
     digest = hashlib.sha256()
+    for block in file_blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def file_blocks(path: Path) -> Iterator[bytes]:
+    """A file's bytes in pieces."""
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
+            yield block
 
 
 def folder_sha256(folder: Path) -> str:

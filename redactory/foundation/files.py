@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+from redactory.foundation.errors import RunStateError
 
 TEMPORARY_PREFIX = ".tmp-"
 PRIVATE_FOLDER, PRIVATE_FILE, PUBLIC_FILE = 0o700, 0o600, 0o644
@@ -47,7 +51,7 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
     if staging is None:
         make_folder(path.parent)
     try:
-        temporary.touch(mode=PRIVATE_FILE)
+        temporary.touch(mode=PRIVATE_FILE, exist_ok=False)
         yield temporary
         temporary.chmod(mode)
         sync(temporary)
@@ -100,6 +104,87 @@ def remove_leftovers(folder: Path, of: str = "*") -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of the file at ``path``, behind which no file of somebody else can be.
+
+    It is opened relative to its folder's descriptor, neither of them through a link, and is a regular file
+    without a second name; with ``os.O_CREAT`` in ``flags`` a missing one is made, mode 0600.
+    ``RunStateError`` where something else lies there, ``FileNotFoundError`` where nothing does.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_own(path.parent, error, "folder") from None
+    try:
+        descriptor = _opened_in(folder, path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_own(path, error, "file") from None
+    finally:
+        os.close(folder)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise RunStateError(
+        f"{path} is no file of its own but a pipe, or has a second name: look at it, and remove it"
+    )
+
+
+def _opened_in(folder: int, name: str, flags: int) -> int:
+    while True:
+        try:
+            return os.open(name, flags & ~os.O_CREAT, dir_fd=folder)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+        # another process may make it at the same time
+        with suppress(FileExistsError):
+            return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
+
+
+def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
+    """What is told where something else than is ``wanted`` lies at ``path``; else the error itself."""
+    if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
+        return RunStateError(
+            f"{path} is no {wanted} but a link, or of another kind: look at it, and remove it"
+        )
+    return error
+
+
+def leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
+    """What lies below ``folder`` and has nothing below it: files, links, pipes, empty folders.
+
+    No link is followed; ``but`` are folders that are not looked into.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not path.is_dir():
+            yield path
+        elif path not in but:
+            below = list(leaves(path, but))
+            yield from below or [path]
+
+
+def irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
+    """What below ``folder`` is neither a folder nor a regular file, as :func:`leaves`."""
+    kinds = ((path, path.lstat().st_mode) for path in leaves(folder, but))
+    return [path for path, mode in kinds if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
+
+
+def why_not_in(folder: Path, name: str) -> str | None:
+    """Why what is called ``name``, from ``folder`` on, is no regular file below it; None where it is."""
+    steps, mode = PurePosixPath(name), 0
+    if steps.is_absolute() or ".." in steps.parts or "\0" in name:
+        return "names a place outside"
+    for step in [*steps.parents[-2::-1], steps]:
+        try:
+            mode = (folder / step).lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return "missing"
+        if stat.S_ISLNK(mode):
+            return "is a link, or lies behind one"
+    return None if stat.S_ISREG(mode) else "is no regular file"
 
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:

@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import secrets
 import stat
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,16 @@ class DigestKey:
     def text_digest(self, purpose_key: bytes, data: bytes) -> bytes:
         """16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`purpose`."""
         return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=purpose_key).digest()
+
+    def file_digest(self, blocks: Iterable[bytes]) -> str:
+        """32 hex digits of a file of an input, given in blocks of any size.
+
+        Whoever has a manifest or a log, and not the key, cannot try out guesses of what the file held.
+        """
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.purpose("input"))
+        for block in blocks:
+            digest.update(block)
+        return digest.hexdigest()
 
     def pseudonym(self, purpose: str, value: str | int) -> str:
         """32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
@@ -177,6 +188,15 @@ def _new_signing_pair() -> tuple[bytes, bytes]:
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return private, public
+
+
+def forms_of(user: str) -> list[str]:
+    """The spellings of one user's id that Unicode calls the same, each once: NFC, then NFD, then as given.
+
+    Ids are keyed in NFC, so that one person has one budget and one pseudonym; what earlier versions keyed is
+    found by the others.
+    """
+    return list(dict.fromkeys((*(unicodedata.normalize(form, user) for form in ("NFC", "NFD")), user)))
 
 
 @functools.cache

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.files import PRIVATE_FILE
+from redactory.foundation.files import open_own
 
+_LONGEST = 1 << 12
+"""Bytes of a holder's name."""
 _PAUSE = 0.05
 """Seconds between two attempts at a lock that is waited for."""
 
@@ -24,8 +26,9 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of the file ``path`` for ``what``, with the holder's name in it; it is gone afterwards.
 
     Waits up to ``patience`` seconds for it.  Raises ``RunStateError`` that names the holder where another
-    process has it, on this machine or on another one that shares the folder; and where the file system
-    has no locks.  What a crashed holder left counts for nothing.
+    process has it, on this machine or on another one that shares the folder; where the file system has no
+    locks; and where the file, or its folder, is a link or somebody else's (:func:`open_own`).  What a
+    crashed holder left counts for nothing.
     """
     descriptor = _acquired(path, what, time.monotonic() + patience)
     try:
@@ -41,8 +44,8 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
 def is_held(path: Path) -> bool:
     """Whether a living process holds the lock of the file ``path``; False where it cannot be known."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
+        descriptor = open_own(path, os.O_RDONLY)
+    except (OSError, RunStateError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -57,13 +60,18 @@ def is_held(path: Path) -> bool:
 
 def _acquired(path: Path, what: str, deadline: float) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            raise RunStateError(
+                f"{what}: its folder went away while it was being locked; ask again"
+            ) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, descriptor):
                 return descriptor
         except BlockingIOError:
-            holder = _holder(path)
+            holder = _holder(descriptor)
             os.close(descriptor)
             if time.monotonic() < deadline:
                 time.sleep(_PAUSE)
@@ -81,7 +89,7 @@ def _acquired(path: Path, what: str, deadline: float) -> int:
 def _is_still(path: Path, descriptor: int) -> bool:
     """Whether the open file is the one that lies at ``path``."""
     try:
-        there = path.stat()
+        there = path.lstat()
     except FileNotFoundError:
         return False
     return os.path.samestat(there, os.fstat(descriptor))
@@ -92,9 +100,9 @@ def _myself() -> dict[str, object]:
     return {"process": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
-def _holder(path: Path) -> str:
+def _holder(descriptor: int) -> str:
     try:
-        holder = json.loads(path.read_bytes())
+        holder = json.loads(os.pread(descriptor, _LONGEST, 0))
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         # it has not written its name yet, or is ending right now

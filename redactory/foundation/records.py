@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import make_folder, sync
+from redactory.foundation.files import make_folder, open_own, sync
 
 GENESIS = "0" * 64
 
@@ -58,11 +58,11 @@ def _locked(path: Path) -> int:
     """The file at ``path``, open and locked; a lock on one that was taken away meanwhile locks nothing."""
     while True:
         make_folder(path.parent)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        file = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), path.stat()):
+                if os.path.samestat(os.fstat(file), path.lstat()):
                     return file
         except BaseException as error:
             os.close(file)

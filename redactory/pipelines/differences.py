@@ -17,7 +17,8 @@ class AnotherRun(RunStateError):
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """The first part in which two identities (``Journal.begin``) differ, and what differs in it; or None."""
-    for part in {**now, **before}:
+    # the input last: its digests follow from the key
+    for part in sorted({**now, **before}, key=lambda part: part == "input"):
         old, new = before.get(part), now.get(part)
         if old == new:
             continue

@@ -24,9 +24,10 @@ from redactory.detectors.model import versions
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability, TaggerEngine, calibrate, train_tagger
 from redactory.evaluation.reliability import reliability_plot
-from redactory.foundation.canonical import file_sha256, folder_sha256
+from redactory.foundation.canonical import file_blocks, folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
+from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.settings import plainly
 from redactory.pipelines.labelling.labelled import labelled_rows
@@ -68,7 +69,8 @@ def fit(
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already: name another folder, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    files = [Path(path) for path in labelled]
+    # an unkeyed digest in what is handed on would let anybody try out guesses of a small file
+    files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _texts(path)}
     training, fitted_on, tested_on = _parts(list(rows.values()), chosen)
     if base is None:
@@ -86,7 +88,7 @@ def fit(
             "reliability": asdict(fitted.reliability),
             "held_out": _scores(fitted.engine(part), tested_on),
             "settings": fitted.settings,
-            "files": [{"name": path.name, "sha256": file_sha256(path)} for path in files],
+            "files": [{"name": path.name, "digest": key.file_digest(file_blocks(path))} for path in files],
             "versions": fitted.versions,
         }
         write_json(part / "fit.json", result, PUBLIC_FILE)
@@ -210,7 +212,7 @@ def _card(name: str, about: str, result: Mapping[str, Any]) -> str:
         f"| {label} | {count} | {held_out['by_label'].get(label, '–')} |"
         for label, count in result["labels"].items()
     )
-    files = "\n".join(f"- `{file['name']}`, sha256 `{file['sha256']}`" for file in result["files"])
+    files = "\n".join(f"- `{file['name']}`, keyed digest `{file['digest']}`" for file in result["files"])
     return f"""# Token tagger {name}
 
 {about}

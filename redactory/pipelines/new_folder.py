@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from redactory.foundation.errors import RunStateError
@@ -17,23 +17,39 @@ from redactory.redaction.export_folder import PUBLIC_FOLDER
 def new_folder(place: Path) -> Iterator[Path]:
     """Give a private folder to fill; once the block ends well it is renamed to ``place``.
 
-    What an interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or
-    another process is making it.
+    It lies, with its lock, in a folder of ours beside ``place``: nothing else there is written.  What an
+    interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or another
+    process is making it.
     """
     place = place.absolute()
     make_folder(place.parent)
-    staging = place.with_name(f".{place.name}.unfinished")
-    with only_one(place.with_name(f".{place.name}.lock"), str(place)):
-        if place.exists() or place.is_symlink():
-            raise RunStateError(f"{place} exists; give a new folder")
-        if staging.is_symlink():
-            # it would be emptied, and filled, somewhere else
-            raise RunStateError(f"{staging} leads elsewhere; remove it")
-        yield make_private_folder(staging)
-        for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
-            sync(folder)
-        staging.rename(place)
-        sync(place.parent)
+    room = place.with_name(f".{place.name}.unfinished")
+    lock, staging = room / "lock", room / "content"
+    if room.is_symlink() or (room.exists() and not room.is_dir()):
+        # it would be emptied, and filled, somewhere else
+        raise RunStateError(f"{room} is not a folder of ours, or leads elsewhere; remove it")
+    if room.is_dir() and (
+        others := sorted({path.name for path in room.iterdir()} - {lock.name, staging.name})
+    ):
+        raise RunStateError(
+            f"{room} holds {others[0]}, which no export or fetch left there; remove that folder"
+        )
+    make_private_folder(room)
+    try:
+        with only_one(lock, str(place)):
+            if place.exists() or place.is_symlink():
+                raise RunStateError(f"{place} exists; give a new folder")
+            if staging.is_symlink():
+                raise RunStateError(f"{staging} leads elsewhere; remove it")
+            yield make_private_folder(staging)
+            for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
+                sync(folder)
+            staging.rename(place)
+            sync(place.parent)
+    finally:
+        # it stays where something is left to go on with, or another process is at work
+        with suppress(OSError):
+            room.rmdir()
 
 
 def emptied(folder: Path) -> None:

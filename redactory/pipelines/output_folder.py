@@ -60,6 +60,8 @@ def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
     ``RunStateError`` where another run is at work.
     """
     make_private_folder(run.root)
+    if run.state.is_symlink():
+        raise RunStateError(f"{run.state} leads elsewhere, where nothing of a run may be written; remove it")
     make_private_folder(run.state)
     with only_one(run.lock, str(run.root)):
         # another run may have come and gone since the first check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import secrets
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 from redactory.detectors import policy_records
 from redactory.detectors.engines import identities_of
 from redactory.evaluation.report import write_report
+from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
+from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import chain_head
 from redactory.foundation.reports import StageReport
 from redactory.foundation.versions import version_of
@@ -33,6 +36,7 @@ from redactory.redaction import (
     succeed,
     write_manifest,
 )
+from redactory.redaction.content import keyed_digest
 
 PACKAGES = (
     *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
@@ -103,6 +107,9 @@ def _body(
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
     run_key = key_of(job.run.vault / "part")
+    configuration = config.model_dump(
+        mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly", "track"}
+    )
     rejected, quarantined = _below(counts, "rejected/"), _below(counts, "quarantined/")
     sums = {
         "rejected": sum(rejected.values()),
@@ -114,16 +121,20 @@ def _body(
     return {
         "format": "redactory-run/1",
         "run": job.run.root.name,
+        # by which it is known whatever its folder is called, through every reissue and in every export
+        "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "versions": versions(),
-        "configuration": config.model_dump(
-            mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly", "track"}
-        ),
+        "configuration": configuration,
         "configuration_hash": config.curation_hash(),
         "policies": policy_records(detect),
         "engines": identities_of(detect),
-        "key": {"fresh": job.key.fresh, "fingerprint": job.key.fingerprint},
+        "key": {
+            "fresh": job.key.fresh,
+            "fingerprint": job.key.fingerprint,
+            "configuration": configuration_digest(job.key, configuration),
+        },
         "encrypted": run_key is not None,
         "encryption": None if run_key is None else run_key.to_json(),
         "inputs": [{**entry, "rows": counts[f"source/{entry['path']}"]} for entry in inputs],
@@ -142,6 +153,11 @@ def _body(
         **anchor_of(job.run),
         "stages": [report.to_json() | {"counts": _plain(report)} for report in reports],
     }
+
+
+def configuration_digest(key: DigestKey, configuration: dict[str, Any]) -> str:
+    """Shows to whoever has the run's key that nobody without it wrote the configuration in a manifest."""
+    return keyed_digest(key, "configuration", canonical_json(configuration))
 
 
 def _hits(counts: Counter[str]) -> list[dict[str, Any]]:

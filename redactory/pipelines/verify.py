@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,13 @@ from pydantic import ValidationError
 from redactory.detectors import Detector, DetectSettings, changed_since
 from redactory.evaluation.report import pages_of
 from redactory.foundation.errors import RedactoryError
-from redactory.foundation.keys import load_digest_key, read_public_key
+from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.wording import some
 from redactory.pipelines.card import dataset_card
 from redactory.pipelines.exports.verify import verify_export
 from redactory.pipelines.open_values import find_open_values
-from redactory.pipelines.release import check_conservation
+from redactory.pipelines.release import check_conservation, configuration_digest
 from redactory.pipelines.sealed import wordless
 from redactory.pipelines.stores.fetch import fetched
 from redactory.pipelines.stores.store import is_url, without_secrets
@@ -34,7 +35,7 @@ from redactory.pipelines.verify_seals import (
     not_made,
     signature,
 )
-from redactory.pipelines.verify_strays import no_strays
+from redactory.pipelines.verify_strays import is_exactly, modes, no_strays
 from redactory.redaction import (
     MASK,
     RunFolder,
@@ -45,6 +46,7 @@ from redactory.redaction import (
     route,
 )
 from redactory.redaction.export_folder import is_export_folder
+from redactory.redaction.sealing import irregular_in
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -74,11 +76,13 @@ def verify(
 
 
 def _verify(run: RunFolder, known: Ed25519PublicKey | None, progress: Progress) -> dict[str, Any]:
-    checks = [whole := files(run), signature(run, known)]
-    opened: list[dict[str, Any]] = []
+    whole, opened = files(run), list[dict[str, Any]]()
+    # behind a link or a pipe nothing is read
+    signed = not_made("signature", "see 'files'") if irregular_in(run) else signature(run, known)
+    checks = [whole, signed]
     if whole.ok:
         # what is not as it was sealed cannot be read any further
-        opened, further = _contents(run, read_manifest(run), known, progress)
+        opened, further = _contents(run, read_manifest(run), known, progress, signed)
         checks += further
     return {
         "run": str(run.root),
@@ -89,10 +93,14 @@ def _verify(run: RunFolder, known: Ed25519PublicKey | None, progress: Progress) 
 
 
 def _contents(
-    run: RunFolder, manifest: dict[str, Any], known: Ed25519PublicKey | None, progress: Progress
+    run: RunFolder,
+    manifest: dict[str, Any],
+    known: Ed25519PublicKey | None,
+    progress: Progress,
+    signed: Check,
 ) -> tuple[list[dict[str, Any]], list[Check]]:
     opened: list[dict[str, Any]] = []
-    checks = attempted(run, "no stray files", lambda: [no_strays(run, manifest)])
+    checks = attempted(run, "no stray files", lambda: [no_strays(run, manifest), modes(run)])
     checks += attempted(run, "journal", lambda: [journal(run, manifest)])
     encrypted = attempted(run, "encryption", lambda: [encryption(run, manifest)])
     checks += encrypted
@@ -118,7 +126,7 @@ def _contents(
         *private("conservation", lambda: _conservation(run, manifest)),
         *public("no mask in public", lambda: _no_mask_in_public(run)),
         *private("point ids", lambda: _ids(run)),
-        *public("re-scan of public", lambda: _rescan(run, manifest, progress)),
+        *public("re-scan of public", lambda: _rescan(run, manifest, progress, signed)),
         *private("values masked elsewhere", values),
         *models(run, known),
         *private("report", lambda: _report(run, manifest)),
@@ -173,13 +181,23 @@ def _ids(run: RunFolder) -> Check:
     return Check("point ids", not problems, "; ".join(problems) or "each point lies where its fate says")
 
 
-def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Check:
-    """Both policies find nothing in the public shards, with the very engines that the manifest names."""
+def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress, signed: Check) -> Check:
+    """Both policies find nothing in the public shards, with the very engines that the manifest names.
+
+    Files outside of the run that the manifest names are opened only where somebody who is known wrote it.
+    """
     name, other = "re-scan of public", "not made: the settings are those of another version"
     try:
         settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
     except ValidationError:
         return Check(name, False, other, made=False)
+    named = settings.named_files()
+    if named and not (signed.ok and signed.made) and not _is_ours(manifest):
+        return not_made(
+            name,
+            f"{named[0]} names files outside of the run, and anybody may have written that: set the run's "
+            f"{KEY_VARIABLE}, or give --public-key",
+        )
     if changed := changed_since(settings, manifest["policies"]):
         return Check(name, False, f"not made: {changed}", made=False)
     detector, flagged, done = Detector(settings), [], 0
@@ -194,6 +212,12 @@ def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress) -> Che
         progress("re-scan", done, manifest["counts"]["public"], "points")
     detail = f"{len(flagged)} of {some(done, 'public point')} flagged"
     return Check(name, not flagged, detail + (f", first {flagged[0]}" if flagged else ""))
+
+
+def _is_ours(manifest: dict[str, Any]) -> bool:
+    """Whether somebody who has our digest key wrote the configuration; of earlier versions nobody knows."""
+    due = configuration_digest(load_digest_key(), manifest["configuration"])
+    return hmac.compare_digest(str(manifest["key"].get("configuration")), due)
 
 
 def _open_values(
@@ -220,7 +244,7 @@ def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
         path.relative_to(run.root).as_posix()
         for path, page in due
         # as write_text writes it
-        if not path.is_file() or path.read_bytes() != page.encode("utf-8", "backslashreplace")
+        if not is_exactly(path, page.encode("utf-8", "backslashreplace"))
     ]
     if changed:
         return Check("report", False, f"differs from what the manifests say: {', '.join(changed)}")

@@ -20,7 +20,18 @@ from redactory.redaction import RunFolder
 from redactory.redaction.releases import Release, present_release, releases
 from redactory.redaction.signing import SIGNED_BY, check_signature
 
-KEPT = ("format", "run", "created", "configuration_hash", "policies", "key", "encrypted", "inputs", "stages")
+KEPT = (
+    "format",
+    "run",
+    "id",
+    "created",
+    "configuration_hash",
+    "policies",
+    "key",
+    "encrypted",
+    "inputs",
+    "stages",
+)
 """Keys of the manifest that no reissue changes."""
 _NAME, _LOG = "earlier releases", "release log"
 
@@ -121,17 +132,27 @@ def _step(old: Release, new: Release) -> Iterator[str]:
 
 
 def logged(run: RunFolder, manifest: dict[str, Any]) -> Iterator[Check]:
-    """Nothing for a run that no log knew when it was sealed; else one check of that log."""
+    """Nothing for a run that no log knows, or knew when it was sealed; else one check of that log."""
     try:
         if older := put_back(run):
             yield Check(_LOG, False, older)
+        elif lost := cut_off(run, manifest) or _another(run):
+            yield Check(_LOG, False, lost)
         elif ANCHOR in manifest or "supersedes" in manifest:
-            lost = cut_off(run, manifest)
-            yield Check(_LOG, False, lost) if lost else _entered(run, _known(run))
+            yield _entered(run, _known(run))
     except LookupError as moved:
         yield not_made(_LOG, str(moved))
     except (RedactoryError, OSError) as error:
         yield Check(_LOG, False, str(error) if isinstance(error, RedactoryError) else "it cannot be read")
+
+
+def _another(run: RunFolder) -> str | None:
+    """What is told where the log judged a run of this name, and it is not the one that lies here."""
+    judged = [r.body.get("manifest") for r in history(run) if r.type in (Event.RELEASED, Event.HELD)]
+    first = _known(run)[0]
+    if not judged or first.number > 1 or first.digest in judged:
+        return None
+    return f"the log knows another run by this name, with the manifest {judged[-1]}"
 
 
 def _known(run: RunFolder) -> list[Release]:

@@ -26,6 +26,7 @@ from redactory.redaction import (
 from redactory.redaction.content import keyed_digest, table_digest
 from redactory.redaction.keyservice import configured_service
 from redactory.redaction.releases import release_with
+from redactory.redaction.sealing import irregular_in
 from redactory.redaction.signing import check_signature
 
 if TYPE_CHECKING:
@@ -50,9 +51,19 @@ def not_made(name: str, why: str) -> Check:
 
 
 def files(run: RunFolder) -> Check:
-    """Every file is the one that the manifest lists, and the manifest the one that was finished."""
-    broken = broken_files(run)
-    return Check("files", not broken, "; ".join(broken) or "each file has the sha256 of the manifest")
+    """Every file is the one that the manifest lists, and the manifest the one that was finished.
+
+    A link, a pipe or a device anywhere ends the verification: it leads out of the run, or to no end.
+    """
+    if odd := irregular_in(run):
+        return Check("files", False, f"{', '.join(odd)}: neither a folder nor a regular file")
+    if broken := broken_files(run):
+        return Check("files", False, "; ".join(broken))
+    manifest, name = read_manifest(run), run.root.resolve().name
+    known = f" of the run {manifest['id']}" if "id" in manifest else ""
+    # to be compared with what an export or the maker says: another run of the same signer fits together too
+    other = f"; it was made as '{manifest['run']}'" if manifest["run"] != name else ""
+    return Check("files", True, f"each file has the sha256 of the manifest{known}{other}")
 
 
 def journal(run: RunFolder, manifest: dict[str, Any]) -> Check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RedactoryError
-from redactory.foundation.files import TEMPORARY_PREFIX
+from redactory.foundation.files import leaves, why_not_in
 from redactory.foundation.locks import is_held
 from redactory.foundation.wording import some
 from redactory.pipelines.stores.mirror import read_sums
 from redactory.pipelines.verify_seals import Check
 from redactory.redaction import ModelFolder, RunFolder, SealedFolder, is_finished, read_manifest
 
-_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}\d+-(.+)")
 _NAME = "no stray files"
 
 
@@ -49,6 +48,8 @@ def _top(run: RunFolder) -> Iterator[str]:
     of_folders = {folder.relative_to(run.root).parts[0] for folder in run.data_folders}
     others = (run.card, run.report, run.sums, run.state, run.models, run.releases, *_seals(run))
     yield from _besides(run, run.root, of_folders | {path.name for path in others})
+    if run.releases.is_dir() and not any(run.releases.iterdir()):
+        yield _name(run, run.releases)
     audit = run.spans.parent
     if audit.is_dir():
         yield from _besides(run, audit, {path.name for path in (run.spans, run.points, run.across)})
@@ -58,7 +59,7 @@ def _top(run: RunFolder) -> Iterator[str]:
 
 def _data(run: RunFolder, manifest: dict[str, Any]) -> Iterator[str]:
     """Files of the data folders that the manifest does not list, and listed ones that no run has."""
-    there = {path for folder in run.data_folders for path in folder.rglob("*") if _is_file(path)}
+    there = {path for folder in run.data_folders if folder.is_dir() for path in leaves(folder)}
     listed = {run.root / name for name in manifest["files"]}
     own = {path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet")}
     yield from (_name(run, path) for path in (there - listed) | (listed - own - {run.card}))
@@ -77,7 +78,7 @@ def _models(run: RunFolder) -> Iterator[str]:
             there = (word for word in words if word.exists())
             yield from (f"{_name(run, word)} (of a model that is not finished)" for word in there)
         else:
-            yield from (_name(run, file) for file in path.rglob("*") if _is_file(file))
+            yield from (_name(run, file) for file in list(leaves(path)) or [path])
 
 
 def _of_model(run: RunFolder, model: ModelFolder) -> Iterator[str]:
@@ -99,7 +100,8 @@ def _unsealed(run: RunFolder) -> Iterator[str]:
     """What was measured of the shards, and lies there without a seal: anybody may have written it."""
     for own in _measured(run):
         if own.root.exists() and not is_finished(own):
-            yield from (f"{name} (not sealed)" for name in _besides(run, own.root, ()) if _own(name))
+            there = list(_besides(run, own.root, ())) or [_name(run, own.root)]
+            yield from (f"{name} (not sealed)" for name in there)
 
 
 def _left_over(run: RunFolder) -> Iterator[str]:
@@ -132,11 +134,6 @@ def _measured(run: RunFolder) -> tuple[SealedFolder, ...]:
     return run.recall, run.redaction, run.gate
 
 
-def _own(name: str) -> bool:
-    """Whether a file is more than what a killed process left of one."""
-    return _TEMPORARY.fullmatch(name.rpartition("/")[2]) is None
-
-
 def _unknown_state(run: RunFolder) -> Iterator[str]:
     files = (run.lock, run.journal, run.data_key, run.release_log)
     folders = (run.work, run.cluster, run.staging, run.samples, run.orchestrator, run.reissue.root)
@@ -151,16 +148,11 @@ def _unknown_state(run: RunFolder) -> Iterator[str]:
 
 
 def _besides(run: RunFolder, folder: Path, known: Collection[str]) -> Iterator[str]:
-    """The names, seen from the run, of what lies in ``folder`` and is not ``known``; files of folders too.
-
-    What a killed process left of a known file is hidden, and goes when the next one writes.
-    """
+    """The names, seen from the run, of what lies in ``folder`` and is not ``known``; files of folders too."""
     for path in folder.iterdir():
-        left = _TEMPORARY.fullmatch(path.name)
-        if path.name in known or (left is not None and left[1] in known):
-            continue
-        inside = [] if path.is_symlink() else [file for file in path.rglob("*") if _is_file(file)]
-        yield from (_name(run, file) for file in inside or [path])
+        if path.name not in known:
+            inside = [] if path.is_symlink() or not path.is_dir() else list(leaves(path))
+            yield from (_name(run, file) for file in inside or [path])
 
 
 def _sealed_names(folder: SealedFolder) -> set[str]:
@@ -185,11 +177,51 @@ def _other_sums(run: RunFolder) -> str | None:
     due = {name: entry["sha256"] for name, entry in read_manifest(run)["files"].items()}
     due[run.manifest.name] = file_sha256(run.manifest)
     wrong = sorted(name for name, digest in due.items() if said.get(name) != digest)
-    return f"it says another sha256 of {wrong[0]}" if wrong else None
+    if wrong:
+        return f"it says another sha256 of {wrong[0]}"
+    # the data key was there, and may have been shredded since
+    lacking = sorted(n for n in said if why_not_in(run.root, n) and run.root / n != run.data_key)
+    return f"it has a line for {lacking[0]}, which is not there" if lacking else None
 
 
-def _is_file(path: Path) -> bool:
-    return path.is_symlink() or not path.is_dir()
+def modes(run: RunFolder) -> Check:
+    """Nobody but its owner can write to the run, nor read its private part; ``state/`` is closed."""
+    private = {path.relative_to(run.root).parts[0] for path in run.data_folders if path != run.public}
+    inside = _tree(run.root, (run.orchestrator, run.cluster, run.samples))
+
+    def closed(path: Path) -> bool:
+        return path == run.state or path.relative_to(run.root).parts[0] in private
+
+    wide = [path for path in inside if loose(path, closed(path))]
+    return told_of_modes(run.root, [run.root, *wide] if loose(run.root, private=False) else wide)
+
+
+def told_of_modes(root: Path, wide: list[Path]) -> Check:
+    """The check of the modes below ``root``, where those of ``wide`` let others in."""
+    named = [f"{path.relative_to(root).as_posix()} ({path.stat().st_mode & 0o7777:04o})" for path in wide]
+    if named:
+        return Check("modes", False, f"{', '.join(named)}: others can read or write there; chmod go-rwx")
+    return Check("modes", True, "nobody but the owner can write, nor read what is private")
+
+
+def _tree(folder: Path, but: Collection[Path]) -> Iterator[Path]:
+    for path in folder.iterdir():
+        yield path
+        if path.is_dir() and not path.is_symlink() and path not in but:
+            yield from _tree(path, but)
+
+
+def loose(path: Path, private: bool) -> bool:
+    """Whether others can write to what lies at ``path``, or read it although it is ``private``."""
+    mode = path.lstat().st_mode
+    barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
+    barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
+    return bool(mode & barred) and not stat.S_ISLNK(mode)
+
+
+def is_exactly(path: Path, content: bytes) -> bool:
+    """Whether the file at ``path`` holds ``content``; of one of another length nothing is read."""
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def _name(run: RunFolder, path: Path) -> str:

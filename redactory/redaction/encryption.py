@@ -25,7 +25,7 @@ from cryptography.exceptions import InvalidTag
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.files import sync, write_bytes, write_json
+from redactory.foundation.files import open_own, sync, write_bytes, write_json
 from redactory.foundation.keys import ENCRYPTION_VARIABLE
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.keyservice import (
@@ -145,10 +145,11 @@ def key_identity(run: RunFolder) -> str | None:
 def destroy(path: Path) -> None:
     """Write random bytes over a small file as well as the file system lets us, and remove it for good.
 
-    What snapshots, copies and worn blocks of a drive keep, it cannot reach.
+    ``RunStateError`` for a link, and for a file that has a second name.  What snapshots, copies and worn
+    blocks of a drive keep, it cannot reach.
     """
-    with path.open("r+b", buffering=0) as file:
-        file.write(secrets.token_bytes(max(1, path.stat().st_size)))
+    with os.fdopen(open_own(path, os.O_RDWR), "r+b", buffering=0) as file:
+        file.write(secrets.token_bytes(max(1, os.fstat(file.fileno()).st_size)))
         os.fsync(file.fileno())
     path.unlink()
     sync(path.parent)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redactory.foundation.files import read_json
+from redactory.foundation.files import read_json, why_not_in
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 
 FORMAT = "redactory-export/1"
@@ -46,7 +46,8 @@ class ExportFolder(SealedFolder):
 def is_export_folder(root: Path) -> bool:
     """Whether ``root`` is an export, finished or not; False where its manifest cannot be read."""
     try:
-        return is_export(read_json(SealedFolder(root).manifest))
+        manifest = SealedFolder(root).manifest
+        return why_not_in(root, manifest.name) is None and is_export(read_json(manifest))
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -11,15 +11,17 @@ from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.files import read_json, write_json, write_text
+from redactory.foundation.files import irregular, read_json, why_not_in, write_json, write_text
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.content import keyed_digest
-from redactory.redaction.folder import SealedFolder
+from redactory.redaction.folder import RunFolder, SealedFolder
 from redactory.redaction.shards import content_of, is_encrypted
 from redactory.redaction.signing import SIGNED_BY, configured_signer, sign
 
 FORMAT_VERSION = 1
 """The highest that the ``format`` of a manifest may name here, of whatever kind of folder."""
+_LONGEST = 1 << 28
+"""Bytes of a manifest: some million parts."""
 Listing = dict[str, dict[str, Any]]
 """Of each file, by its name in the folder: sha256, bytes and, of an encrypted part, ``content``."""
 
@@ -64,6 +66,8 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
     if not is_finished(folder):
         raise _unfinished(folder)
     try:
+        if why_not_in(folder.root, folder.manifest.name) or folder.manifest.stat().st_size > _LONGEST:
+            raise ValueError
         value: dict[str, Any] = read_json(folder.manifest)
         form = str(value.get("format", ""))
     except (OSError, ValueError, AttributeError):
@@ -79,22 +83,49 @@ def broken_files(folder: SealedFolder) -> list[str]:
     """What in a finished folder is not as it was sealed: a name and a reason each, in name order.
 
     A manifest that is not the sealed one is the only answer then: nothing it says can be checked by.
+    No link is followed, nothing outside of the folder is read, nor more of a file than its stated size.
     ``RunStateError`` where the folder is not finished.
     """
     if not is_finished(folder):
         raise _unfinished(folder)
-    if not folder.manifest.is_file():
-        return ["manifest.json: missing"]
-    if folder.success.read_bytes() != f"{file_sha256(folder.manifest)}\n".encode():
+    for path in (folder.manifest, folder.success):
+        if problem := why_not_in(folder.root, path.name):
+            return [f"{path.name}: {problem}"]
+    seal = f"{file_sha256(folder.manifest)}\n".encode()
+    if folder.success.stat().st_size != len(seal) or folder.success.read_bytes() != seal:
         return ["manifest.json: differs from the digest in _SUCCESS"]
-    problems = []
-    for name, entry in read_manifest(folder)["files"].items():
-        path = folder.root / name
-        if not path.is_file():
-            problems.append(f"{name}: missing")
-        elif file_sha256(path) != entry["sha256"]:
-            problems.append(f"{name}: sha256 differs")
-    return problems
+    found = ((name, _broken(folder, name, entry)) for name, entry in read_manifest(folder)["files"].items())
+    return [f"{name}: {problem}" for name, problem in found if problem]
+
+
+def _broken(folder: SealedFolder, name: str, entry: Mapping[str, Any]) -> str | None:
+    """How a listed file is not as it was sealed; None where it is."""
+    if problem := why_not_in(folder.root, name):
+        return problem
+    path = folder.root / name
+    # of files of another length, which may be any, nothing is read
+    whole = path.stat().st_size == entry["bytes"] and file_sha256(path) == entry["sha256"]
+    return None if whole else "sha256 differs"
+
+
+def require_regular(run: RunFolder) -> None:
+    """``RunStateError`` where ``run`` holds anything but folders and regular files.
+
+    A part that is a link has its text somewhere else, where nobody would take it out.
+    """
+    if odd := irregular_in(run):
+        raise RunStateError(
+            f"{run.root} holds what is neither a folder nor a regular file: {', '.join(odd)}. A finished run "
+            "consists of these alone: put the files themselves there"
+        )
+
+
+def irregular_in(run: RunFolder) -> list[str]:
+    """The names of what in ``run`` is neither, but for what Prefect, Dask and people who label keep there."""
+    kept = (run.orchestrator, run.cluster, run.samples)
+    # what is no folder is no finished run, and refused as such
+    odd = irregular(run.root, kept) if run.root.is_dir() else []
+    return [path.relative_to(run.root).as_posix() for path in odd]
 
 
 def _require_known(folder: SealedFolder, form: str) -> None:

@@ -24,6 +24,9 @@ SIGNED_BY = "signed_by"
 """The manifest's key for :func:`signer_of`."""
 
 
+_SIGNATURE_BYTES = 64
+
+
 class Finding(NamedTuple):
     """``good`` is False where something is wrong, ``known`` where no signer was compared with a key."""
 
@@ -90,6 +93,8 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     if given not in (None, own):
         return Finding(False, True, f"signed by the key {own}, not by the given one, {given}")
     try:
+        if folder.signature.stat().st_size != _SIGNATURE_BYTES:
+            raise InvalidSignature
         named.verify(folder.signature.read_bytes(), folder.manifest.read_bytes())
     except (OSError, InvalidSignature):
         return Finding(False, given is not None, f"{folder.signature.name} is no signature of it by {own}")

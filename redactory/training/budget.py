@@ -172,7 +172,9 @@ class Budget:
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                log = RecordLog(self._settings.path)
+                # the folder is the user's own to link to
+                path = self._settings.path
+                log = RecordLog(path.parent.resolve() / path.name)
                 break
             except RunStateError:
                 if time.monotonic() > end:

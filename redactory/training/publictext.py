@@ -7,13 +7,14 @@ What is learnt from it is no part of any guarantee, and needs none: it is the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redactory.foundation.canonical import file_sha256
+from redactory.foundation.canonical import file_blocks, file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
 
@@ -68,19 +69,33 @@ class PublicText:
 def public_text_of(run: RunFolder, path: Path | None) -> PublicText | None:
     """The public text at ``path``, in the columns of the run's own input; None without one.
 
-    ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of.
+    ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of; under
+    another key than the run's, which cannot tell, also where it is as long as one of them.
     """
     if path is None:
         return None
     manifest = read_manifest(run)
     columns = manifest.get("configuration", {}).get("input", {})
     found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label")
-    own = {entry.get("sha256") for entry in manifest.get("inputs", ())}
-    if path.resolve().is_relative_to(run.root.resolve()) or found.sha256 in own:
+    within = path.resolve().is_relative_to(run.root.resolve())
+    if within or any(_may_be(found, entry, manifest) for entry in manifest.get("inputs", ())):
         raise ConfigurationError(
             f"{KEY}: {path.name} is part of the corpus; give text that is public and no part of it"
         )
     return found
+
+
+def _may_be(public: PublicText, entry: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
+    """Whether the file is that input: by its digest in ``entry``, or by its size where the key is another."""
+    if "sha256" in entry:
+        # of a version that keyed no digest of an input
+        return bool(public.sha256 == entry["sha256"])
+    if public.path.stat().st_size != entry["bytes"]:
+        return False
+    key = load_digest_key()
+    if key.fingerprint != manifest["key"]["fingerprint"]:
+        return True
+    return bool(key.file_digest(file_blocks(public.path)) == entry["digest"])
 
 
 def _plain(number: int, line: str) -> tuple[str, str | None]:

@@ -103,7 +103,7 @@ def manifest() -> dict[str, Any]:
         },
         "key": {"fresh": True, "fingerprint": "1f0c77ab"},
         "encrypted": False,
-        "inputs": [{"path": "corpus/train.jsonl", "bytes": 9_120_331, "sha256": "bb10" * 16, "rows": 10_000}],
+        "inputs": [{"path": "corpus/train.jsonl", "bytes": 9_120_331, "digest": "bb10" * 8, "rows": 10_000}],
         "counts": COUNTS,
         "rejected": {"broken_json": 5, "lone_surrogate": 1, "too_long": 3},
         "quarantined": {"timeout": 2, "misaligned": 19},

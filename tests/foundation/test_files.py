@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import (
     commit,
+    irregular,
     make_private_folder,
+    open_own,
     read_json,
     remove_leftovers,
     staged,
@@ -23,6 +26,19 @@ from redactory.foundation.files import (
     write_json,
     write_text,
 )
+from redactory.foundation.locks import is_held, only_one
+from redactory.foundation.records import RecordLog
+from redactory.redaction.encryption import destroy
+
+
+def _locks(path: Path) -> None:
+    with only_one(path, "the folder"):
+        pass
+
+
+def _records(path: Path) -> None:
+    with RecordLog(path) as log:
+        log.append("type", {})
 
 
 class Injected(Exception):
@@ -222,3 +238,65 @@ def test_json_has_no_infinity(tmp_path: Path) -> None:
             write_json(tmp_path / "value.json", {"epsilon": number})
     assert read_json(tmp_path / "value.json") == {"epsilon": None, "text": "é"}
     assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
+
+
+def _by_a_linked_folder(mine: Path, place: Path) -> None:
+    mine.rename(mine.with_name(place.name))
+    place.parent.rmdir()
+    place.parent.symlink_to(mine.parent)
+
+
+@pytest.mark.parametrize("write", [_locks, _records, destroy])
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda mine, place: place.symlink_to(mine),
+        lambda mine, place: place.symlink_to(mine.with_name("absent")),
+        os.link,
+        lambda _mine, place: os.mkfifo(place),
+        lambda _mine, place: place.mkdir(),
+        _by_a_linked_folder,
+    ],
+    ids=["link", "broken link", "second name", "pipe", "folder", "linked folder"],
+)
+def test_no_lock_log_or_shredding_reaches_a_file_of_somebody_else(
+    tmp_path: Path, write: Callable[[Path], None], put: Callable[[Path, Path], None]
+) -> None:
+    others, state = tmp_path / "others", tmp_path / "state"
+    others.mkdir()
+    state.mkdir()
+    (others / "letter.txt").write_text("mine")
+    place = state / "lock"
+    put(others / "letter.txt", place)
+    with pytest.raises(RunStateError, match="remove it"):
+        write(place)
+    assert not is_held(place)
+    [left] = others.iterdir()
+    assert left.read_text() == "mine"
+
+
+def test_a_file_is_made_once_and_by_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(FileNotFoundError):
+        open_own(path, os.O_RDONLY)
+    for _ in range(2):
+        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+        assert os.fstat(descriptor).st_mode & 0o777 == 0o600
+        os.close(descriptor)
+    with pytest.raises(FileNotFoundError):
+        open_own(tmp_path / "absent" / "lock", os.O_RDWR | os.O_CREAT)
+
+
+def test_what_is_no_file_or_folder_is_found_and_no_link_followed(tmp_path: Path) -> None:
+    for name in ("run/public/a", "run/state/prefect/b", "outside/c"):
+        (tmp_path / name).mkdir(parents=True)
+    run = tmp_path / "run"
+    (run / "public" / "part").write_text("x")
+    os.mkfifo(tmp_path / "outside" / "pipe")
+    assert irregular(run) == []
+    os.mkfifo(run / "public" / "pipe")
+    (run / "more").symlink_to(tmp_path / "outside")
+    (run / "state" / "prefect" / "link").symlink_to("nowhere")
+    found = [run / "more", run / "public" / "pipe"]
+    assert irregular(run, [run / "state" / "prefect"]) == found
+    assert irregular(run) == [*found, run / "state" / "prefect" / "link"]

@@ -89,7 +89,7 @@ def test_a_run_is_described_by_its_public_side(run: Path, exported: Path, tmp_pa
     assert document == redactory.croissant(exported) == json.loads((exported / "croissant.json").read_text())
     manifest = read_manifest(RunFolder(run))
     told = json.dumps(document)
-    for secret in (NAME, "letters.jsonl", manifest["inputs"][0]["sha256"], manifest["key"]["fingerprint"]):
+    for secret in (NAME, "letters.jsonl", manifest["inputs"][0]["digest"], manifest["key"]["fingerprint"]):
         assert secret not in told
     for name, entry in manifest["files"].items():
         assert (entry["sha256"] in told) == name.startswith("public/")

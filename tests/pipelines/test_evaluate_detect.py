@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from redactory.detectors import Detection, DetectSettings
+from redactory.detectors import Detection
 from redactory.detectors.fitted import FittedPolicy, write_fitted_rows
 from redactory.flows.cli import app
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import SegmentSettings
@@ -130,32 +129,33 @@ def test_a_wrong_policy_and_a_wrong_config_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Labelled rows that the policy, as it is read below, was fitted on."""
+def fitted(tmp_path: Path) -> tuple[Path, Path]:
+    """Labelled rows, and a configuration whose policy was fitted on them."""
     path = write_rows(tmp_path / "seen.jsonl", [{"text": f"row {i}", "spans": []} for i in range(3)])
     side = tmp_path / "seen.rows.json"
     digest = write_fitted_rows(side, [row["text"] for row in labelled_rows(path)], load_digest_key())
     note = FittedPolicy(
-        file_sha256=file_sha256(path), rows=3, secrets=3, unit="row", misses=0, miss_rate=0.1,
+        rows=3, secrets=3, unit="row", misses=0, miss_rate=0.1,
         confidence=0.95, segment="sentence", policies={}, date=datetime.date(2025, 1, 1),
         rows_file=str(side), rows_sha256=digest,
     )  # fmt: skip
-    monkeypatch.setattr(module, "_fitted", lambda detect: note)
-    return path
+    config = tmp_path / "fitted.yaml"
+    conservative = {"fitted": note.model_dump(mode="json", exclude_none=True)}
+    config.write_text(json.dumps({"detect": {"conservative": conservative}}))
+    return path, config
 
 
-def test_nothing_is_measured_on_the_rows_that_the_policy_was_fitted_on(fitted: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="fitted on this very file"):
-        evaluate_detect(fitted, detector=DigitDetector())
+def test_nothing_is_measured_on_the_rows_that_the_policy_was_fitted_on(
+    fitted: tuple[Path, Path], tmp_path: Path
+) -> None:
+    seen, config = fitted
+    with pytest.raises(ConfigurationError, match="3 of these 3 texts"):
+        evaluate_detect(seen, config, detector=DigitDetector())
     partly = write_rows(tmp_path / "partly.jsonl", [{"text": t, "spans": []} for t in ("row 1", "new")])
     with pytest.raises(ConfigurationError, match="1 of these 2 texts"):
-        evaluate_detect(partly, detector=DigitDetector())
+        evaluate_detect(partly, config, detector=DigitDetector())
     unseen = write_rows(tmp_path / "unseen.jsonl", [{"text": "new", "spans": []}])
-    assert evaluate_detect(unseen, detector=DigitDetector())["points"] == 1
-
-
-def test_a_policy_that_was_not_fitted_measures_anywhere() -> None:
-    assert module._fitted(DetectSettings()) is None
+    assert evaluate_detect(unseen, config, detector=DigitDetector())["points"] == 1
 
 
 def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path) -> None:

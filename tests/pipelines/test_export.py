@@ -128,7 +128,7 @@ def test_nothing_that_leaves_says_what_must_stay(run: Path, exported: Path) -> N
         "letters.jsonl",
         str(run.parent),
         private["key"]["fingerprint"],
-        private["inputs"][0]["sha256"],
+        private["inputs"][0]["digest"],
     )
     text = b"".join(p.read_bytes() for p in exported.rglob("*") if p.is_file())
     for secret in secrets:
@@ -231,6 +231,10 @@ def test_a_model_that_left_says_what_it_is_and_can_be_used(exported: Path) -> No
     assert "seconds" not in (exported / "models" / "crt" / "manifest.json").read_text()
 
 
+def _entry(path: Path) -> dict[str, Any]:
+    return {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+
+
 def test_a_ledger_of_another_model_is_found(own: Path, exported: Path, tmp_path: Path) -> None:
     """Sealed anew by whoever changed it: the digests hold, ledger and guarantee do not go together."""
     from redactory.pipelines.exports.verify import check_export
@@ -243,7 +247,7 @@ def test_a_ledger_of_another_model_is_found(own: Path, exported: Path, tmp_path:
     for sealed_folder in (model, folder):
         manifest = json.loads(sealed_folder.manifest.read_text())
         for name in manifest["files"]:
-            manifest["files"][name]["sha256"] = file_sha256(sealed_folder.root / name)
+            manifest["files"][name] = _entry(sealed_folder.root / name)
         if "models" in manifest:
             manifest["models"]["crt"] = file_sha256(model.manifest)
         sealed_folder.manifest.write_text(json.dumps(manifest))
@@ -300,6 +304,21 @@ def test_what_is_made_leads_nowhere_else(own: Path, tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="leads elsewhere"):
         redactory.export(own, tmp_path / "out")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
+def test_what_lies_beside_the_target_is_left_alone(own: Path, tmp_path: Path) -> None:
+    letter, link = tmp_path / ".out.lock", tmp_path / ".other.lock"
+    letter.write_text("mine")
+    link.symlink_to(letter)
+    for name in ("out", "other"):
+        redactory.export(own, tmp_path / name)
+    assert (letter.read_text(), link.is_symlink()) == ("mine", True)
+    assert sorted(path.name for path in tmp_path.iterdir() if "unfinished" in path.name) == []
+    (tmp_path / ".third.unfinished").mkdir()
+    (tmp_path / ".third.unfinished" / "notes.txt").write_text("mine")
+    with pytest.raises(RunStateError, match=r"holds notes\.txt, which no export"):
+        redactory.export(own, tmp_path / "third")
+    assert (tmp_path / ".third.unfinished" / "notes.txt").read_text() == "mine"
 
 
 def test_what_must_not_leave_is_refused(own: Path, tmp_path: Path) -> None:

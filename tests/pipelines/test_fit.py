@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import load_digest_key
 from redactory.pipelines import fit as module
 from redactory.pipelines.fit import LEAST_ROWS, _parts, _scores, fit
 from tests.detectors.detector_texts import SMALL_FIT, labelled_texts
@@ -56,7 +56,11 @@ def test_the_folder_holds_the_tagger_its_card_and_its_figures(
         json.dumps(result)
     )
     assert (result["rows"], result["held_out_rows"]) == (270, 30)
-    assert result["files"] == [{"name": path.name, "sha256": file_sha256(path)} for path in files]
+    key = load_digest_key()
+    digests = [key.file_digest([path.read_bytes()]) for path in files]
+    assert result["files"] == [
+        {"name": path.name, "digest": digest} for path, digest in zip(files, digests, strict=True)
+    ]
     assert result["settings"] == SMALL_FIT.model_dump(mode="json")
     assert set(result["labels"]) == {"PERSON", "LOCATION", "IDENTIFIER"}
     held_out = result["held_out"]
@@ -70,7 +74,7 @@ def test_the_folder_holds_the_tagger_its_card_and_its_figures(
     assert f"| PERSON | {result['labels']['PERSON']} |" in card
     assert str(held_out["cover_recall"]) in card
     assert str(reliability["temperature"]) in card
-    assert all(file["sha256"] in card for file in result["files"])
+    assert all(file["digest"] in card for file in result["files"])
     assert (folder / "reliability.svg").read_text().startswith("<svg")
 
 

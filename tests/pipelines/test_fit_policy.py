@@ -137,7 +137,9 @@ def test_the_record_says_what_the_bound_stands_on(
 ) -> None:
     assert (fitted.rows, fitted.secrets, fitted.unit) == (len(rows), result["secrets"], "user")
     assert (fitted.miss_rate, fitted.confidence) == (BOUND, 0.95)
-    assert fitted.file_sha256 == file_sha256(labelled)
+    # read in files of earlier versions; nobody writes an unkeyed digest of labelled text
+    assert fitted.file_sha256 is None
+    assert file_sha256(labelled) not in Path(result["out"]).read_text()
     detect = load_config(result["out"]).detect
     told = side_channel(policy_records(detect)) or ""
     assert "side channel that no epsilon covers" in told

@@ -372,7 +372,6 @@ def test_a_file_may_be_called_anything(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n')
-    (tmp_path / "loop").symlink_to(tmp_path)
     assert len(_read(tmp_path)) == 1
     pipe, link = tmp_path / "pipe.jsonl", tmp_path / "broken.jsonl"
     os.mkfifo(pipe)
@@ -390,3 +389,27 @@ def test_an_archive_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(ConfigurationError, match="unpack it first"):
             _read(tmp_path / name, format="jsonl")
+
+
+def test_a_linked_folder_in_an_input_folder_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    """It was passed over without a word, and its rows were missing."""
+    for name in ("in", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jsonl").write_text('{"text": "hello"}\n')
+    link = tmp_path / "in" / "more"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationError, match="in/more' is a link to a folder, which is not followed"):
+        _read(tmp_path / "in")
+    link.rename(tmp_path / "in" / "_more")
+    (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
+    with pytest.raises(ConfigurationError, match="in/loop' is a link to a folder"):
+        _read(tmp_path / "in")
+    (tmp_path / "in" / "loop").unlink()
+    assert _texts(_read(tmp_path / "in")) == ["hello"]
+    # a folder that is named, and a file behind a link, are read
+    (tmp_path / "in" / "file.jsonl").symlink_to(tmp_path / "elsewhere" / "elsewhere.jsonl")
+    assert _texts(_read(tmp_path / "in")) == ["hello", "hello"]
+    assert _texts(_read(tmp_path / "in" / "_more")) == ["hello"]
+    os.mkfifo(tmp_path / "in" / "pipe.jsonl")
+    with pytest.raises(ConfigurationError, match=r"pipe\.jsonl' is no file \(a pipe"):
+        _read(tmp_path / "in")

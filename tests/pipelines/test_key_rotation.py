@@ -374,15 +374,15 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
     run = job.run("a")
     training = run.root_key("crt")
     training.write_bytes(b"the root key of a training")
-    linked = {path: job.root / path.name for path in (run.data_key, training)}
-    before = {path: path.read_bytes() for path in linked}
-    for path, link in linked.items():
-        os.link(path, link)
+    before = {path: path.read_bytes() for path in (run.data_key, training)}
+    # what is open shows, when the name is gone, that the bytes were written over
+    held = {path: path.open("rb") for path in before}
     told = redactory.shred_key(run.root, by="Ann Example")
     assert told["destroyed"] == ["state/data-key.json", "state/train-crt.key"]
-    assert not any(path.exists() for path in linked)
-    # a second name of the same bytes shows that they were written over
-    assert all(link.read_bytes() != before[path] for path, link in linked.items())
+    assert not any(path.exists() for path in before)
+    for path, file in held.items():
+        with file:
+            assert file.read() != before[path]
     (record,) = entered(run, Event.SHREDDED)
     assert (record["by"], record["time"]) == ("Ann Example", told["time"])
     found = checked(run)
@@ -399,6 +399,23 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
     assert redactory.rotate_key(job.root, to_key_file=keys["new"])["shredded"] == [str(run.root)]
     assert not checked(job.run("b")).ok  # it is under the new key
     assert sum(batch.num_rows for batch in read_batches(run.public)) > 0
+
+
+@pytest.mark.parametrize("linked", [os.symlink, os.link])
+@pytest.mark.parametrize("name", ["data-key.json", ".tmp-77-data-key.json", "train-crt.key"])
+def test_no_file_of_somebody_else_is_shredded(
+    job: JobFolder, name: str, linked: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    run, mine = job.run("a"), tmp_path / "letter.txt"
+    mine.write_text("mine")
+    place = run.state / name
+    place.unlink(missing_ok=True)
+    linked(mine, place)
+    with pytest.raises(RunStateError, match=f"{name} is no"):
+        redactory.shred_key(run.root, by="Ann Example")
+    assert (mine.read_text(), os.path.lexists(place)) == ("mine", True)
+    assert entered(run, Event.SHREDDED) == []
+    place.unlink()
 
 
 def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:

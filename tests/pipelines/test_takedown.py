@@ -22,6 +22,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.pipelines import release
+from redactory.pipelines.readers import documents
 from redactory.pipelines.reissue import steps as reissue_steps
 from redactory.pipelines.reissue.reissue import finish_reissue
 from redactory.pipelines.releases.log import Event, enter, history, put_back
@@ -259,6 +260,24 @@ def test_a_document_without_a_user_is_told_not_taken(views: None, tmp_path: Path
     assert (told["documents"], told["lone_documents"]) == (1, 1)
     assert _shards(run)["public"] == Counter(["hello there"])
     assert _one(redactory.takedown([run], doc_ids=["7"]))["documents"] == 1
+
+
+def test_two_spellings_of_a_user_are_one_person(
+    views: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed, apart = "Jos\u00e9", "Jose\u0301"
+    people = {"a": (composed, ["call 1"]), "b": (apart, ["call 2"]), "c": ("v", ["call 3"])}
+    run = _curate(tmp_path / "now", people)
+    assert len(set(read_column(RunFolder(run).points, "user"))) == 2
+    # a run of an earlier version has each as it was spelled
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "forms_of", lambda user: [user])
+        old = _curate(tmp_path / "old", people)
+    assert len(set(read_column(RunFolder(old).points, "user"))) == 3
+    for place in (run, old):
+        for asked in (composed, apart):
+            told = redactory.takedown([place], user_ids=[asked], dry_run=True)
+            assert (_one(told)["points"], told["unmatched"]) == (2, [])
 
 
 def test_an_id_that_is_nowhere_is_told(views: None, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def copy(curated: Path, tmp_path: Path) -> Path:
 def test_a_true_run_passes_every_check(curated: Path) -> None:
     result = redactory.verify(curated)
     assert result["ok"], result["checks"]
-    assert len(result["checks"]) == 11
+    assert len(result["checks"]) == 12
     assert [check["name"] for check in result["checks"] if not check["made"]] == ["signature"]
     json.dumps(result, allow_nan=False)
 
@@ -175,3 +176,56 @@ def test_other_engines_than_the_runs_fail_the_re_scan(copy: Path) -> None:
 def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="_SUCCESS"):
         redactory.verify(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["vault/part-00000.parquet", "public", "state/journal.jsonl", "README.md"])
+def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_leaves(
+    copy: Path, tmp_path: Path, place: str
+) -> None:
+    """Its text would be left where it truly lies, and success reported."""
+    elsewhere = tmp_path / "elsewhere"
+    (copy / place).rename(elsewhere)
+    (copy / place).symlink_to(elsewhere)
+    content = elsewhere.read_bytes() if elsewhere.is_file() else b""
+    for asked in (
+        lambda: redactory.purge(copy, ["vault"]),
+        lambda: redactory.takedown([copy], user_ids=["somebody"], dry_run=True),
+        lambda: redactory.export(copy, tmp_path / "out"),
+    ):
+        try:
+            problems = asked().get("problems", [])
+        except RunStateError as error:
+            problems = [{"problem": str(error)}]
+        assert f"neither a folder nor a regular file: {place}" in problems[0]["problem"]
+    assert "files" in _failed(copy)
+    assert elsewhere.exists()
+    assert not elsewhere.is_file() or elsewhere.read_bytes() == content
+
+
+def test_files_that_a_strangers_manifest_names_are_opened_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe hung it, and a device filled the memory."""
+    monkeypatch.setenv("REDACTORY_KEY", "a digest key of enough bytes")
+    terms = tmp_path / "terms.txt"
+    terms.write_text("Rosalind\n")
+    corpus = tmp_path / "rows.jsonl"
+    corpus.write_text(json.dumps({"text": "hello there"}) + "\n")
+    lists = {"deny": [{"label": "PERSON", "file": str(terms)}]}
+    detect = {"tagger": None, "patterns": None, "lists": lists, "conservative": {"rules": []}}
+    redactory.curate({"input": str(corpus), "detect": detect}, output=tmp_path / "run")
+    assert _rescanned(tmp_path / "run")["made"]
+    monkeypatch.setenv("REDACTORY_KEY", "the key of somebody else")
+    terms.unlink()
+    os.mkfifo(terms)
+    found = _rescanned(tmp_path / "run")
+    assert (found["ok"], found["made"], "detect.lists.file names files outside" in found["detail"]) == (
+        True,
+        False,
+        True,
+    )
+
+
+def _rescanned(run: Path) -> dict[str, Any]:
+    [found] = [c for c in redactory.verify(run)["checks"] if c["name"] == "re-scan of public"]
+    return found

@@ -20,7 +20,7 @@ from redactory.pipelines.evaluations.recall import known_since
 from redactory.pipelines.labelling.kept import keep_recall, kept_recall
 from redactory.pipelines.stores.mirror import sums_text
 from redactory.pipelines.verify_seals import Check, measured
-from redactory.pipelines.verify_strays import no_strays
+from redactory.pipelines.verify_strays import modes, no_strays
 from redactory.redaction import RunFolder, read_manifest, seal
 from tests.pipelines.leaving import small_run
 
@@ -80,6 +80,8 @@ def test_a_true_run_holds_no_stray(made: Path) -> None:
         *("models/readme.txt", "models/crt2/guarantee.json", "models/crt/secret.txt", "models/crt/x/y/z"),
         *("models/crt/membership/result.json", "models/crt/perplexity/note.md", ".hidden", "_SUCCESS.old"),
         *("public/.tmp-1-part-00000.parquet", ".tmp-1-secret.txt", "models/crt/.tmp-x-manifest.json"),
+        # what a killed process left of a file is no part of a run either
+        *(".tmp-1-README.md", ".tmp-12-report.html", "models/crt/.tmp-3-MEASURED.md"),
     ],
 )
 def test_a_file_that_nobody_declared_fails_by_its_name(copy: RunFolder, name: str) -> None:
@@ -89,12 +91,39 @@ def test_a_file_that_nobody_declared_fails_by_its_name(copy: RunFolder, name: st
     assert found.detail.startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize(
-    "name", [".tmp-12-report.html", "models/crt/.tmp-3-MEASURED.md", "state/samples/s/x.csv"]
-)
-def test_what_a_killed_process_or_a_labeller_left_is_none(copy: RunFolder, name: str) -> None:
-    put(copy, name)
+def test_what_a_labeller_left_is_none(copy: RunFolder) -> None:
+    put(copy, "state/samples/s/x.csv")
     assert strays(copy).ok
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["more", "public/x", "private/a/b", "audit/more", "audit/spans/x", "releases", "models/x", "state/gate"],
+)
+def test_an_empty_folder_that_nobody_declared_fails_by_its_name(copy: RunFolder, name: str) -> None:
+    (copy.root / name).mkdir(parents=True)
+    found = strays(copy)
+    assert (found.ok, found.detail.partition(" ")[0].rstrip(":")) == (False, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *((".", 0o777), ("public", 0o777), ("public/part-00000.parquet", 0o664), ("README.md", 0o666)),
+        *(
+            ("vault/part-00000.parquet", 0o644),
+            ("audit", 0o755),
+            ("state", 0o711),
+            ("state/journal.jsonl", 0o602),
+        ),
+        *(("manifest.json", 0o4600), ("models/crt", 0o770), ("quarantine", 0o701)),
+    ],
+)
+def test_a_mode_that_lets_others_in_fails(copy: RunFolder, name: str, mode: int) -> None:
+    assert modes(copy).ok, modes(copy).detail
+    (copy.root / name).chmod(mode)
+    found = modes(copy)
+    assert (found.ok, found.detail.startswith(f"{name} ({mode:04o}): ")) == (False, True)
 
 
 def test_an_unknown_file_in_the_state_is_told_and_leaves_the_check_open(copy: RunFolder) -> None:
@@ -123,6 +152,8 @@ def test_a_training_at_work_leaves_the_check_open_and_may_not_promise_yet(copy: 
 def test_figures_without_a_seal_fail(copy: RunFolder, name: str) -> None:
     shutil.rmtree(copy.recall.root)
     put(copy, f"state/{name}/.tmp-1-result.json")
+    assert not strays(copy).ok
+    shutil.rmtree(copy.state / name)
     assert strays(copy).ok
     put(copy, f"state/{name}/result.json")
     assert strays(copy).detail.startswith(f"state/{name}/result.json (not sealed): ")
@@ -172,8 +203,9 @@ def test_the_sums_of_a_fetched_run_say_what_the_manifest_says(copy: RunFolder) -
     assert strays(copy).ok
     copy.sums.write_text(sums_text(digests | {"public/part-00000.parquet": "0" * 64}))
     assert "SHA256SUMS (it says another sha256 of public/part-00000.parquet)" in strays(copy).detail
-    copy.sums.write_text("anything")
-    assert not strays(copy).ok
+    for more in (f"{'0' * 64}  nobody.txt\n", f"{'0' * 64}  public/part-00000.parquet\n", "anything"):
+        copy.sums.write_text(sums_text(digests) + more)
+        assert not strays(copy).ok
 
 
 def _change(run: RunFolder) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
-from redactory.detectors.fitted import FittedPolicy, refuse_fitted_rows
+from redactory.detectors.fitted import refuse_fitted_rows
 from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
@@ -47,7 +46,7 @@ def evaluate_detect(
     if policy not in (*POLICIES, "both"):
         raise ConfigurationError(f"policy: one of {', '.join(POLICIES)} or both")
     rows = list(labelled_rows(path))
-    _refuse_if_fitted_on(detect, path, [row["text"] for row in rows])
+    refuse_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     points = list(_points(rows, segmenter(segment)))
     spans = sum(len(row["spans"]) for row in rows)
     result = measure_detection(
@@ -62,23 +61,6 @@ def evaluate_detect(
         "policies": policy_hashes(detect),
         **result,
     }
-
-
-def _refuse_if_fitted_on(detect: DetectSettings, labelled: Path, texts: Sequence[str]) -> None:
-    fitted = _fitted(detect)
-    if fitted is None:
-        return
-    if file_sha256(labelled) == fitted.file_sha256:
-        raise ConfigurationError(
-            f"{labelled.name}: the policies were fitted on this very file, and a figure measured on it says "
-            "nothing of other texts; give labelled rows that fit-policy has not seen"
-        )
-    refuse_fitted_rows(texts, fitted, load_digest_key())
-
-
-def _fitted(detect: DetectSettings) -> FittedPolicy | None:
-    """What the policy says it was fitted on, where ``redactory fit-policy`` wrote it."""
-    return detect.conservative.fitted
 
 
 def _settings(config: Given | None, labelled: Path) -> tuple[SegmentSettings, DetectSettings]:

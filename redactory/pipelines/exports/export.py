@@ -29,6 +29,7 @@ from redactory.redaction import (
     broken_files,
     list_files,
     read_manifest,
+    require_regular,
     succeed,
     write_manifest,
 )
@@ -61,6 +62,7 @@ def _export(
     run: RunFolder, to: str, models: tuple[str, ...], by: str | None, progress: Progress
 ) -> dict[str, Any]:
     read_manifest(run)
+    require_regular(run)
     check_released(run)
     broken = broken_files(run)
     if broken:
@@ -133,6 +135,7 @@ def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "run": manifest["run"],
+        **({"id": manifest["id"]} if "id" in manifest else {}),
         "release": manifest.get("release", 1),
         "parent": digest,
         "date": manifest["created"][:10],

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RedactoryError
-from redactory.foundation.files import read_json
+from redactory.foundation.files import irregular, leaves, read_json
 from redactory.foundation.records import chain_head, read_records
 from redactory.foundation.versions import version_of
 from redactory.foundation.wording import some
@@ -18,6 +18,7 @@ from redactory.pipelines.exports.card import export_card
 from redactory.pipelines.exports.croissant_document import croissant_text
 from redactory.pipelines.stores.mirror import sums_text
 from redactory.pipelines.verify_seals import Check, not_made
+from redactory.pipelines.verify_strays import is_exactly, loose, told_of_modes
 from redactory.redaction import (
     MASK,
     ModelFolder,
@@ -56,6 +57,8 @@ def verify_export(root: Path, known: Ed25519PublicKey | None) -> dict[str, Any]:
 
 def check_export(folder: ExportFolder, known: Ed25519PublicKey | None = None) -> list[Check]:
     """Every check; those of the content only where the files are the ones that were sealed."""
+    if odd := [_name(folder, path) for path in irregular(folder.root)]:
+        return [Check("files", False, f"{', '.join(odd)}: neither a folder nor a regular file")]
     broken = broken_files(folder)
     found = check_signature(folder, known)
     checks = [
@@ -69,6 +72,7 @@ def check_export(folder: ExportFolder, known: Ed25519PublicKey | None = None) ->
     return [
         *checks,
         _no_strays(folder, manifest),
+        told_of_modes(folder.root, [p for p in (folder.root, *folder.root.rglob("*")) if loose(p, False)]),
         _sums(folder, manifest),
         _said("card", folder.card, export_card, manifest),
         _said("croissant", folder.croissant, lambda said: croissant_text(said, said["files"]), manifest),
@@ -82,8 +86,11 @@ def check_export(folder: ExportFolder, known: Ed25519PublicKey | None = None) ->
 def _no_strays(folder: ExportFolder, manifest: dict[str, Any]) -> Check:
     """Nothing lies in it but what seals it and what the manifest lists, and that is what an export has."""
     own = {folder.manifest, folder.signature, folder.success, folder.sums}
-    there = {path for path in folder.root.rglob("*") if not path.is_dir() or path.is_symlink()} - own
-    unlisted = {p.relative_to(folder.root).as_posix() for p in there} - set(manifest["files"])
+    unlisted = {_name(folder, path) for path in leaves(folder.root) if path not in own} - set(
+        manifest["files"]
+    )
+    # of a run without a public point there are no parts
+    unlisted.discard(_name(folder, folder.public))
     strays = sorted(unlisted | {name for name in manifest["files"] if not _leaves(folder, manifest, name)})
     return Check("no stray files", not strays, ", ".join(strays) or "it holds nothing else")
 
@@ -94,8 +101,12 @@ def _sums(folder: ExportFolder, manifest: dict[str, Any]) -> Check:
     for path in (folder.manifest, folder.signature):
         if path.exists():
             digests[path.name] = file_sha256(path)
-    same = folder.sums.is_file() and folder.sums.read_bytes() == sums_text(digests).encode()
+    same = is_exactly(folder.sums, sums_text(digests).encode())
     return Check("sha256sums", same, "agrees with the manifest" if same else "differs from the manifest")
+
+
+def _name(folder: ExportFolder, path: Path) -> str:
+    return path.relative_to(folder.root).as_posix()
 
 
 def _leaves(folder: ExportFolder, manifest: dict[str, Any], name: str) -> bool:
@@ -113,7 +124,7 @@ def _said(name: str, path: Path, write: Callable[[dict[str, Any]], str], manifes
     """The file at ``path`` says what the manifest says, as this version writes it."""
     if manifest["versions"]["redactory"] != version_of("redactory"):
         return not_made(name, "written by another version")
-    same = path.is_file() and path.read_bytes() == write(manifest).encode()
+    same = is_exactly(path, write(manifest).encode())
     detail = "says what the manifest says" if same else "differs from what the manifest says"
     return Check(name, same, detail)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.files import TEMPORARY_PREFIX, read_json
+from redactory.foundation.files import TEMPORARY_PREFIX, open_own, read_json
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.alone import alone
 from redactory.pipelines.releases.log import Event, enter, log_of
@@ -58,9 +59,12 @@ def refuse_shredded(run: RunFolder) -> None:
 
 def _shred(run: RunFolder, by: str) -> dict[str, Any]:
     with alone(run):
-        _enter_first(run, by)
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
-        there = [path for path in keys if path.is_file()]
+        there = [path for path in keys if os.path.lexists(path)]
+        for path in there:
+            # nothing is entered of what cannot be done: one that is a link would be somebody else's file
+            os.close(open_own(path, os.O_RDWR))
+        _enter_first(run, by)
         for path in there:
             destroy(path)
     record = shredded(run)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings, plainly
 
 S = TypeVar("S", bound=Settings)
@@ -96,4 +97,6 @@ def _example(name: str, number: int, line: str, pairs: bool) -> Example:
             raise InputError(f"{name}, row {number}: {key}: text is needed")
     text = (row["text"], row["text_b"]) if pairs else row["text"]
     label, user = row.get("label"), row.get("user_id")
-    return Example(text, None if label is None else str(label), "" if user is None else str(user))
+    return Example(
+        text, None if label is None else str(label), "" if user is None else forms_of(str(user))[0]
+    )

@@ -95,7 +95,7 @@ def fit_policy(
     if chosen is None:
         return result
     shown = {"secrets": fit.secrets, "unit": labels.unit, "misses": fit.misses[chosen], **asked}
-    record = {"file_sha256": digest, **shown, "segment": segment.mode}
+    record = {**shown, "segment": segment.mode}
     return result | _write(out, given, detect, fit.path[chosen], labels, record)
 
 
@@ -219,7 +219,7 @@ def _write(
         rows_sha256=write_fitted_rows(rows_file, labels.texts(), key),
     )
     chosen = step.model_dump(mode="json", include={"plain_confidence", "sure", "rules", "case_variants"})
-    section = chosen | {"fitted": fitted.model_dump(mode="json")}
+    section = chosen | {"fitted": fitted.model_dump(mode="json", exclude_none=True)}
     whole = given.model_dump(mode="json", exclude_unset=True) if given else {}
     whole["detect"] = whole.get("detect", {}) | {"conservative": section}
     check({"input": "any", **whole})

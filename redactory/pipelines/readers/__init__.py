@@ -8,6 +8,7 @@ from redactory.pipelines.readers.documents import Document, Rejection, read_docu
 from redactory.pipelines.readers.slices import Slice
 from redactory.pipelines.readers.sources import (
     Source,
+    blocks_of,
     find_by_path,
     find_sources,
     fingerprint,
@@ -21,6 +22,7 @@ __all__ = [
     "Rejection",
     "Slice",
     "Source",
+    "blocks_of",
     "find_by_path",
     "find_sources",
     "fingerprint",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from redactory.foundation.keys import forms_of
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers.formats import READERS
 from redactory.pipelines.readers.records import KEPT_BYTES, Columns
@@ -104,7 +105,7 @@ def _document(
         doc_id = f"{source.name}:{number}"
     return Document(
         doc_id,
-        _name(record.get(user_column), USER_NOT_STRING, USER_TOO_LONG),
+        _user(record.get(user_column)),
         text,
         source.name,
         number,
@@ -146,6 +147,12 @@ def _name(value: Any, reason: str, too_long: str) -> str | None:
     if _SURROGATE.search(name) or "\x00" in name:
         raise _Unusable(reason)
     return name
+
+
+def _user(value: Any) -> str | None:
+    """The user's id in its composed form: two spellings of one name are one person."""
+    name = _name(value, USER_NOT_STRING, USER_TOO_LONG)
+    return None if name is None else forms_of(name)[0]
 
 
 def first_bad_rows(

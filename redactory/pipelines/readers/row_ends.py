@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 
@@ -45,16 +44,6 @@ def header_of(source: Source, limit: int, size: int) -> int:
 def rows_in(source: Source, part: Slice, limit: int) -> Rows:
     """The rows of ``part``; one of JSON lines is whole once it is an object, line end or not."""
     return _lines(source, part, limit) if source.format == "jsonl" else _table(source, part, limit)
-
-
-def digest_of(source: Source, part: Slice) -> tuple[str, bytes]:
-    """The sha256 of these bytes in hex, and the last of them; ``InputError`` where the file is shorter."""
-    digest, last = hashlib.sha256(), b""
-    with source.open(decompress=False, part=part) as file:
-        while block := file.read(_CHUNK):
-            digest.update(block)
-            last = block[-1:]
-    return digest.hexdigest(), last
 
 
 def _lines(source: Source, part: Slice, limit: int) -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
 import io
 import os
 from collections import Counter
@@ -15,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.readers.compression import ENDINGS, broken, damaged, decompressed
 from redactory.pipelines.readers.saved_dataset import without_notes
 from redactory.pipelines.readers.slices import Slice, sliced
@@ -128,17 +128,29 @@ def _why_nothing(path: str) -> str:
 
 
 def fingerprint(source: Source) -> dict[str, Any]:
-    """The name, size in bytes and sha256 of a file as it lies on the disk, or of the slices of it."""
-    digest, size = hashlib.sha256(), 0
-    for part in source.slices or (None,):
-        with source.open(decompress=False, part=part and part.without_header()) as file:
-            while block := file.read(_CHUNK):
-                digest.update(block)
+    """The name, size in bytes and keyed digest of a file as it lies on the disk, or of the slices of it."""
+    size = 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal size
+        for part in source.slices or (None,):
+            for block in blocks_of(source, part and part.without_header()):
                 size += len(block)
-    found = {"path": source.name, "bytes": size, "sha256": digest.hexdigest()}
+                yield block
+
+    # before the size, which is known once all of it is read
+    digest = load_digest_key().file_digest(blocks())
+    found = {"path": source.name, "bytes": size, "digest": digest}
     if source.slices:
         found["slices"] = [[part.from_byte, part.to_byte, part.from_row] for part in source.slices]
     return found
+
+
+def blocks_of(source: Source, part: Slice | None = None) -> Iterator[bytes]:
+    """The bytes of a file as it lies on the disk, or of a ``part`` of it, in pieces."""
+    with source.open(decompress=False, part=part) as file:
+        while block := file.read(_CHUNK):
+            yield block
 
 
 def size_of(source: Source) -> int | None:
@@ -182,11 +194,14 @@ def stamp_of(source: Source) -> str | None:
 
 
 def _expand(path: str, key: str) -> Iterator[tuple[str, str]]:
+    linked = None
     try:
         filesystem, inner = _place(path)
         if filesystem.isdir(inner):
             found = names_below(filesystem, inner) if is_url(path) else filesystem.find(inner)
-            names = [n for n in found if format_of(n) and not is_hidden(n[len(inner) :])]
+            names = [n for n in found if not is_hidden(n[len(inner) :])]
+            linked = next((n for n in names if "://" not in path and os.path.isdir(n)), None)
+            names = [n for n in names if format_of(n)]
         elif filesystem.exists(inner):
             # before it is taken for a glob: a file's name may hold the signs of one
             names = [inner]
@@ -199,6 +214,12 @@ def _expand(path: str, key: str) -> Iterator[tuple[str, str]]:
     except (ValueError, ImportError, OSError) as error:
         shown = without_secrets(path)
         raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
+    if linked is not None:
+        # what it leads to would be left out without a word, and may be this very folder
+        raise ConfigurationError(
+            f"{key}: '{_printable(linked)}' is a link to a folder, which is not followed: name that folder "
+            f"in {key} too, or take the link out"
+        )
     if irregular:
         # a pipe would be waited for, and an input is read twice
         raise ConfigurationError(

@@ -36,7 +36,7 @@ from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.locks import only_one
 from redactory.pipelines.reissue.steps import carry_out
 from redactory.pipelines.releases.anchor import ANCHOR, anchor_of
-from redactory.redaction import RunFolder, is_encrypted, is_finished, write_part
+from redactory.redaction import RunFolder, is_encrypted, is_finished, require_regular, write_part
 from redactory.redaction.content import keyed_digest, table_digest
 from redactory.redaction.releases import present_release
 from redactory.redaction.sealing import Listing
@@ -96,7 +96,7 @@ def pending(run: RunFolder) -> bool:
 def alone(run: RunFolder) -> Iterator[None]:
     """Be the one that changes ``run``; a reissue that was interrupted is carried to its end first.
 
-    ``RunStateError`` where another process is at work in it.
+    ``RunStateError`` where another process is at work in it, and where it holds anything but regular files.
     """
     with only_one(run.lock, str(run.root)):
         remove_leftovers(run.root)
@@ -104,6 +104,7 @@ def alone(run: RunFolder) -> Iterator[None]:
             _carry_out(run)
         elif run.reissue.root.exists():
             shutil.rmtree(run.reissue.root)
+        require_regular(run)
         yield
 
 

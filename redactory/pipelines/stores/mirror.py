@@ -49,6 +49,8 @@ def read_sums(text: str) -> dict[str, str]:
         path = PurePosixPath(match[2]) if match else PurePosixPath("..")
         if match is None or path.is_absolute() or ".." in path.parts or str(path) != match[2]:
             raise CheckFailed(f"{SUMS}: line {number} names no file with its sha256")
+        if match[2] in found:
+            raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
         found[match[2]] = match[1]
     return found
 

@@ -18,7 +18,15 @@ from redactory.pipelines.releases.log import check_released, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.mirror import PlacedFolder, check_own_place, mirror
 from redactory.pipelines.stores.store import Store, without_secrets
-from redactory.redaction import ModelFolder, RunFolder, SealedFolder, broken_files, is_finished, read_manifest
+from redactory.redaction import (
+    ModelFolder,
+    RunFolder,
+    SealedFolder,
+    broken_files,
+    is_finished,
+    read_manifest,
+    require_regular,
+)
 from redactory.redaction.releases import releases
 
 
@@ -37,6 +45,7 @@ def publish(run: str | Path, url: str, progress: Progress = silent) -> dict[str,
 
 def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
     manifest = read_manifest(run)
+    require_regular(run)
     check_released(run)
     if not manifest["encrypted"]:
         raise RunStateError(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.keys import KEY_VARIABLE, DigestKey
+from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
 from redactory.redaction import RunFolder, read_batches
 
 Row = dict[str, Any]
@@ -25,7 +25,8 @@ class Person:
 
     def pseudonyms(self, key: DigestKey) -> list[dict[str, str]]:
         """What the release log says of them: ``kind`` and ``pseudonym`` each."""
-        kinds = (("document", self.doc_ids), ("user", self.user_ids))
+        # two spellings of a user's name are one person
+        kinds = (("document", self.doc_ids), ("user", {forms_of(user)[0] for user in self.user_ids}))
         return [{"kind": k, "pseudonym": key.pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
 
     def among(self, ids: Set[str]) -> Person:
@@ -76,7 +77,7 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
 def hers(run: RunFolder, person: Person, key: DigestKey) -> Hers:
     """Find the points of ``person`` in a run of this ``key``: of these documents, and of these users."""
     documents = _pseudonyms(key, "document", person.doc_ids)
-    users = _pseudonyms(key, "user", person.user_ids)
+    users = _pseudonyms(key, "user", frozenset(form for user in person.user_ids for form in forms_of(user)))
     alone = _pseudonyms(key, "lone-user", person.user_ids - person.doc_ids)
     found: dict[int, Row] = {}
     lone: set[str] = set()

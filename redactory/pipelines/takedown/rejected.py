@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from redactory.foundation.keys import forms_of
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.takedown.person import Person
@@ -68,10 +69,11 @@ def _hers(row: dict[str, Any], person: Person, columns: InputSettings) -> frozen
     named = None if row["reason"] == DUPLICATE_ID else _names(content, row["source"] or "", columns)
     if named is not None:
         documents, users = named
-        return documents & person.doc_ids | users & person.user_ids
-    words = "|".join(map(re.escape, sorted(person.doc_ids | person.user_ids)))
+        return documents & person.doc_ids | {u for u in person.user_ids if users & set(forms_of(u))}
+    spelled = {form: user for user in person.user_ids for form in forms_of(user)}
+    words = "|".join(map(re.escape, sorted({*person.doc_ids, *spelled})))
     said = re.findall(rf"(?<![\w-])(?:{words})(?![\w-])", content.decode("utf-8", "replace"))
-    return frozenset(said) or None
+    return frozenset(word if word in person.doc_ids else spelled[word] for word in said) or None
 
 
 def _names(

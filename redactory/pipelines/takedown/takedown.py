@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.keys import DigestKey, forms_of, load_digest_key
 from redactory.foundation.locks import only_one
 from redactory.pipelines.config import Config
 from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
@@ -21,7 +21,7 @@ from redactory.pipelines.takedown.models import exports_of, models_of, samples_o
 from redactory.pipelines.takedown.parts import stage_parts
 from redactory.pipelines.takedown.person import Hers, Person, hers, require_key
 from redactory.pipelines.takedown.rejected import rejected_rows
-from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction import RunFolder, read_manifest, require_regular
 from redactory.redaction.job_folder import JobFolder, job_of
 
 TAKEDOWN = "takedown"
@@ -100,6 +100,7 @@ def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> 
             return _taken_out(run, person, key, dry_run)
     if pending(run):
         raise RunStateError(f"{run.root} was being written anew and was interrupted: ask without --dry-run")
+    require_regular(run)
     return _taken_out(run, person, key, dry_run)
 
 
@@ -151,7 +152,16 @@ def _unmatched(
     """The pseudonyms of those ids that stand nowhere in the run, and in none of its earlier takedowns."""
     known = person.among(rejected).pseudonyms(key)
     known += [earlier for record in _takedowns(run) for earlier in record.body["persons"]]
-    return [p for p in person.pseudonyms(key) if p not in known and p["pseudonym"] not in pseudonyms]
+    # a run of an earlier version has a user's id as it was spelled in the input
+    spelled = {
+        key.pseudonym("user", forms_of(user)[0]): {key.pseudonym("user", form) for form in forms_of(user)}
+        for user in person.user_ids
+    }
+    return [
+        p
+        for p in person.pseudonyms(key)
+        if p not in known and pseudonyms.isdisjoint({p["pseudonym"]} | spelled.get(p["pseudonym"], set()))
+    ]
 
 
 def _files(config: Config) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Literal
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.files import make_private_folder, sync, write_bytes
+from redactory.foundation.keys import forms_of
 from redactory.foundation.wording import upwards
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
@@ -67,14 +68,23 @@ class UserBudget:
     :meth:`book` returns, and is never taken back: after a crash, messages count as sent.
     """
 
-    def __init__(self, limits: BudgetSettings) -> None:
+    def __init__(self, limits: BudgetSettings, earlier: Sequence[Path] = ()) -> None:
         self._limits = limits
-        self._chain = Budget(limits, UNIT, together)
+        # booked under another spelling of the user's name, by an earlier version
+        self._before = tuple(
+            one
+            for path in earlier
+            for one in Budget(limits.model_copy(update={"path": path}), UNIT, together).spent()
+        )
+        self._chain = Budget(limits, UNIT, self._together)
+
+    def _together(self, spent: Spendings, delta: float) -> float | None:
+        return together((*self._before, *spent), delta)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """``BudgetExceeded`` where messages of ``sentences`` would go over the limit; nothing is written."""
         spent = (*self._chain.spent(), *spending_of(settings, sentences))
-        found = together(spent, self._limits.delta)
+        found = self._together(spent, self._limits.delta)
         if found is None or found > self._limits.epsilon:
             raise self._refusal(purpose, sentences, found)
 
@@ -89,12 +99,12 @@ class UserBudget:
             try:
                 self._chain.reserve(secrets.token_hex(16), f"{sentences} {_WHAT[purpose]}", spent)
             except BudgetExceeded:
-                found = together((*self._chain.spent(), spent), self._limits.delta)
+                found = self._together((*self._chain.spent(), spent), self._limits.delta)
                 raise self._refusal(purpose, sentences, found) from None
 
     def epsilon(self) -> float | None:
         """Epsilon of the user for all that was booked so far, at the limit's delta."""
-        return together(self._chain.spent(), self._limits.delta)
+        return self._together(self._chain.spent(), self._limits.delta)
 
     def _refusal(self, purpose: Purpose, sentences: int, found: float | None) -> BudgetExceeded:
         limits, before = self._limits, self.epsilon()
@@ -109,6 +119,7 @@ class UserBudget:
 class BudgetFolder:
     """The budgets of several users, a file each, named by a digest of the user under the folder's own key.
 
+    Two spellings of a name that Unicode calls the same are one user: what either has booked counts.
     ``GuaranteeError`` where the key is not whole and there are files: nobody's count could be found.
     """
 
@@ -118,12 +129,13 @@ class BudgetFolder:
 
     def of(self, user: str) -> UserBudget:
         """The budget of ``user``; text without an id is that of the user ``""``."""
-        path = self._path(user)
-        return UserBudget(BudgetSettings(path=path, epsilon=self._epsilon, delta=self._delta))
+        own, *others = self._paths(user)
+        limits = BudgetSettings(path=own, epsilon=self._epsilon, delta=self._delta)
+        return UserBudget(limits, [path for path in others if path.exists()])
 
     def others_than(self, user: str) -> bool:
         """Whether somebody besides ``user`` has booked here."""
-        return any(path != self._path(user) for path in self._folder.glob("*.jsonl"))
+        return any(path not in self._paths(user) for path in self._folder.glob("*.jsonl"))
 
     def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
         """``BudgetExceeded`` where the training messages of any user's ``sentences`` go over her limit."""
@@ -135,9 +147,11 @@ class BudgetFolder:
         found = [self.of(user).epsilon() for user in users]
         return None if None in found else max((one for one in found if one is not None), default=0.0)
 
-    def _path(self, user: str) -> Path:
-        name = hmac.digest(self._key, user.encode("utf-8", "backslashreplace"), "sha256").hex()[:32]
-        return self._folder / f"{name}.jsonl"
+    def _paths(self, user: str) -> list[Path]:
+        """The file of ``user``, and those of other spellings of the same name."""
+        forms = (form.encode("utf-8", "backslashreplace") for form in forms_of(user))
+        names = (hmac.digest(self._key, form, "sha256").hex()[:32] for form in forms)
+        return [self._folder / f"{name}.jsonl" for name in names]
 
 
 def _key(path: Path) -> bytes:

@@ -252,7 +252,7 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(
     def unread(*_: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(growth, "digest_of", unread)
+    monkeypatch.setattr(growth.Piece, "is_in", unread)
     assert not world.plan().slices
     os.utime(file, (2e9, 2e9))
     with pytest.raises(AssertionError):

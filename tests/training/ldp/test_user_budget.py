@@ -126,6 +126,24 @@ def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
     assert {p.name for p in folder.glob("*.jsonl")}.isdisjoint(p.name for p in other._folder.glob("*.jsonl"))
 
 
+def test_two_spellings_of_a_name_are_one_user_and_what_either_booked_counts(tmp_path: Path) -> None:
+    composed, apart = "Jos\u00e9", "Jose\u0301"
+    budgets = BudgetFolder(tmp_path / "budgets", 5.0, 1e-5)
+    budgets.of(composed).book("train", AT_TWO, 1)
+    with pytest.raises(BudgetExceeded):
+        budgets.of(apart).book("train", AT_TWO, 1)
+    assert not budgets.others_than(apart)
+    assert len(list((tmp_path / "budgets").glob("*.jsonl"))) == 1
+    # an earlier version kept a file of each spelling
+    old = BudgetFolder(tmp_path / "old", 50.0, 1e-5)
+    UserBudget(BudgetSettings(path=old._paths(apart)[1], epsilon=50.0)).book("train", AT_TWO, 1)
+    assert old.of(composed).epsilon() == old.of(apart).epsilon() == together(spending_of(AT_TWO, 1), 1e-5)
+    old.of(composed).book("query", AT_TWO, 1)
+    assert old.of(apart).epsilon() == together(spending_of(AT_TWO, 2), 1e-5)
+    with pytest.raises(BudgetExceeded):
+        BudgetFolder(tmp_path / "old", 7.0, 1e-5).of(apart).require_room("train", AT_TWO, 1)
+
+
 @pytest.mark.parametrize("left", [None, b"", b"short"])
 def test_without_its_key_a_folder_with_bookings_forgets_nobody(tmp_path: Path, left: bytes | None) -> None:
     """A new key would name new files: every user's count would begin again."""
