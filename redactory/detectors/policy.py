@@ -28,6 +28,8 @@ from redactory.detectors.span import Span
 from redactory.foundation.canonical import hash_of
 
 LISTS = "list"
+_LISTS = "lists"
+"""The section of the settings whose engine calls itself so."""
 VERSIONED = ("redactory", "faker", "spacy")
 """Packages whose version can change what a policy marks, besides those that an engine names."""
 
@@ -139,6 +141,33 @@ def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePol
         StrictPolicy(settings.strict, tuple(sorted(named)), written),
         ConservativePolicy(settings.conservative, settings.language),
     )
+
+
+def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
+    """``[{"label", "masks": {part: least score}, "suspects": [part]}]``: which part makes what of each label.
+
+    Parts are models, recognizers, lists and rules; one that suspects makes a point private and masks nothing.
+    A label that the settings name and nothing finds has neither.
+    """
+    strict = policies_of(settings)[0]
+    bounds = strict.bounds
+    found: dict[str, dict[str, Any]] = {}
+
+    def row(label: str) -> dict[str, Any]:
+        return found.setdefault(label, {"label": label, "masks": {}, "suspects": []})
+
+    for engine, part in finds_of(settings):
+        for label in part.labels:
+            least = max(bounds.get(label, math.inf), strict.settings.engines.get(engine, 0.0))
+            if engine == _LISTS or least <= 1:
+                row(label)["masks"][part.part] = 0.0 if engine == _LISTS else least
+            else:
+                row(label)["suspects"].append(part.part)
+    for rule in settings.conservative.rules:
+        row(rule.upper())["suspects"].append(f"rule {rule}")
+    for label in bounds.keys() - DEFAULT_LABELS.keys() - found.keys():
+        row(label)
+    return [found[label] for label in sorted(found)]
 
 
 def policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import policy_records
+from redactory.detectors import blind_of, blind_words, blindness, policy_records
 from redactory.detectors.engines import identities_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed
@@ -75,6 +75,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
     manifest = read_manifest(run)
     return {
         "run": str(run.root),
+        "blind": blind_words(blind_of(manifest)),
         **{name: manifest["counts"][name] for name in COUNTS},
         "seconds": manifest["seconds"],
         "rejected_by_reason": manifest["rejected"],
@@ -114,6 +115,7 @@ def _body(
     return {
         "format": "redactory-run/1",
         "run": job.run.root.name,
+        "blind": blindness(detect, _below(counts, "language/")),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "versions": versions(),

@@ -17,6 +17,7 @@ from redactory.foundation.progress import Progress, silent
 from redactory.foundation.wording import some
 from redactory.pipelines.card import dataset_card
 from redactory.pipelines.exports.verify import verify_export
+from redactory.pipelines.leaving import names_looked_for
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation
 from redactory.pipelines.sealed import wordless
@@ -98,6 +99,7 @@ def _contents(
     checks += encrypted
     checks += attempted(run, "earlier releases", lambda: superseded(run, manifest))
     checks += attempted(run, "release log", lambda: logged(run, manifest))
+    checks += attempted(run, "names looked for", lambda: [names_looked_for(manifest)])
     checks += [*purged(manifest), *attempted(run, "measured", lambda: measured(run, known))]
     readable = encrypted[0].ok and encrypted[0].made
 
