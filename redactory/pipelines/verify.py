@@ -206,7 +206,7 @@ def _open_values(
     if key.fingerprint != manifest["key"]["fingerprint"]:
         made = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
         return [], Check(name, limit is None, f"not made: {made}", made=False)
-    found = find_open_values(run, key)
+    found = find_open_values(run, key, manifest["configuration"]["detect"]["language"])
     within = limit is None or len(found) <= limit
     which = "--json names them; " if found else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
