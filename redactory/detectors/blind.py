@@ -30,9 +30,7 @@ _LABELS: dict[Kind, re.Pattern[str]] = {
         r"(?:.*_)?(?:PERS?|PERSON|PERSONA|PERSONNE|PATIENT|DOCTOR|NOMBRE|SURNAME|APELLIDOS?)(?:_.*)?|"
         r"(?:(?:FIRST|LAST|MIDDLE|GIVEN|FULL|FAMILY)_?)?NAME"
     ),
-    "LOCATION": re.compile(
-        r"(?:.*_)?(?:LOC|LOCATION|GPE|PLACE|CITY|TOWN|LUGAR|LIEU|ORT|TERRITORIO)(?:_.*)?"
-    ),
+    "LOCATION": re.compile(r"(?:.*_)?(?:LOC|LOCATION|GPE|PLACE|CITY|TOWN|LUGAR|LIEU|ORT|TERRITORIO)(?:_.*)?"),
     "ORGANIZATION": re.compile(
         r"(?:.*_)?(?:ORG|ORGANI[SZ]ATION|COMPANY|CORP|HOSPITAL|INSTITUTION|INSTITUCION)(?:_.*)?"
     ),

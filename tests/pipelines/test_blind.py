@@ -82,7 +82,9 @@ def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
 
 def test_it_is_said_first_everywhere(blind: Path) -> None:
     """Before, nothing of it was said: names public, and "every check holds"."""
-    open_ = " ".join(text for batch in read_batches(RunFolder(blind).public) for text in batch["text"].to_pylist())
+    open_ = " ".join(
+        text for batch in read_batches(RunFolder(blind).public) for text in batch["text"].to_pylist()
+    )
     assert "Ignacio" in open_
     described = redactory.describe(blind.parent / "es.yaml")
     assert next(iter(described)) == "blind"

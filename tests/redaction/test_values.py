@@ -120,4 +120,9 @@ def test_only_a_value_that_points_at_somebody_tells(value: str, told: bool) -> N
 
 def test_without_a_word_list_a_value_of_several_words_tells() -> None:
     none = words_if_any("es")
-    assert [tells(value, none) for value in ("la", "Ignacio", "rico pedroza", "0199")] == [False, False, True, True]
+    assert [tells(value, none) for value in ("la", "Ignacio", "rico pedroza", "0199")] == [
+        False,
+        False,
+        True,
+        True,
+    ]

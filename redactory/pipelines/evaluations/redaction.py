@@ -79,7 +79,10 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
             f"take {' or '.join(free) or 'an engine that the run does not use'}"
         )
     if wanted is None and not free:
-        return None, f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}"
+        return (
+            None,
+            f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}",
+        )
     return wanted or free[0], ""
 
 
