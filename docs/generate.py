@@ -21,7 +21,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from redactory.detectors import presidio_patterns, spacy_ner
+from redactory.detectors.classifier import engine as classifier
+from redactory.detectors.engines import MODELS
+from redactory.detectors.listing import engine as listing
+from redactory.detectors.stanza import engine as stanza
+from redactory.detectors.tagger import engine as tagger
 from redactory.flows.cli import app
+from redactory.foundation.wording import listed
 from redactory.pipelines.config import Config
 from redactory.redaction import shards
 
@@ -257,6 +264,10 @@ FOLDERS = {
     "quarantine/": ("QUARANTINE", "Rows that were rejected and points that could not be processed."),
 }
 
+HITS = (
+    *(tagger.NAME, spacy_ner.NAME, presidio_patterns.DETECTOR, stanza.NAME, classifier.NAME, listing.DETECTOR),
+    "rule",
+)
 COLUMNS = {
     ("PUBLIC", "point_id"): "Released id: HMAC of the point's number under the run's key, 32 hex digits.",
     ("PUBLIC", "text"): "The point's text.",
@@ -289,7 +300,10 @@ COLUMNS = {
     ("SPANS", "end"): "Code point after the last one.",
     ("SPANS", "label"): "What the detector takes it for.",
     ("SPANS", "score"): "How sure it is, 0 to 1.",
-    ("SPANS", "detector"): "`spacy`, `presidio`, `plain-confidence` or `rule`.",
+    ("SPANS", "detector"): (
+        f"{listed((f'`{name}`' for name in HITS), 'or')}; where a model is not sure that a token is plain, "
+        f"{listed((f'`{name}-plain`' for name in MODELS), 'or')}."
+    ),
     ("SPANS", "policy"): "`strict` or `conservative`.",
     ("SPANS", "value_digest"): "Keyed digest of a masked value; null for the conservative policy.",
     ("SPANS", "tokens"): "Tokens of a masked value; null for the conservative policy.",

@@ -6,6 +6,7 @@ channels 3 and 19).  A text that an engine cannot process is a failure with a re
 text without hits.  No message carries text.
 """
 
+from redactory.detectors.blind import Kind, blind_kinds, blind_of, blind_words, blindness, languages_of
 from redactory.detectors.changed import changed_since, differing
 from redactory.detectors.detector import Detection, Detector, TextDetector
 from redactory.detectors.engine import Reading
@@ -15,6 +16,7 @@ from redactory.detectors.policy import (
     policies_of,
     policy_hashes,
     policy_records,
+    who_finds,
 )
 from redactory.detectors.settings import (
     ConservativeSettings,
@@ -31,14 +33,21 @@ __all__ = [
     "Detection",
     "DetectSettings",
     "Detector",
+    "Kind",
     "Reading",
     "Span",
     "StrictPolicy",
     "StrictSettings",
     "TextDetector",
+    "blind_kinds",
+    "blind_of",
+    "blind_words",
+    "blindness",
     "changed_since",
     "differing",
+    "languages_of",
     "policies_of",
     "policy_hashes",
     "policy_records",
+    "who_finds",
 ]

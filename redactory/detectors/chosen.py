@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redactory.detectors.lean_imports import lean_imports
 from redactory.detectors.recognizer_mistakes import no_lists, why_refused
-from redactory.detectors.settings import CustomRecognizer, PatternSettings
+from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -112,11 +112,16 @@ def check_patterns(settings: PatternSettings, language: str) -> None:
 
 
 def own_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
-    """Labels of the configuration's own recognizers, whose hits are masked whatever their score."""
-    labels = {recognizer.label for recognizer in settings.custom}
+    """Labels of the recognizers that the configuration brings in, masked whatever the score of a hit.
+
+    Those that it writes or has in files, and those of Presidio's that it names beyond the default.
+    """
+    named = [name for name in settings.recognizers if name not in DEFAULT_RECOGNIZERS]
+    found = predefined_recognizers(named, language) if named else []
     for file in settings.files:
-        labels |= {label for one in file_recognizers(file, language) for label in one.supported_entities}
-    return tuple(sorted(labels))
+        found += file_recognizers(file, language)
+    labels = {recognizer.label for recognizer in settings.custom}
+    return tuple(sorted(labels.union(*(one.supported_entities for one in found))))
 
 
 _PRESIDIOS_FLAGS = 26

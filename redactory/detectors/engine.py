@@ -45,6 +45,19 @@ class Reading:
         )
 
 
+class Finds(NamedTuple):
+    """What one part of an engine (a model, a recognizer, a list) can find, told without loading it.
+
+    ``language`` is that of the running text it was made for, None where that is not known.  ``asked_for``
+    holds those of its ``labels`` that are masked because the configuration names the part.
+    """
+
+    part: str
+    labels: frozenset[str]
+    language: str | None = None
+    asked_for: frozenset[str] = frozenset()
+
+
 class Engine(Protocol):
     """Reads texts; the reading of a text is a function of that text alone, never of its batch.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from redactory.detectors.engine import Engine
+from redactory.detectors.engine import Engine, Finds
 from redactory.detectors.settings import DetectSettings
 from redactory.foundation.errors import ConfigurationError
 
@@ -45,6 +45,19 @@ def identities_of(settings: DetectSettings) -> dict[str, Any]:
         with _installed(name):
             found[name] = make.identity(section, settings.language)  # type: ignore[attr-defined]
     return found
+
+
+MODELS = ("tagger", "spacy", "stanza", "transformers")
+"""Engines that read running text, and so find names that nobody listed."""
+
+
+def finds_of(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> Iterator[tuple[str, Finds]]:
+    """What each part of the switched-on ones of ``engines`` can find, with the name of its engine."""
+    off = {name: None for name in _ENGINES if name not in engines}
+    for name, make, section in _switched_on(settings.model_copy(update=off)):
+        with _installed(name):
+            for found in make.finds(section, settings.language):  # type: ignore[attr-defined]
+                yield name, found
 
 
 def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, Callable[..., Engine], Any]]:

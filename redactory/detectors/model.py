@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.detectors.lean_imports import lean_imports, lean_spacy
 from redactory.foundation.canonical import folder_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json
 from redactory.foundation.versions import version_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ def identify(model: str) -> ModelIdentity:
     # named by what it says of itself: the same pipeline may lie at many paths
     name = f"{meta.get('lang', 'xx')}_{meta.get('name', 'unknown')}"
     return ModelIdentity(name, str(meta.get("version", "unknown")), folder_sha256(folder))
+
+
+def meta_of(model: str) -> dict[str, Any]:
+    """What ``model`` says of itself (``meta.json``); of a blank one, its language alone."""
+    if model.startswith(BLANK_PREFIX):
+        return {"lang": model.removeprefix(BLANK_PREFIX)}
+    meta: dict[str, Any] = read_json(model_folder(model) / "meta.json")
+    return meta
 
 
 def versions(*packages: str) -> dict[str, str]:

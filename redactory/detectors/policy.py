@@ -15,15 +15,21 @@ from typing import Any, ClassVar
 
 from redactory.detectors.chosen import own_labels
 from redactory.detectors.engine import Reading
-from redactory.detectors.engines import identities_of
+from redactory.detectors.engines import MODELS, finds_of, identities_of
 from redactory.detectors.model import versions
 from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
-from redactory.detectors.settings import ConservativeSettings, DetectSettings, StrictSettings
+from redactory.detectors.settings import (
+    DEFAULT_LABELS,
+    ConservativeSettings,
+    DetectSettings,
+    StrictSettings,
+)
 from redactory.detectors.span import Span
-from redactory.detectors.tagger.engine import tagger_labels
 from redactory.foundation.canonical import hash_of
 
 LISTS = "list"
+_LISTS = "lists"
+"""The section of the settings whose engine calls itself so."""
 VERSIONED = ("redactory", "faker", "spacy")
 """Packages whose version can change what a policy marks, besides those that an engine names."""
 
@@ -51,12 +57,18 @@ class StrictPolicy:
 
     settings: StrictSettings
     custom: tuple[str, ...] = ()
+    """Labels that models and recognizers bring in which the configuration names: masked at any score."""
+    written: tuple[str, ...] = ()
+    """Those of recognizers: not even the default's bound for another engine's hits keeps one from it."""
     name: ClassVar[str] = "strict"
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """The least score of each label that is masked; a custom recognizer's label counts at any."""
-        return {**dict.fromkeys(self.custom, 0.0), **self.settings.labels, **self.settings.more_labels}
+        """The least score of each label that is masked."""
+        by_default = {label: DEFAULT_LABELS.get(label) for label in self.written}
+        given = self.settings.labels.items()
+        labels = {label: bound for label, bound in given if by_default.get(label) != bound}
+        return {**dict.fromkeys((*self.custom, *self.written), 0.0), **labels, **self.settings.more_labels}
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """The spans that are masked."""
@@ -123,13 +135,39 @@ def _sure_places(reading: Reading, sure: float) -> frozenset[int]:
 
 def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:
     """π and π_c of a configuration."""
-    own = {*(own_labels(settings.patterns, settings.language) if settings.patterns else ())}
-    if settings.tagger:
-        own |= tagger_labels(settings.tagger)
+    written = own_labels(settings.patterns, settings.language) if settings.patterns else ()
+    named = {label for _, found in finds_of(settings, MODELS) for label in found.asked_for}
     return (
-        StrictPolicy(settings.strict, tuple(sorted(own))),
+        StrictPolicy(settings.strict, tuple(sorted(named)), written),
         ConservativePolicy(settings.conservative, settings.language),
     )
+
+
+def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
+    """``[{"label", "masks": {part: least score}, "suspects": [part]}]``: which part makes what of each label.
+
+    Parts are models, recognizers, lists and rules; one that suspects makes a point private and masks nothing.
+    A label that the settings name and nothing finds has neither.
+    """
+    strict = policies_of(settings)[0]
+    bounds = strict.bounds
+    found: dict[str, dict[str, Any]] = {}
+
+    def row(label: str) -> dict[str, Any]:
+        return found.setdefault(label, {"label": label, "masks": {}, "suspects": []})
+
+    for engine, part in finds_of(settings):
+        for label in part.labels:
+            least = max(bounds.get(label, math.inf), strict.settings.engines.get(engine, 0.0))
+            if engine == _LISTS or least <= 1:
+                row(label)["masks"][part.part] = 0.0 if engine == _LISTS else least
+            else:
+                row(label)["suspects"].append(part.part)
+    for rule in settings.conservative.rules:
+        row(rule.upper())["suspects"].append(f"rule {rule}")
+    for label in bounds.keys() - DEFAULT_LABELS.keys() - found.keys():
+        row(label)
+    return [found[label] for label in sorted(found)]
 
 
 def policy_records(settings: DetectSettings) -> dict[str, dict[str, Any]]:

@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors.chosen import custom_recognizer, file_recognizers, predefined_recognizers
+from redactory.detectors.chosen import (
+    custom_recognizer,
+    file_recognizers,
+    own_labels,
+    predefined_recognizers,
+)
 from redactory.detectors.context import ContextWords
-from redactory.detectors.engine import TIMEOUT, Reading
+from redactory.detectors.engine import TIMEOUT, Finds, Reading
 from redactory.detectors.matching import Chosen, Hit, PatternTimeout, outermost
 from redactory.detectors.presidio_messages import listen, stay_offline
 from redactory.detectors.recognizers import FAMILIES
@@ -82,6 +87,14 @@ class PatternEngine:
                 if not one.bounds or score >= one.least(hit.label):
                     hits.append(hit if score == hit.score else hit._replace(score=score))
         return outermost(hits) if hits else hits
+
+    @classmethod
+    def finds(cls, settings: PatternSettings, language: str) -> list[Finds]:
+        """The labels of each recognizer; patterns find forms and listed terms, no names in running text."""
+        own = frozenset(own_labels(settings, language))
+        given = (one.recognizer for one in recognizers_of(settings, language))
+        labels = ((one.name, frozenset(one.supported_entities)) for one in given)
+        return [Finds(name, found, None, found & own) for name, found in labels]
 
     @classmethod
     def identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:

@@ -56,6 +56,17 @@ DEFAULT_LABELS: dict[str, float] = {
     "POSTAL_CODE": 0.3,
 }
 
+SUSPECTED_LABELS = frozenset(
+    {
+        *("CARDINAL", "ORDINAL", "QUANTITY", "MONEY", "PERCENT", "TIME"),
+        *("EVENT", "WORK_OF_ART", "LAW", "LANGUAGE", "PRODUCT"),
+    }
+)
+"""What models trained on OntoNotes mark besides, which is masked only where ``strict.labels`` says so."""
+
+KNOWN_LABELS = SUSPECTED_LABELS | DEFAULT_LABELS.keys()
+"""A model's other labels are masked for its being named: nothing else could say that they should be."""
+
 DEFAULT_RECOGNIZERS: tuple[str, ...] = (
     "CreditCardRecognizer",
     "CryptoRecognizer",
@@ -119,7 +130,7 @@ class CustomRecognizer(Settings):
     name: str = Field(description="Name of the recognizer.")
     label: str = Field(
         description="Label of its hits: capitals, digits and _. They are masked at any score, unless "
-        "strict.labels gives it a bound."
+        "strict.labels gives it another bound than the default."
     )
     patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
     deny_list: tuple[str, ...] = Field((), description="Words that are always hits, with score 1.")
@@ -137,7 +148,9 @@ class PatternSettings(Settings):
     """Presidio's pattern recognizers, with checksums and context words."""
 
     recognizers: tuple[str, ...] = Field(
-        DEFAULT_RECOGNIZERS, description="Presidio's recognizers, by class name."
+        DEFAULT_RECOGNIZERS,
+        description="Presidio's recognizers, by class name. The labels of one that is not among the default "
+        "are masked as those of custom are.",
     )
     custom: tuple[CustomRecognizer, ...] = Field((), description="Recognizers of your own.")
     files: tuple[str, ...] = Field(
@@ -203,7 +216,9 @@ class StrictSettings(Settings):
     """π: which hits are masked."""
 
     labels: dict[str, float] = Field(
-        DEFAULT_LABELS, description="Labels that are masked, each with the least score that counts."
+        DEFAULT_LABELS,
+        description="Labels that are masked, each with the least score that counts. Labels that are not known "
+        "here, of a model or a recognizer that the configuration names, are masked at any score.",
     )
     engines: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
         {"tagger": 0.5},
@@ -274,7 +289,10 @@ class DetectSettings(Settings):
     windows: WindowSettings = WindowSettings()
     batch_size: int = Field(64, ge=1, description="Texts in one pass of the model; changes speed only.")
     max_chars: int = Field(
-        200_000, ge=1, description="A point longer than this (code points) is quarantined as too_long."
+        1_000_000,
+        ge=1,
+        description="A point longer than this (code points) is quarantined as too_long; by default as much as "
+        "input.max_chars lets in, so that none is.",
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redactory.detectors.engine import Plain, Reading
-from redactory.detectors.model import identify, load_pipeline, versions
-from redactory.detectors.settings import SpacySettings
+from redactory.detectors.engine import Finds, Plain, Reading
+from redactory.detectors.model import identify, load_pipeline, meta_of, versions
+from redactory.detectors.settings import KNOWN_LABELS, SpacySettings
 from redactory.detectors.span import Span
 from redactory.foundation.errors import ConfigurationError
 
@@ -48,6 +48,13 @@ class SpacyEngine:
     def identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
         """The pipeline's name, version and the sha256 over its files."""
         return {**asdict(identify(settings.model)), "versions": versions("spacy", "thinc", "blis", "numpy")}
+
+    @classmethod
+    def finds(cls, settings: SpacySettings, language: str) -> list[Finds]:
+        """The pipeline's labels, and the language that it says it is for."""
+        meta = meta_of(settings.model)
+        labels = frozenset(meta.get("labels", {}).get("ner", ()))
+        return [Finds(f"spaCy {settings.model}", labels, meta.get("lang"), labels - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text; all documents of the batch are held until it is done."""

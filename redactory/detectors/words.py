@@ -29,6 +29,12 @@ _MOST_ENDINGS = 2  # "shouldn't've"
 _HALF = re.compile("(?:ca|wo|sha|ai)(?= n['’]t)", re.IGNORECASE)
 
 
+def words_if_any(language: str) -> frozenset[str]:
+    """:func:`words_of`; empty where there is no list."""
+    listed = (_FOLDER / f"{language}{_SUFFIX}").is_file()
+    return words_of(language) if listed else frozenset()
+
+
 @functools.cache
 def words_of(language: str) -> frozenset[str]:
     """The ordinary words of ``language``, case-folded; ``ConfigurationError`` where there is no list."""

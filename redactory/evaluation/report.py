@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redactory.dedup.told import told
+from redactory.detectors import blind_of, blind_words
 from redactory.evaluation import report_facts as facts
 from redactory.evaluation.examples import pick_examples
 from redactory.evaluation.flow_picture import flow_picture
@@ -47,6 +48,7 @@ def render_report(run: RunFolder) -> str:
         .render(
             manifest=manifest,
             counts=counts,
+            blind=blind_words(blind_of(manifest)),
             wide_flow=flow_picture(counts, _WIDE),
             narrow_flow=flow_picture(counts, _NARROW),
             laws=facts.conservation(manifest),

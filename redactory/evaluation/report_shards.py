@@ -52,8 +52,8 @@ def _left(residual: Mapping[str, Any] | None) -> Iterator[Finding]:
             f"suspected identifiers, {side}",
             f"{100 * own['share']['value']:.1f}%",
             f"{residual['engine']}, which had no part in masking, was shown {own['looked_at']:,} {side} "
-            f"points and saw a name, a number or another identifier in {own['held']:,}. It is mistaken at "
-            "times: look at the points that the result lists."
+            f"points and saw a name, a long number or another identifier that is no ordinary word in "
+            f"{own['held']:,}. It is mistaken at times: look at the points that the result lists."
             + (f" Mind: {residual['note']}." if residual.get("note") else ""),
             side == "public" and own["held"] > 0,
         )

@@ -1,21 +1,24 @@
 """Residual identifiers: what an engine that had no part in masking still finds in the shards.
 
-An engine overlooks the same thing twice; another one overlooks other things.  Its hits are suspicions: it
-takes plain words for names too, so the share among public points is an upper look at what is left, not a
-count of secrets.
+An engine overlooks the same thing twice; another one overlooks other things.  It takes plain words for names
+too, and marks days and numbers that are nobody's: what cannot point at anybody is left out, so that what is
+listed can be looked through.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from redactory.detectors.engine import Reading
+from redactory.detectors.settings import SUSPECTED_LABELS
+from redactory.detectors.span import Span
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
+from redactory.redaction.values import tells
 
 Reader = Callable[[Sequence[str]], Sequence[Reading]]
 MOST_LISTED = 100
@@ -28,10 +31,12 @@ def residual_identifiers(
     most: int = 5_000,
     seed: int = 0,
     progress: Progress = silent,
+    words: Set[str] | None = None,
 ) -> dict[str, Any]:
     """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
 
-    A hit that touches a mask is none: masking was there already.  Returns {points, looked_at, failed, held,
+    A hit that touches a mask is none: masking was there already; nor is one of ordinary ``words``, or of
+    a label that is only suspected by default (``SUSPECTED_LABELS``).  Returns {points, looked_at, failed, held,
     share: {value, low, high} (Clopper-Pearson, 95 % two-sided), labels: {label: hits}, listed: [{point_id,
     labels}]}; ``listed`` names at most 100 points, without their text.  A text that the engine could not
     read counts in ``failed`` and in no share.
@@ -47,7 +52,7 @@ def residual_identifiers(
             if reading.failure is not None:
                 failed += 1
                 continue
-            found = Counter(s.label for s in reading.spans if not _on_mask(text, s.start, s.end))
+            found = Counter(s.label for s in reading.spans if _is_telling(text, s, words))
             labels.update(found)
             held += bool(found)
             if found and len(listed) < MOST_LISTED:
@@ -73,6 +78,12 @@ def _share(held: int, read: int) -> dict[str, float | None]:
         "low": lower_bound(held, read, 0.975),
         "high": upper_bound(held, read, 0.975),
     }
+
+
+def _is_telling(text: str, span: Span, words: Set[str] | None) -> bool:
+    if span.label in SUSPECTED_LABELS or _on_mask(text, span.start, span.end):
+        return False
+    return words is None or tells(text[span.start : span.end], words)
 
 
 def _on_mask(text: str, start: int, end: int) -> bool:

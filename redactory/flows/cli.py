@@ -52,6 +52,7 @@ from redactory.flows.options import (
     ResumeOption,
     WorkersOption,
     carry_out,
+    say_blind,
     show,
 )
 from redactory.flows.plan_commands import plans
@@ -201,6 +202,7 @@ def curate(
     as_json: JsonOption = False,
 ) -> None:
     """Turn a raw corpus into audited shards."""
+    say_blind(config, out)
     plain = None if prefect else redactory.curate
     result = carry_out(plain, "curate", config, out, dask, resume=resume, workers=workers)
     show(result, as_json, pages.curated)
@@ -221,6 +223,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Curate, train and evaluate."""
+    say_blind(config, out)
     plain = None if prefect else redactory.run
     result = carry_out(plain, "curate_and_train", config, out, dask, resume=resume, workers=workers)
     show(result, as_json, pages.ran)

@@ -115,7 +115,7 @@ def _finding(finding: dict[str, Any]) -> str:
     """One figure outside of its limits; a retried run has none."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
-        return str(name)
+        return ": ".join((name, finding["why"])) if "why" in finding else str(name)
     scale, unit = (100, " %") if finding["kind"] == "share" else (1, " per 1,000 points")
     value, low, high = (finding[key] * scale for key in ("value", "low", "high"))
     return f"{name}: {value:.1f}, where {low:.1f} to {high:.1f}{unit} was to be expected"

@@ -87,6 +87,18 @@ def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
         page(result)
 
 
+def say_blind(config: str, out: str | None) -> None:
+    """What nothing in the policies looks for, before any work; nothing where a log for machines is written."""
+    if json_log.on_terminal():
+        return
+    # Arrow comes with it, and every command would wait for that
+    from redactory.detectors import blind_words, blindness
+    from redactory.pipelines.loading import load_config
+
+    if (words := blind_words(blindness(load_config(config, output=out).detect, {}))) is not None:
+        output.err.print(words, style="bold", soft_wrap=True, markup=False)
+
+
 def carry_out(
     plain: Callable[..., Mapping[str, Any]] | None,
     flow: str,

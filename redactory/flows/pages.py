@@ -26,11 +26,14 @@ _FATES = ("public", "private", "duplicate", "quarantined")
 
 def describe(result: dict[str, Any]) -> None:
     """``redactory describe``."""
+    _blind(result)
     files = [(s["path"], s["format"], ", ".join(s["columns"])) for s in result["sources"]]
     table("Input", files, ("file", "format", "columns"), text=True)
     table("Stages", [(s["stage"], s["does"]) for s in result["stages"]], text=True)
     hashes = [(name, policy["hash"]) for name, policy in result["policies"].items()]
     table("Policies", hashes, ("policy", "hash"), text=True)
+    finders = [(own["label"], _masks(own["masks"]), ", ".join(own["suspects"])) for own in result["labels"]]
+    table("Labels", finders, ("label", "masked by", "only suspected by"), text=True)
     if "differs" in result:
         _differences(result["differs"])
     bad = [(b["source"], str(b["row"]), b["reason"]) for b in result["bad_rows"]]
@@ -59,6 +62,17 @@ def describe(result: dict[str, Any]) -> None:
     out.print(f"Nothing was written. The run would go to {result['output']}", soft_wrap=True)
 
 
+def _blind(result: dict[str, Any]) -> None:
+    """What nothing in the policies looks for, before anything else."""
+    if result["blind"]:
+        out.print(result["blind"], style="bold red", soft_wrap=True, markup=False)
+
+
+def _masks(parts: dict[str, float]) -> str:
+    """Who masks a label, and from which score on where not every hit counts."""
+    return ", ".join(f"{part} (from {least:g})" if least else part for part, least in parts.items())
+
+
 def _differences(differs: dict[str, list[dict[str, Any]]]) -> None:
     for policy, changes in differs.items():
         if changes:
@@ -70,6 +84,7 @@ def _differences(differs: dict[str, list[dict[str, Any]]]) -> None:
 
 def curated(result: dict[str, Any]) -> None:
     """``redactory curate``."""
+    _blind(result)
     _counts(result)
     out.print("Duplicates", style="bold")
     # numpy comes with it, and every command would wait for that

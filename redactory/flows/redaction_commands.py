@@ -19,8 +19,8 @@ def evaluate_redaction(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Who looks for what is left: spacy, patterns, tagger, stanza:FOLDER or transformers:FOLDER; "
-            "one that did not mask."
+            help="Who looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
+            "transformers:FOLDER; one that did not mask."
         ),
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Points of each side that it looks at.")] = 5_000,

@@ -1,8 +1,9 @@
-"""A number and what it counts, as people write it."""
+"""A number and what it counts, several things in a row, as people write them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, Context, Decimal
 
 
@@ -17,3 +18,9 @@ def upwards(value: float, digits: int = 4) -> str:
         return f"{value:g}"
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))
     return f"{float(Decimal(rounded)):.{digits}g}"
+
+
+def listed(things: Iterable[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``; ``last`` stands before the last of them."""
+    *before, end = things
+    return f"{', '.join(before)} {last} {end}" if before else end

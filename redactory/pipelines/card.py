@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from redactory.detectors import blind_of, blind_words
 from redactory.detectors.fitted import side_channel
 
 MISSED = """What both policies
@@ -34,7 +36,7 @@ def dataset_card(name: str, manifest: dict[str, Any]) -> str:
 ---
 
 # {name}
-
+{blind_note(blind_of(manifest))}
 Training shards written by Redactory {manifest["versions"]["redactory"]}. **Only `public/` may leave this
 folder**; everything else in it is private.
 {anew}
@@ -63,6 +65,12 @@ public = pandas.read_parquet("public")
 `public` and `private` are two data sets: read one folder or the other, never their parent. `manifest.json`
 holds the sha256 of every file; `redactory verify` checks them all.
 """
+
+
+def blind_note(blind: Mapping[str, Any] | None) -> str:
+    """What nothing looked for, as a paragraph of its own; empty where there is nothing to say."""
+    words = blind_words(blind) if blind else None
+    return f"\n> **{words}**\n" if words else ""
 
 
 def _anew(changes: list[dict[str, Any]]) -> str:

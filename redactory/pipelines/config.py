@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from redactory.dedup import DedupSettings
-from redactory.detectors import DetectSettings
+from redactory.detectors import DetectSettings, Kind
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.settings import Settings
 from redactory.pipelines.settings.disk import DiskSettings
@@ -111,6 +111,11 @@ class ReleaseSettings(Settings):
         None,
         ge=0,
         description="Nothing is released when more public points than this nearly duplicate a private one.",
+    )
+    accept_blind: tuple[Kind, ...] = Field(
+        (),
+        description="Kinds of names that nothing in the policies may look for. A run that is blind to another "
+        "one is neither exported, published nor released.",
     )
 
 

@@ -10,7 +10,15 @@ from typing import Any
 
 from redactory.dedup import DedupSettings, rule_of
 from redactory.dedup.banding import parameters
-from redactory.detectors import DetectSettings, policies_of, policy_records
+from redactory.detectors import (
+    DetectSettings,
+    blind_words,
+    blindness,
+    languages_of,
+    policies_of,
+    policy_records,
+    who_finds,
+)
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.wording import some
 from redactory.pipelines.config import Config
@@ -36,13 +44,16 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     with waiting(progress, "check engines"):
         check_before_reading(settings)
     sources, bad, lacking = [], [], []
+    languages: Counter[str] = Counter()
     for source in found:
-        columns, rejections, absent = first_bad_rows(source, settings.input, ROWS)
+        columns, rejections, absent, texts = first_bad_rows(source, settings.input, ROWS)
+        languages.update(languages_of(texts))
         lacking += [{"source": source.name, "key": f"input.{k}"} | _column(settings, k) for k in absent]
         sources.append({"path": source.name, "format": source.format, "columns": columns})
         bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in rejections]
     records = policy_records(settings.detect)
     return {
+        "blind": blind_words(blindness(settings.detect, languages)),
         "output": str(settings.output),
         "sources": sources,
         "bad_rows": bad[:SHOWN],
@@ -53,6 +64,8 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "rows_looked_at": ROWS,
         "stages": _stages(settings),
         "policies": records,
+        "labels": who_finds(settings.detect),
+        "languages": dict(languages.most_common()),
         "configuration_hash": settings.curation_hash(),
     }
 

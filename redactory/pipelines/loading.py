@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,17 +173,39 @@ def _explain(error: Any) -> str:
     # the kind of a section is no key
     key = ".".join(str(part) for part in location if part not in KINDS) or "configuration"
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(location[-1]), _known_keys(location[:-1]), n=1, cutoff=0.5)
-        known = (
-            f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(_known_keys(location[:-1]))}"
-        )
-        return f"{key}: no such key; {known}"
+        return f"{key}: no such key; {_meant(location)}"
     if error["type"] == "missing":
         return f"{key}: this key is needed"
     told = f"{key}: {plainly(error)}"
     if error["type"] == "model_type" and error["input"] is not None:
         return f"{told}; its keys are {', '.join(_known_keys(location))}"
     return told
+
+
+def _meant(location: list[Any]) -> str:
+    """What may be wanted where a key is not known: one written nearly so, the same elsewhere, or any here."""
+    wanted, known = str(location[-1]), _known_keys(location[:-1])
+    if near := difflib.get_close_matches(wanted, known, n=1, cutoff=0.7):
+        return f"did you mean '{near[0]}'?"
+    elsewhere = [path for path in _all_keys(Config) if path[-1] == wanted]
+    closest = max((_shared(path, location) for path in elsewhere), default=0)
+    named = [".".join(path) for path in elsewhere if _shared(path, location) == closest]
+    if len(named) == 1:
+        return f"did you mean {named[0]}?"
+    return f"known here: {', '.join(known)}"
+
+
+def _shared(path: tuple[str, ...], location: list[Any]) -> int:
+    """How many sections, from the outermost, both lie in."""
+    return len(os.path.commonprefix([list(path), [str(part) for part in location]]))
+
+
+def _all_keys(model: Any) -> Iterator[tuple[str, ...]]:
+    """Every key of the settings ``model``, each with the sections that it lies in."""
+    for name, field in model.model_fields.items():
+        yield (name,)
+        for below in _models_in(field.annotation):
+            yield from ((name, *path) for path in _all_keys(below))
 
 
 def _known_keys(location: list[Any]) -> list[str]:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import policy_records
+from redactory.detectors import blind_of, blind_words, blindness, policy_records
 from redactory.detectors.engines import identities_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import canonical_json
@@ -79,6 +79,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
     manifest = read_manifest(run)
     return {
         "run": str(run.root),
+        "blind": blind_words(blind_of(manifest)),
         **{name: manifest["counts"][name] for name in COUNTS},
         "seconds": manifest["seconds"],
         "rejected_by_reason": manifest["rejected"],
@@ -123,6 +124,7 @@ def _body(
         "run": job.run.root.name,
         # by which it is known whatever its folder is called, through every reissue and in every export
         "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
+        "blind": blindness(detect, _below(counts, "language/")),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "versions": versions(),

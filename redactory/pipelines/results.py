@@ -25,11 +25,12 @@ class Published(TypedDict):
 class CurationSummary(TypedDict):
     """What :func:`redactory.curate` returns.
 
-    rows = documents + rejected; points = public + private + duplicate + quarantined.  ``policies`` holds
-    the hash of each policy, ``run`` and ``report`` are paths.
+    rows = documents + rejected; points = public + private + duplicate + quarantined.  ``blind`` says
+    which kinds of names nothing looked for, if any; ``policies`` holds the hash of each policy, ``run`` and ``report`` are paths.
     """
 
     run: str
+    blind: str | None
     rows: int
     documents: int
     rejected: int
@@ -132,6 +133,7 @@ class PointGuarantee(_OneModel, _OfPoints):
     """The card of a model whose unit is a secret in a data point: ``crt``, ``dpsgd`` and their baselines."""
 
     format: Literal["redactory-guarantee/2"]
+    blind: str | None
     sensitivity: float | None
     as_published: dict[str, Any] | None
     pre_steps: list[dict[str, str]]

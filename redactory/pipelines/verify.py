@@ -18,6 +18,7 @@ from redactory.foundation.progress import Progress, silent
 from redactory.foundation.wording import some
 from redactory.pipelines.card import dataset_card
 from redactory.pipelines.exports.verify import verify_export
+from redactory.pipelines.leaving import names_looked_for
 from redactory.pipelines.open_values import find_open_values
 from redactory.pipelines.release import check_conservation, configuration_digest
 from redactory.pipelines.sealed import wordless
@@ -106,6 +107,7 @@ def _contents(
     checks += encrypted
     checks += attempted(run, "earlier releases", lambda: superseded(run, manifest))
     checks += attempted(run, "release log", lambda: logged(run, manifest))
+    checks += attempted(run, "names looked for", lambda: [names_looked_for(manifest)])
     checks += [*purged(manifest), *attempted(run, "measured", lambda: measured(run, known))]
     readable = encrypted[0].ok and encrypted[0].made
 
@@ -228,7 +230,7 @@ def _open_values(
     if key.fingerprint != manifest["key"]["fingerprint"]:
         made = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
         return [], Check(name, limit is None, f"not made: {made}", made=False)
-    found = find_open_values(run, key)
+    found = find_open_values(run, key, manifest["configuration"]["detect"]["language"])
     within = limit is None or len(found) <= limit
     which = "--json names them; " if found else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"

@@ -1,13 +1,20 @@
-"""Values that were masked in one place and stand open in another, found by keyed digests alone."""
+"""Values that were masked in one place and stand open in another, found by keyed digests alone.
+
+A policy masks "the" and "city centre" somewhere too, and they stand open everywhere: only a value that tells
+something by itself is counted.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
+from redactory.detectors.words import outside
 from redactory.foundation.keys import DigestKey
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
+_PART = re.compile(r"[^\W\d_]+")
+_LONG_NUMBER = 4
 LONGEST = 12
 """Values of more tokens than this are not looked up: their n-grams would cost more than they find."""
 
@@ -24,17 +31,41 @@ class ValueDigests:
         tokens = _TOKEN.findall(value.casefold())
         return self._key.text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
 
-    def ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[bytes]:
-        """The digests of every run of tokens of ``text`` whose length is in ``lengths``."""
-        tokens = _TOKEN.findall(text.casefold())
+    def ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
+        """The digest of every run of tokens of ``text`` whose length is in ``lengths``, and what is written."""
+        tokens, written = _TOKEN.findall(text.casefold()), _TOKEN.findall(text)
+        if len(written) != len(tokens):
+            written = tokens  # a letter that folds to more than one
         for length in lengths:
             for start in range(len(tokens) - length + 1):
                 joined = "\x1f".join(tokens[start : start + length])
-                yield self._key.text_digest(self._purpose, joined.encode("utf-8"))
+                digest = self._key.text_digest(self._purpose, joined.encode("utf-8"))
+                yield digest, " ".join(written[start : start + length])
 
 
 def open_values(
-    digests: ValueDigests, masked: Mapping[bytes, str], lengths: frozenset[int], text: str
+    digests: ValueDigests,
+    masked: Mapping[bytes, str],
+    lengths: frozenset[int],
+    text: str,
+    words: Set[str] | None = None,
 ) -> set[str]:
-    """The labels of the masked values that stand open in ``text``."""
-    return {masked[d] for d in digests.ngrams(text, lengths) if d in masked}
+    """The labels of the masked values that stand open in ``text``; of those that tell something, by ``words``."""
+    found = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
+    return {masked[digest] for digest, value in found if words is None or tells(value, words)}
+
+
+def tells(value: str, words: Set[str]) -> bool:
+    """Whether ``value`` can point at somebody: a long number, a word not among ``words``, several capitalised.
+
+    ``words`` are the ordinary ones of a language (``detectors/words.py``).  Without them every value of two
+    words or more does.
+    """
+    parts = _PART.findall(value)
+    if sum(map(str.isdigit, value)) >= _LONG_NUMBER:
+        return True
+    if not words:
+        return len(parts) > 1
+    # what is left of "it's" is no word
+    unknown = any(end - start > 1 for start, end in outside(value, words))
+    return unknown or (len(parts) > 1 and all(part[0].isupper() for part in parts))

@@ -40,11 +40,16 @@ def guarantee_page(card: dict[str, Any]) -> str:
 
 def _opening(card: dict[str, Any]) -> str:
     return (
-        f"# {card['model']}\n\nA language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
+        f"# {card['model']}\n\n{_blind(card)}A language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
         f"{opened_with(card['kind'])}\n\n"
         f"## The guarantee\n\n{verdict(card)}\n\nProtected unit: {card['unit']}.\n\n"
         f"{card['relation_meaning']}"
     )
+
+
+def _blind(card: dict[str, Any]) -> str:
+    """What nothing looked for; a card of an earlier version does not say."""
+    return f"> **{card['blind']}**\n\n" if card.get("blind") else ""
 
 
 def _figures(card: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from redactory.detectors import blind_of, blind_words
 from redactory.detectors.fitted import side_channel
 from redactory.foundation.wording import some
 from redactory.redaction.folder import RunFolder
@@ -33,14 +34,16 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     manifest = parent_manifest(run, facts)
     if is_of_units(facts.settings):
         return units_card(name, facts)
-    measured = recall or facts.settings.recall
+    blind = blind_words(blind_of(manifest)) if facts.settings.trainer in BY_POLICY else None
+    measured = None if blind else recall or facts.settings.recall
     rates = miss_rates(measured, manifest)
     claim = claim_of(facts, manifest, rates)
     refusal = facts.refusal(manifest)
     figures = refused(claim.group_sizes, refusal) if refusal else figures_of(claim)
-    coverage, why = _coverage(facts, rates)
+    coverage, why = _coverage(facts, rates, blind)
     card = {
         **_identity(name, facts, facts.broken_by(manifest)),
+        "blind": blind,
         **_mechanism(facts, claim),
         "coverage_failure": coverage,
         "miss_rates": _rates_json(rates, measured),
@@ -48,7 +51,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
         "reasons": {**why, **figures.reasons},
         "accountants": _accountants(facts, figures),
         "as_published": _as_published(facts, claim),
-        **_words(facts, manifest, _recall_words(measured, coverage)),
+        **_words(facts, manifest, (blind,) if blind else _recall_words(measured, coverage)),
     }
     require_reasons({**figures.values, "coverage_failure": coverage}, card["reasons"])
     return card
@@ -69,7 +72,12 @@ def claim_of(facts: LedgerFacts, manifest: dict[str, Any], rates: MissRates) -> 
 
 
 def miss_rates(recall: RecallMeasurement | None, manifest: dict[str, Any]) -> MissRates:
-    """The upper bounds of γ and δ₂; δ₂ is 0 where every point is made private."""
+    """The upper bounds of γ and δ₂; δ₂ is 0 where every point is made private.
+
+    Of a run that is blind to some kind of names nothing is known, whatever was measured on labels.
+    """
+    if blind_of(manifest)["kinds"]:
+        return MissRates(1.0, None)
     rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
     if manifest["policies"]["conservative"].get("flags_everything") is True:
         return MissRates(rates.gamma, 0.0)
@@ -120,7 +128,7 @@ def _mechanism(facts: LedgerFacts, claim: Claim) -> dict[str, Any]:
     }
 
 
-def _coverage(facts: LedgerFacts, rates: MissRates) -> tuple[float | None, dict[str, str]]:
+def _coverage(facts: LedgerFacts, rates: MissRates, blind: str | None) -> tuple[float | None, dict[str, str]]:
     """``coverage_failure``, or the reason why there is none; only CRT relies on the policies."""
     reason = None
     if facts.mechanism is None:
@@ -128,7 +136,7 @@ def _coverage(facts: LedgerFacts, rates: MissRates) -> tuple[float | None, dict[
     elif facts.settings.trainer not in BY_POLICY:
         reason = "not applicable: every point is noised, the policies decide nothing"
     elif rates.delta_2 is None:
-        reason = words.NOT_MEASURED
+        reason = blind or words.NOT_MEASURED
     return (None, {"coverage_failure": reason}) if reason else (rates.delta_2, {})
 
 

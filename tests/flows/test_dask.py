@@ -32,12 +32,13 @@ from tests.flows.dask_cases import Killer, Quoting, Waiter
 from tests.flows.local_server import Server
 from tests.flows.small_job import small_job
 from tests.pipelines.leaving import BUCKET, s3_server
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
 
 SETTINGS: dict[str, Any] = {
     "segment": {"mode": "line"},
     "partition": {"documents": 8},
     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+    "release": BLIND_ACCEPTED,
 }
 HERE: dict[str, Any] = {"processes": False}
 """A worker in this process, where it is not about processes."""

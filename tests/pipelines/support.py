@@ -13,6 +13,8 @@ from redactory.pipelines.releases.log import history, standings
 from redactory.redaction import RunFolder, parts
 
 DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")
+BLIND_ACCEPTED: dict[str, Any] = {"accept_blind": ["PERSON", "LOCATION", "ORGANIZATION"]}
+"""The section ``release`` of a run whose configured policies look for no names."""
 DATA = ("public", "private", "vault", "quarantine", "audit/points", "audit/spans")
 
 

@@ -23,6 +23,13 @@ from redactory.pipelines.loading import check, load_config
         ({}, "input: this key is needed"),
         ({"input": {"path": "x", "txt": "body"}}, r"input\.txt: no such key; did you mean 'text'"),
         ({"input": "x", "detect": {"conservative": {"rule": []}}}, r"detect\.conservative\.rule.*'rules'"),
+        (
+            {"input": "x", "detect": {"conservative": {"labels": {}}}},
+            r"detect\.conservative\.labels: no such key; did you mean detect\.strict\.labels\?",
+        ),
+        ({"input": "x", "text": "body"}, r"text: no such key; did you mean input\.text\?"),
+        # not 'disk'
+        ({"input": "x", "mask": {}}, r"mask: no such key; known here: dedup, detect, disk"),
         ({"input": "x", "workers": 0}, "workers: must be at least 1"),
         ({"input": "x", "segment": {"mode": "sentense"}}, r"segment\.mode: .*'sentence'"),
         ({"input": "x", "train": {"epsilon": -1}}, r"train\.epsilon"),

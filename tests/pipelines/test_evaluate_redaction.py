@@ -127,15 +127,15 @@ def test_a_bar_is_as_long_as_its_share(attacked: dict[str, Any]) -> None:
 
 def test_an_engine_that_masked_is_not_independent() -> None:
     own = DetectSettings()
-    assert independent_engine(own)[0] == "spacy"
+    # spaCy is not taken unasked: of 5,000 public points of MultiWOZ it called 2,256 suspicious, none rightly
+    name, reason = independent_engine(own)
+    assert name is None
+    assert "patterns and tagger; name another engine" in reason
+    assert independent_engine(own, "spacy")[0] == "spacy"
     with pytest.raises(ConfigurationError, match="patterns is one of the engines that masked"):
         independent_engine(own, "patterns")
-    with pytest.raises(ConfigurationError, match="one of spacy, patterns, tagger"):
+    with pytest.raises(ConfigurationError, match="one of patterns, tagger, spacy:NAME"):
         independent_engine(own, "oracle")
     with pytest.raises(ConfigurationError, match="stanza:FOLDER"):
         independent_engine(own, "stanza")
     assert independent_engine(own, "stanza:models/en")[0] == "stanza:models/en"
-    every = DetectSettings.model_validate({"spacy": {"model": "blank:en"}})
-    name, reason = independent_engine(every)
-    assert name is None
-    assert "every engine" in reason

@@ -27,7 +27,7 @@ from redactory.pipelines import release
 from redactory.pipelines.indexes import indexing
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
-from tests.pipelines.support import DIGITS, DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, DIGITS, DigitDetector, data_bytes, write_rows
 
 WORLD = ["hello", "Hello!", "so it is", "call {n}", "CALL {n}", "tel {n} now", "meet Anna", "broken {n}"]
 """Public ones and private ones, with variants under one local key, and one that cannot be processed."""
@@ -46,6 +46,7 @@ def plain(rows: Path, index: dict[str, Any] | None = None) -> dict[str, Any]:
         "segment": {"mode": "line"},
         "partition": {"documents": 3},
         "detect": BARE,
+        "release": BLIND_ACCEPTED,
         "dedup": {} if index is None else {"index": index},
     }
 

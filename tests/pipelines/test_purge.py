@@ -23,11 +23,12 @@ from redactory.pipelines.purge import due, purge_run
 from redactory.pipelines.releases.log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.job_folder import JobFolder
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, write_rows
 
 CONFIG: dict[str, Any] = {
     "segment": {"mode": "line"},
     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+    "release": BLIND_ACCEPTED,
 }
 TEXTS = {"a": "it is me\ncall 4\nbroken", "b": "It is me!\ncall 77\nhello", "c": "call 4, please"}
 

@@ -23,7 +23,7 @@ from redactory.pipelines.quarantine.listing import content_of_entry, entries, ha
 from redactory.pipelines.releases.log import Event, enter, history, read_log
 from redactory.redaction import RunFolder, read_batches, read_column, read_manifest
 from redactory.redaction.job_folder import JobFolder
-from tests.pipelines.support import DigitDetector, release_state, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
 
 BARE = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
@@ -69,6 +69,7 @@ def _config(folder: Path, **more: Any) -> dict[str, Any]:
         "input": {"path": str(folder / "in"), "max_chars": 60_000},
         "segment": {"mode": "line"},
         "detect": BARE,
+        "release": BLIND_ACCEPTED,
         "partition": {"documents": 4, "ranges": 1},
         **more,
     }

@@ -28,12 +28,13 @@ from redactory.pipelines.reissue.reissue import finish_reissue
 from redactory.pipelines.releases.log import Event, enter, history, put_back
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal, succeed
 from redactory.redaction.releases import releases
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
 
 CONFIG: dict[str, Any] = {
     "segment": {"mode": "line"},
     "partition": {"documents": 3},
     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+    "release": BLIND_ACCEPTED,
 }
 LINES = [
     "hello there",

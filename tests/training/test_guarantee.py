@@ -69,6 +69,20 @@ def test_a_measurement_gives_figures_only_above_its_upper_bound(unseeded: RunFol
     assert many["epsilon_bayesian"] < many["epsilon_confidentiality"] < many["epsilon_substitution"]
 
 
+def test_over_a_run_that_is_blind_to_names_no_coverage_is_stated(tmp_path: Path) -> None:
+    """Before, labels without names in them gave a coverage; no engine there could have found a name."""
+    blind = {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}
+    run = write_run(tmp_path / "RUN", blind=blind)
+    train_model(run, small(seed=None))
+    card = guarantee_card(run, "crt", GOOD)
+    assert card["blind"].startswith("Blind: no engine and no rule")
+    assert card["coverage_failure"] is None
+    assert card["reasons"]["coverage_failure"] == card["blind"] == card["recall"]
+    assert card["epsilon_confidentiality"] is None
+    assert card["miss_rates"] == {"gamma_upper": 1.0, "delta_2_upper": None, "measured": None}
+    assert guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
+
+
 def test_a_policy_that_flags_everything_leaves_no_secret_uncovered(tmp_path: Path) -> None:
     policies = {"strict": {}, "conservative": {"flags_everything": True}}
     run = write_run(tmp_path / "RUN", policies=policies, public=[])

@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from redactory.detectors.classifier.model import Piece, TokenClassifier
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Plain, Reading
-from redactory.detectors.settings import TransformersSettings
+from redactory.detectors.classifier.model import Piece, TokenClassifier, kinds_in
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading
+from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings
 from redactory.detectors.span import Span
 from redactory.detectors.torch_reading import closed_reading, folder_identity
 from redactory.foundation.errors import ConfigurationError
@@ -39,6 +39,12 @@ class TransformersEngine:
         """Content of the folder and versions of what reads it."""
         readers = ("transformers", "tokenizers", "torch", "numpy")
         return folder_identity("detect.transformers.folder", settings.folder, "config.json", *readers)
+
+    @classmethod
+    def finds(cls, settings: TransformersSettings, language: str) -> list[Finds]:
+        """The model's labels; for which language it was made, its folder does not say."""
+        kinds = frozenset(kinds_in(settings))
+        return [Finds(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text, each a function of that text alone."""

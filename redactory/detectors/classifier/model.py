@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,6 +90,16 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     """``text[start:end]`` without the white space at its ends."""
     body = text[start:end]
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
+
+
+def kinds_in(settings: TransformersSettings) -> list[str]:
+    """The types of entity of the model in the folder, from its ``config.json`` alone."""
+    file = Path(settings.folder) / "config.json"
+    try:
+        labels = json.loads(file.read_text(encoding="utf-8")).get("id2label", {})
+    except (OSError, ValueError):
+        return []  # the loading of the model says what is wrong
+    return sorted({_without_prefix(label) for label in labels.values() if label != settings.plain_label})
 
 
 def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:

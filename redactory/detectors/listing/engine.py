@@ -13,7 +13,7 @@ from typing import Any
 
 import ahocorasick
 
-from redactory.detectors.engine import Reading
+from redactory.detectors.engine import Finds, Reading
 from redactory.detectors.listing.folding import fold
 from redactory.detectors.listing.terms import terms_of
 from redactory.detectors.settings import ListSettings
@@ -63,6 +63,12 @@ class ListEngine:
             "unicode": unicodedata.unidata_version,
             "pyahocorasick": version_of("pyahocorasick"),
         }
+
+    @classmethod
+    def finds(cls, settings: ListSettings, language: str) -> list[Finds]:
+        """The labels of the terms that are denied: masked, whatever the policy says of a label."""
+        labels = frozenset(label for entry in _listed(settings).values() for label in entry.labels)
+        return [Finds("deny lists", labels, None, labels)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text; no text fails."""

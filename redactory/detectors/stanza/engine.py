@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Plain, Reading
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading
 from redactory.detectors.lean_imports import lean_spacy
-from redactory.detectors.settings import StanzaSettings
+from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings
 from redactory.detectors.span import Span
-from redactory.detectors.stanza.model import StanzaTagger
+from redactory.detectors.stanza.model import StanzaTagger, tags_in
 from redactory.detectors.torch_reading import closed_reading, folder_identity
 from redactory.foundation.errors import ConfigurationError
 
@@ -60,6 +60,13 @@ class StanzaEngine:
         """Content of the folder and versions of what reads it."""
         readers = ("stanza", "torch", "spacy", "numpy")
         return folder_identity("detect.stanza.folder", settings.folder, "resources.json", *readers)
+
+    @classmethod
+    def finds(cls, settings: StanzaSettings, language: str) -> list[Finds]:
+        """The kinds of entity among the model's tags; its package is one of ``language``."""
+        tags = tags_in(settings.folder, settings.package, language)
+        kinds = frozenset(kind for tag in tags for *_, kind in entities([tag]))
+        return [Finds(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text, each a function of that text alone."""

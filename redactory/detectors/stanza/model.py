@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,13 @@ class StanzaTagger:
         _, logits, transitions = output
         self._emissions = logits[self._column][0].cpu().double().numpy()
         self._transitions = transitions[self._column].cpu().double().numpy()
+
+
+@functools.lru_cache(maxsize=4)
+def tags_in(folder: str, package: str | None, language: str) -> tuple[str, ...]:
+    """The tags of the model in ``folder``, which is loaded for it, once a process."""
+    trainer = _load(StanzaSettings(folder=folder, package=package), language)
+    return tuple(trainer.vocab["tag"].items(int(trainer.args.get("predict_tagset") or 0)))
 
 
 class _Sequence:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.engine import Plain, Reading
+from redactory.detectors.engine import Finds, Plain, Reading
 from redactory.detectors.lean_imports import lean_spacy
-from redactory.detectors.model import versions
+from redactory.detectors.model import meta_of, versions
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.span import Span
 from redactory.detectors.tagger.fitting import PLAIN
@@ -43,6 +43,16 @@ class TaggerEngine:
         """The sha256 over each tagger's files, and the versions that compute with them."""
         folders = [folder_sha256(folder) for folder in _folders(settings, language)]
         return {"sha256": folders, "versions": versions("spacy", "thinc", "blis", "numpy")}
+
+    @classmethod
+    def finds(cls, settings: TaggerSettings, language: str) -> list[Finds]:
+        """Each tagger's labels and language; all of one that the configuration names are asked for."""
+        found = []
+        for model, folder in zip(settings.models, _folders(settings, language), strict=True):
+            labels = frozenset(read_json(folder / "tagger" / "cfg")["labels"]) - {PLAIN}
+            asked_for = frozenset[str]() if model == DEFAULT else labels
+            found.append(Finds(f"tagger {model}", labels, meta_of(str(folder)).get("lang"), asked_for))
+        return found
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text; its scores do not depend on the other texts."""
@@ -135,12 +145,6 @@ class _Tagger:
             for label, of_label in groupby(tokens, labels.__getitem__):
                 piece = list(of_label)
                 yield Span(places[piece[0]][0], places[piece[-1]][1], self._labels[label], score, NAME)
-
-
-def tagger_labels(settings: TaggerSettings) -> set[str]:
-    """Labels of the configuration's own taggers, which it would not name if it did not want them masked."""
-    own = (tagger_folder(model) for model in settings.models if model != DEFAULT)
-    return {label for folder in own for label in read_json(folder / "tagger" / "cfg")["labels"]} - {PLAIN}
 
 
 def _folders(settings: TaggerSettings, language: str) -> list[Path]:

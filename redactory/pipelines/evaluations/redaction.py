@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.words import words_if_any
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage
 from redactory.evaluation.redaction_plot import redaction_plot
 from redactory.evaluation.report import write_report
@@ -20,10 +21,14 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest, seal
 
-ENGINES = ("spacy", "patterns", "tagger")
-"""The engines that are tried in turn as the independent one, where none is named."""
+ENGINES = ("patterns", "tagger")
+"""The engines that are tried in turn as the independent one, where none is named.
+
+Not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none.
+"""
 WITH_MODEL = {"spacy": "model", "stanza": "folder", "transformers": "folder"}
 """The engines that a model can be named for, and the setting that names it."""
+_NAMED = "spacy:NAME, stanza:FOLDER or transformers:FOLDER"
 TEACHER = (
     "the run's own tagger was trained on labels of spaCy's small English pipeline: what both overlook is not "
     "seen here; name another engine (stanza:FOLDER, transformers:FOLDER) for a look that is independent"
@@ -42,7 +47,8 @@ def evaluate_redaction(
     ``linkage``: private points tied to public ones by rare phrases, by document and, where users wrote
     several, by user.  ``residual``: what an engine that had no part in masking still finds on each side, on
     a sample of ``sample`` points a side; ``engine`` names it (spacy, patterns, tagger, or with its model
-    spacy:NAME, stanza:FOLDER, transformers:FOLDER), else the first is taken that the run did not use.
+    spacy:NAME, stanza:FOLDER, transformers:FOLDER), else patterns or tagger is taken, where the run did not
+    use it.
     ``across``: public points that nearly duplicate a private one, as ``dedup.across`` listed them.
 
     Whatever cannot be measured is null, with its reason under ``reasons``.  The result is sealed in the
@@ -63,7 +69,7 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
     """
     name, _, model = (wanted or "").partition(":")
     if wanted is not None and (name not in {*ENGINES, *WITH_MODEL} or (model and name not in WITH_MODEL)):
-        raise ConfigurationError(f"engine: one of {', '.join(ENGINES)}, stanza:FOLDER, transformers:FOLDER")
+        raise ConfigurationError(f"engine: one of {', '.join(ENGINES)}, {_NAMED}")
     if name in ("stanza", "transformers") and not model:
         raise ConfigurationError(f"engine: {name} needs its model, as {name}:FOLDER")
     free = [one for one in ENGINES if getattr(detect, one) is None]
@@ -73,7 +79,10 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
             f"take {' or '.join(free) or 'an engine that the run does not use'}"
         )
     if wanted is None and not free:
-        return None, f"the run masked with every engine that could look at it: {', '.join(ENGINES)}"
+        return (
+            None,
+            f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}",
+        )
     return wanted or free[0], ""
 
 
@@ -105,9 +114,11 @@ def _measured(
         reasons["residual"] = no_engine
     else:
         read = _reader(engine, manifest)
+        words = words_if_any(manifest["configuration"]["detect"]["language"])
         # a folder's place is nobody's business
         residual = {"engine": engine.partition(":")[0], "note": _learnt_from(engine, manifest)} | {
-            side: residual_identifiers(read, own, sample, progress=progress) for side, own in texts.items()
+            side: residual_identifiers(read, own, sample, progress=progress, words=words)
+            for side, own in texts.items()
         }
     across = _across(run)
     if across is None:

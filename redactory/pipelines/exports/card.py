@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from redactory.foundation.wording import some
-from redactory.pipelines.card import MISSED
+from redactory.pipelines.card import MISSED, blind_note
 
 
 def export_card(said: dict[str, Any]) -> str:
@@ -29,7 +29,7 @@ def export_card(said: dict[str, Any]) -> str:
 ---
 
 # {said["run"]}
-
+{blind_note(said.get("blind"))}
 The public side of a run of Redactory {said["versions"]["redactory"]} of {said["date"]}, release
 {said["release"]}: {some(said["counts"]["public"], "point")}.
 

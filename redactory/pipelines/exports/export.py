@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from redactory.detectors import blind_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import make_private_folder, write_text
@@ -19,6 +20,7 @@ from redactory.pipelines.exports.card import export_card
 from redactory.pipelines.exports.croissant_document import croissant_text
 from redactory.pipelines.exports.model import copy_model, copy_sealed
 from redactory.pipelines.exports.verify import check_export
+from redactory.pipelines.leaving import check_may_leave
 from redactory.pipelines.new_folder import emptied, new_folder, open_to_read
 from redactory.pipelines.releases.log import Event, check_released, enter
 from redactory.pipelines.sealed import sealed
@@ -64,6 +66,7 @@ def _export(
     read_manifest(run)
     require_regular(run)
     check_released(run)
+    check_may_leave(run)
     broken = broken_files(run)
     if broken:
         raise CheckFailed(f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}")
@@ -130,12 +133,13 @@ def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
 
     Not the configuration (deny lists have names in them) but the hashes of the policies; not the counts of
     rows, documents, private, duplicate or quarantined points, of hits and of masks, for they speak about
-    private text; not the names, sizes and digests of the input; nothing of keys; no time but the run's day.
+    private text, but for what languages a sample of the corpus is in; not the names, sizes and digests of the input; nothing of keys; no time but the run's day.
     """
     return {
         "format": FORMAT,
         "run": manifest["run"],
         **({"id": manifest["id"]} if "id" in manifest else {}),
+        "blind": dict(blind_of(manifest)),
         "release": manifest.get("release", 1),
         "parent": digest,
         "date": manifest["created"][:10],

@@ -12,6 +12,7 @@ from redactory.foundation.records import Record, read_records
 from redactory.pipelines.alone import alone
 from redactory.pipelines.indexes.indexing import promote_finished
 from redactory.pipelines.journal import INDEX
+from redactory.pipelines.leaving import check_may_leave
 from redactory.pipelines.loading import Given
 from redactory.pipelines.nightly.ending import decided, settings_of
 from redactory.pipelines.nightly.names import latest_of, point_latest
@@ -121,6 +122,7 @@ def approve_release(
         own, job = _standing(folder)
         if own.state != "held":
             raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+        check_may_leave(folder)
         nothing = holds_nothing(read_manifest(folder)["counts"])
         if nothing and not empty:
             raise RunStateError(

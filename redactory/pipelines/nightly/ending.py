@@ -9,6 +9,7 @@ from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RedactoryError
+from redactory.pipelines.leaving import what_forbids
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.nightly.gate import judge
 from redactory.pipelines.nightly.hooks import call_hooks
@@ -19,7 +20,7 @@ from redactory.pipelines.purge import due, purge_run
 from redactory.pipelines.reissue.reissue import finish_reissue
 from redactory.pipelines.releases.log import Event, Standing, enter, latest_run, read_log, standings
 from redactory.pipelines.settings.nightly import NightlySettings
-from redactory.redaction import RunFolder
+from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.job_folder import JobFolder
 
 
@@ -36,6 +37,8 @@ class End:
 def end_night(night: End) -> dict[str, Any]:
     """Release the run, or hold it; its state, what was found wanting, and which hooks failed."""
     findings = [found.to_json() for found in judge(night.job, night.run, night.settings.drift)]
+    if (why := what_forbids(read_manifest(night.run))) is not None:
+        findings.append({"metric": "blind", "why": why})
     event = Event.HELD if findings else Event.RELEASED
     facts: dict[str, Any] = {"manifest": file_sha256(night.run.manifest), "counts": night.counts}
     facts |= {"findings": findings} if findings else {}

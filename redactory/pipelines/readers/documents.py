@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from redactory.detectors.blind import MOST_CHARS
 from redactory.foundation.keys import forms_of
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers.formats import READERS
@@ -23,6 +24,8 @@ MISSING_ID, ID_NOT_STRING, USER_NOT_STRING = "missing_id", "id_not_string", "use
 ID_TOO_LONG, USER_TOO_LONG = "id_too_long", "user_too_long"
 LABEL_NOT_STRING, LABEL_TOO_LONG = "label_not_string", "label_too_long"
 DUPLICATE_ID = "duplicate_id"
+_FIRST, _EVERY = 100, 10
+"""So many rows, and then one of so many, are looked at for their language."""
 LONGEST_NAME = 1_024
 """Code points of an id, a user or a class; each of a document's points carries them."""
 
@@ -157,12 +160,12 @@ def _user(value: Any) -> str | None:
 
 def first_bad_rows(
     source: Source, settings: InputSettings, rows: int
-) -> tuple[list[str], list[Rejection], list[str]]:
-    """The columns that most of a file's first ``rows`` rows have, the rejections among those rows, and the
-    keys of the input (``user``, ``label``) that name a column which none of them has.
+) -> tuple[list[str], list[Rejection], list[str], list[str]]:
+    """The columns that most of a file's first ``rows`` rows have, the rejections among those rows, the keys of
+    the input (``user``, ``label``) that name a column which none of them has, and the beginning of some texts.
     """
     keys: Counter[str] = Counter()
-    records, bad = 0, list[Rejection]()
+    records, bad, texts = 0, list[Rejection](), list[str]()
     with source.open() as file:
         for number, record, _, _ in READERS[source.format](
             file, settings.max_row_bytes, Columns(), source.name
@@ -176,7 +179,10 @@ def first_bad_rows(
     for number, result in enumerate(read_documents(source, settings)):
         if isinstance(result, Rejection):
             bad.append(result)
+        elif number < _FIRST or number % _EVERY == 0:
+            texts.append(result.text[:MOST_CHARS])
         if number + 1 >= rows:
             break
     named = {"user", "label"} & settings.model_fields_set if records and source.format != "text" else set()
-    return columns, bad, sorted(key for key in named if getattr(settings, key) not in (None, *keys))
+    absent = sorted(key for key in named if getattr(settings, key) not in (None, *keys))
+    return columns, bad, absent, texts

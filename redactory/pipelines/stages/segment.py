@@ -9,12 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from redactory.dedup import DuplicatePlan, write_digests
+from redactory.detectors import languages_of
 from redactory.foundation.reports import StageReport
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.segment import Segment, segmenter
 from redactory.pipelines.work import REJECTED, Job, point_id
 from redactory.redaction import read_part, write_part
 from redactory.redaction.shards import CLASS
+
+SAMPLED = 200
+"""Documents of a partition, or a few more, whose language is looked at."""
 
 
 def segment_part(job: Job, partition: int) -> StageReport:
@@ -35,6 +39,8 @@ def segment_part(job: Job, partition: int) -> StageReport:
     counts = Counter({"documents": kept.num_rows, "points": points.num_rows})
     if repeated.num_rows:
         counts[f"rejected/{DUPLICATE_ID}"] = repeated.num_rows
+    sampled = kept["text"].to_pylist()[:: max(1, kept.num_rows // SAMPLED)]
+    counts.update(f"language/{language}" for language in languages_of(sampled))
     return StageReport("segment", counts)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.leaving import check_may_leave
 from redactory.pipelines.releases.log import check_released, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.mirror import PlacedFolder, check_own_place, mirror
@@ -47,6 +48,7 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
     manifest = read_manifest(run)
     require_regular(run)
     check_released(run)
+    check_may_leave(run)
     if not manifest["encrypted"]:
         raise RunStateError(
             f"{run.root} is not encrypted, and its private part would lie open at {without_secrets(url)}: "

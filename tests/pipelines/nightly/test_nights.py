@@ -29,7 +29,7 @@ from redactory.pipelines.releases.log import Event, enter, read_log, standings
 from redactory.pipelines.verify_releases import logged
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.job_folder import JobFolder
-from tests.pipelines.support import DigitDetector, release_state, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
 
 BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 
@@ -55,6 +55,7 @@ class Job:
             "segment": {"mode": "line"},
             "partition": {"ranges": 1},
             "detect": BARE,
+            "release": BLIND_ACCEPTED,
             **settings,
         }
 

@@ -1,0 +1,147 @@
+"""Blind spots: kinds of names that nothing in a policy looks for, in the language of the text.
+
+Patterns and lists find forms and what was listed.  Names of persons, places and organisations in running
+text are found by a model of that language, or made private by rules under which no name passes for a word.
+Where there is neither, such names are public, and no check of what the policies found could tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
+
+from redactory.detectors.engines import MODELS, finds_of
+from redactory.detectors.settings import DetectSettings, RuleName
+from redactory.foundation.errors import RedactoryError
+from redactory.foundation.wording import listed
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+Kind = Literal["PERSON", "LOCATION", "ORGANIZATION"]
+
+_LABELS: dict[Kind, re.Pattern[str]] = {
+    # as models name what they find, in whatever spelling
+    "PERSON": re.compile(
+        r"(?:.*_)?(?:PERS?|PERSON|PERSONA|PERSONNE|PATIENT|DOCTOR|NOMBRE|SURNAME|APELLIDOS?)(?:_.*)?|"
+        r"(?:(?:FIRST|LAST|MIDDLE|GIVEN|FULL|FAMILY)_?)?NAME"
+    ),
+    "LOCATION": re.compile(r"(?:.*_)?(?:LOC|LOCATION|GPE|PLACE|CITY|TOWN|LUGAR|LIEU|ORT|TERRITORIO)(?:_.*)?"),
+    "ORGANIZATION": re.compile(
+        r"(?:.*_)?(?:ORG|ORGANI[SZ]ATION|COMPANY|CORP|HOSPITAL|INSTITUTION|INSTITUCION)(?:_.*)?"
+    ),
+}
+_RULES: dict[Kind, frozenset[RuleName]] = {
+    "PERSON": frozenset({"capital", "word", "name"}),
+    "LOCATION": frozenset({"capital", "word"}),
+    "ORGANIZATION": frozenset({"capital", "word"}),
+}
+"""The rules that together leave no such name public, but one of ordinary words at a sentence's start."""
+
+MOST_CHARS, PIECE, MOST_PIECES = 1_500, 300, 60
+"""Of a sampled text so many code points are looked at; so many at once tell a language; so many a sample."""
+_SURE = 0.9
+_SHARE = 0.1
+"""From this share of a sample on, a language is one of the corpus."""
+_ONE_LANGUAGE = {"nb": "no", "nn": "no", "nno": "no", "hr": "sh", "bs": "sh", "sr": "sh"}
+
+
+def blind_kinds(settings: DetectSettings, language: str) -> list[Kind]:
+    """The kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
+    if settings.conservative.flags_everything:
+        return []
+    read = {_plain(language), "xx", None}
+    models = [found for _, found in finds_of(settings, MODELS) if found.labels]
+    labels = {
+        re.sub(r"\W", "_", label).upper()
+        for found in models
+        for label in found.labels
+        if (found.language and _plain(found.language)) in read
+    }
+    # a model that is sure that a word is plain forgives it the rules
+    heard = not models or settings.conservative.sure >= 1
+    rules = frozenset(settings.conservative.rules if heard and _plain(settings.language) in read else ())
+    return [
+        kind
+        for kind, form in _LABELS.items()
+        if not (_RULES[kind] <= rules or any(map(form.fullmatch, labels)))
+    ]
+
+
+def blindness(settings: DetectSettings, sample: Mapping[str, int]) -> dict[str, Any]:
+    """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy cannot see in a corpus.
+
+    ``sample`` counts pieces of the corpus by the language that each is in (:func:`languages_of`); where it
+    is empty, the language is taken to be that of the settings.
+    """
+    decided = sum(sample.values())
+    shares = {language: count / decided for language, count in sorted(sample.items())}
+    there = {language: round(share, 2) for language, share in shares.items() if share >= _SHARE}
+    kinds: dict[str, list[str]] = {}
+    for language in dict.fromkeys((settings.language, *there)):
+        for kind in blind_kinds(settings, language):
+            kinds.setdefault(kind, []).append(language)
+    return {"kinds": kinds, "languages": there}
+
+
+def blind_words(blind: Mapping[str, Any]) -> str | None:
+    """What :func:`blindness` found, as one sentence; None where there is no blind spot."""
+    if not blind["kinds"]:
+        return None
+    kinds = listed(blind["kinds"], "or")
+    by_language = dict.fromkeys(language for found in blind["kinds"].values() for language in found)
+    shares = blind["languages"]
+    languages = [
+        f"'{one}'" + (f" ({shares[one]:.0%} of a sample)" if one in shares else "") for one in by_language
+    ]
+    return (
+        f"Blind: no engine and no rule of this policy finds the kinds {kinds} in text whose language is "
+        f"{listed(languages, 'or')}, so such names can stand in the public text as they were written."
+    )
+
+
+def blind_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """:func:`blindness` as a run's manifest has it; derived anew for one of an earlier version.
+
+    Where that cannot be done (its models are not here) every kind counts as one that nothing looks for.
+    """
+    if "blind" in manifest:
+        known: Mapping[str, Any] = manifest["blind"]
+        return known
+    given = manifest["configuration"]["detect"]
+    try:
+        return blindness(DetectSettings.model_validate(given), {})
+    except (RedactoryError, ValidationError):
+        return {"kinds": {kind: [given.get("language", "en")] for kind in _LABELS}, "languages": {}}
+
+
+def languages_of(texts: Iterable[str]) -> Iterator[str]:
+    """The language of each piece of ``texts``, joined and cut anew, of which it is sure.
+
+    A function of the texts alone; nothing is downloaded.  Too little text has no language.
+    """
+    joined = "\n".join(text[:MOST_CHARS] for text in texts)
+    pieces = [joined[start : start + PIECE] for start in range(0, len(joined) - PIECE + 1, PIECE)]
+    # from all over the texts, not from the first of them
+    for piece in pieces[:: max(1, -(-len(pieces) // MOST_PIECES))]:
+        language, probability = _identifier().classify(piece)
+        if probability >= _SURE:
+            yield _plain(language)
+
+
+def _plain(language: str) -> str:
+    """Without its region, and by one name where a language has several."""
+    own = re.split("[-_]", language.lower())[0]
+    return _ONE_LANGUAGE.get(own, own)
+
+
+@functools.cache
+def _identifier() -> LanguageIdentifier:
+    # its model takes a second to unpack
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,0 +1,219 @@
+"""Runs whose policies look for no names: said first, everywhere, and they leave only where that is accepted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import redactory
+from redactory.detectors import DetectSettings, blind_kinds, blindness, languages_of
+from redactory.detectors.settings import DEFAULT_RECOGNIZERS
+from redactory.flows.cli import app
+from redactory.foundation.errors import CheckFailed
+from redactory.pipelines.leaving import what_forbids
+from redactory.redaction import RunFolder, read_batches, read_manifest
+from tests.pipelines.support import write_rows
+
+KINDS = ["PERSON", "LOCATION", "ORGANIZATION"]
+PATTERNS = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
+NAMES = ("Ignacio", "Rosalía", "Anselmo")
+REPORT = """Nombre:  {name}. Apellidos:  Rico Pedroza. El paciente acude a urgencias por un cuadro de dolor
+abdominal sin fiebre ni vómitos, y queda ingresado en el servicio de cirugía para su estudio. No refiere alergias
+conocidas. Vive con su familia en Palencia y trabaja en una fábrica de muebles desde hace muchos años."""
+LETTER = """The parcel came late again and nobody at the desk could say why, so we waited in the rain until it was
+dark and then went home without it. Please tell us what you are going to do about it, and when we can expect
+to have what we paid for, because we are going away at the end of the week and will not be back for a while."""
+
+
+def _rows(folder: Path, texts: list[str]) -> str:
+    return str(write_rows(folder / "rows.jsonl", ({"id": str(n), "text": t} for n, t in enumerate(texts))))
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of Spanish reports with patterns alone."""
+    folder = tmp_path_factory.mktemp("blind")
+    rows = _rows(folder, [REPORT.format(name=name) for name in NAMES])
+    (folder / "es.yaml").write_text(json.dumps({"input": rows, "detect": PATTERNS}), encoding="utf-8")
+    redactory.curate(folder / "es.yaml", output=folder / "run")
+    return folder / "run"
+
+
+def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
+    def kinds(written: str = "en", **detect: Any) -> list[str]:
+        return list(blind_kinds(DetectSettings.model_validate(detect), written))
+
+    assert kinds() == []
+    assert kinds("es") == KINDS
+    assert kinds(**PATTERNS) == KINDS
+    assert kinds(tagger=None) == [], "every word that is not ordinary makes its point private"
+    assert kinds(tagger=None, conservative={"rules": ["capital", "word"]}) == ["PERSON"]
+    assert kinds(tagger=None, conservative={"rules": [], "flags_everything": True}) == []
+    assert kinds(tagger=None, spacy={}, conservative={"rules": []}) == []
+    assert kinds("de", language="de", tagger=None, spacy={}, conservative={"rules": []}) == KINDS
+    model = tmp_path / "model"
+    model.mkdir()
+    labels = {"0": "O", "1": "B-NAME", "2": "I-NAME", "3": "B-CITY"}
+    (model / "config.json").write_text(json.dumps({"id2label": labels}))
+    alone = {"tagger": None, "transformers": {"folder": str(model)}}
+    assert kinds("es", **alone, conservative={"rules": []}) == ["ORGANIZATION"]
+    # what the model is sure about is forgiven the rules, and it has never heard of organisations
+    assert kinds(**alone) == ["ORGANIZATION"]
+    assert kinds(**alone, conservative={"sure": 1.0}) == []
+
+
+def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
+    assert set(languages_of([REPORT.format(name="Ignacio")] * 3)) == {"es"}
+    assert set(languages_of([LETTER] * 3)) == {"en"}
+    assert set(languages_of(LETTER.split("\n"))) == {"en"}, "rows that are short are read together"
+    assert list(languages_of(["hola", ""])) == []
+    assert list(languages_of(["4711 0815 A-12 " * 99])) == [], "no language at all"
+
+
+def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
+    assert blindness(DetectSettings(), {"en": 95, "es": 5}) == {"kinds": {}, "languages": {"en": 0.95}}
+    found = blindness(DetectSettings(), {"en": 6, "es": 4})
+    assert found == {"kinds": dict.fromkeys(KINDS, ["es"]), "languages": {"en": 0.6, "es": 0.4}}
+
+
+def test_it_is_said_first_everywhere(blind: Path) -> None:
+    """Before, nothing of it was said: names public, and "every check holds"."""
+    open_ = " ".join(
+        text for batch in read_batches(RunFolder(blind).public) for text in batch["text"].to_pylist()
+    )
+    assert "Ignacio" in open_
+    described = redactory.describe(blind.parent / "es.yaml")
+    assert next(iter(described)) == "blind"
+    words = described["blind"]
+    assert words.startswith("Blind: no engine and no rule")
+    assert all(kind in words for kind in KINDS)
+    assert "'es' (100% of a sample)" in words
+    assert list(read_manifest(RunFolder(blind)))[:3] == ["format", "run", "blind"]
+    first_of_card = (blind / "README.md").read_text(encoding="utf-8").partition("# run\n\n")[2]
+    assert first_of_card.startswith(f"> **{words}**")
+    page = (blind / "report.html").read_text(encoding="utf-8")
+    assert page.index("Blind: no engine") < page.index('class="badges"')
+    said = CliRunner().invoke(app, ["describe", str(blind.parent / "es.yaml")])
+    assert said.stdout.startswith("Blind: no engine")
+    again = ["curate", str(blind.parent / "es.yaml"), "--out", str(blind), "--resume"]
+    done = CliRunner().invoke(app, again)
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Blind: no engine")
+    assert done.stdout.startswith("Blind: no engine")
+
+
+def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
+    checks = {check["name"]: check for check in redactory.verify(blind)["checks"]}
+    assert not checks["names looked for"]["ok"]
+    assert "release.accept_blind: [PERSON, LOCATION, ORGANIZATION]" in checks["names looked for"]["detail"]
+    for leave in (redactory.export, redactory.publish):
+        with pytest.raises(CheckFailed, match=r"nothing leaves .* Blind: no engine"):
+            leave(blind, str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
+    rows = _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])
+    config: dict[str, Any] = {"input": rows, "detect": PATTERNS}
+    part = {**config, "release": {"accept_blind": ["PERSON", "LOCATION"]}}
+    redactory.curate(part, output=tmp_path / "part")
+    forbids = what_forbids(read_manifest(RunFolder(tmp_path / "part")))
+    assert forbids is not None
+    assert "finds ORGANIZATION in that language" in forbids
+    redactory.curate({**config, "release": {"accept_blind": KINDS}}, output=tmp_path / "run")
+    assert redactory.verify(tmp_path / "run")["ok"]
+    redactory.export(tmp_path / "run", tmp_path / "out")
+    assert "> **Blind: no engine" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert redactory.verify(tmp_path / "out")["ok"]
+
+
+def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) -> None:
+    config = {"input": _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])}
+    described = redactory.describe(config)
+    assert described["languages"] == {"es": 3}
+    assert "'es' (100% of a sample)" in described["blind"]
+    done = redactory.curate(config, output=tmp_path / "run")
+    assert done["blind"] == described["blind"]
+    assert what_forbids(read_manifest(RunFolder(tmp_path / "run"))) is not None
+
+
+def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
+    _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])
+    config = tmp_path / "night.yaml"
+    config.write_text(json.dumps({"input": "rows.jsonl", "output": "job", "detect": PATTERNS}))
+    [night] = redactory.nightly(config)["nights"]
+    assert night["state"] == "held"
+    assert [finding["metric"] for finding in night["findings"]] == ["blind"]
+    with pytest.raises(CheckFailed, match="Blind: no engine"):
+        redactory.approve_release(night["run"], "Ann", "looks fine")
+    listed = CliRunner().invoke(app, ["release", "list", str(tmp_path / "job")])
+    assert "blind: Blind: no engine" in listed.stdout
+
+
+def test_a_manifest_of_an_earlier_version_is_judged_by_its_settings(blind: Path) -> None:
+    manifest = read_manifest(RunFolder(blind))
+    del manifest["blind"]
+    del manifest["configuration"]["release"]["accept_blind"]
+    assert "PERSON" in str(what_forbids(manifest))
+    manifest["configuration"]["detect"] = DetectSettings().model_dump(mode="json")
+    assert what_forbids(manifest) is None
+    manifest["configuration"]["detect"] |= {"spacy": {"model": "not_here"}}
+    assert "PERSON" in str(what_forbids(manifest)), "a model that is not here cannot say what it finds"
+
+
+# ---- what was asked for is masked
+
+
+@pytest.mark.parametrize(
+    ("patterns", "text", "masked"),
+    [
+        # before: "<MASK> 12 34 56 C", and the whole number was suspected alone
+        (
+            {"recognizers": [*DEFAULT_RECOGNIZERS, "UkNinoRecognizer"]},
+            "My national insurance number is AB 12 34 56 C",
+            "My national insurance number is <MASK>",
+        ),
+        # before: the default's bound of IDENTIFIER, 0.3, kept it from the recognizer that was written for it
+        (
+            {"custom": [{"name": "case", "label": "IDENTIFIER", "patterns": {"case [a-f]+": 0.1}}]},
+            "it was case fade then",
+            "it was <MASK> then",
+        ),
+    ],
+)
+def test_what_a_recognizer_that_is_asked_for_finds_is_masked(
+    patterns: dict[str, Any], text: str, masked: str
+) -> None:
+    policy = redactory.Policy.load({"detect": {"tagger": None, "patterns": patterns}})
+    assert policy.redact(text) == masked
+
+
+def test_labels_of_a_model_that_nothing_else_names_are_masked(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    labels = ["O", "B-TAXNUM", "I-TAXNUM", "B-PERSON", "B-CARDINAL"]
+    (model / "config.json").write_text(json.dumps({"id2label": dict(enumerate(labels))}))
+    detect = DetectSettings.model_validate({"tagger": None, "transformers": {"folder": str(model)}})
+    bounds = redactory.detectors.policies_of(detect)[0].bounds
+    assert (bounds["TAXNUM"], bounds["PERSON"]) == (0.0, 0.3)
+    assert "CARDINAL" not in bounds
+
+
+def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path: Path) -> None:
+    detect = {
+        "patterns": {"recognizers": ["UkNinoRecognizer", "EmailRecognizer"]},
+        "lists": {"deny": [{"label": "PARTNER", "words": ["Initech"]}]},
+        "strict": {"labels": {"PERSON": 0.4, "PERSONN": 0.3}},
+    }
+    config = {"input": _rows(tmp_path, [LETTER]), "detect": detect}
+    told = {own.pop("label"): own for own in redactory.describe(config)["labels"]}
+    assert told["UK_NINO"] == {"masks": {"UkNinoRecognizer": 0.0}, "suspects": []}
+    assert told["PARTNER"] == {"masks": {"deny lists": 0.0}, "suspects": []}
+    assert told["PERSON"]["masks"]["tagger default"] == 0.5
+    assert "EmailRecognizer" in told["EMAIL_ADDRESS"]["suspects"]
+    assert told["DIGIT"] == {"masks": {}, "suspects": ["rule digit"]}
+    assert told["PERSONN"] == {"masks": {}, "suspects": []}, "masked, were there anybody to find it"
