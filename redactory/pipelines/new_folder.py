@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.files import PUBLIC_FILE, make_folder, make_private_folder, sync
+from redactory.foundation.files import PUBLIC_FILE, make_folder, make_private_folder, remove, sync
 from redactory.foundation.locks import only_one
 from redactory.redaction.export_folder import PUBLIC_FOLDER
 
@@ -39,10 +38,7 @@ def new_folder(place: Path) -> Iterator[Path]:
 def emptied(folder: Path) -> None:
     """Take away what an interrupted process left in ``folder``."""
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove(path)
 
 
 def open_to_read(folder: Path) -> None:
