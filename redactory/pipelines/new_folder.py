@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from redactory.redaction.export_folder import PUBLIC_FOLDER
 
 
 @contextmanager
-def new_folder(place: Path) -> Iterator[Path]:
+def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Give a private folder to fill; once the block ends well it is renamed to ``place``.
 
-    What an interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or
-    another process is making it.
+    ``last`` is asked before the rename, and raises where there is to be none.  What an interrupted process
+    left of it is there again.  ``RunStateError`` where ``place`` exists, or another process is making it.
     """
     place = place.absolute()
     make_folder(place.parent)
@@ -31,6 +31,7 @@ def new_folder(place: Path) -> Iterator[Path]:
         yield make_private_folder(staging)
         for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
             sync(folder)
+        last()
         staging.rename(place)
         sync(place.parent)
 
