@@ -21,7 +21,7 @@ from redactory.pipelines.nightly.hooks import call_hooks, hook_of
 from redactory.pipelines.nightly.metrics import write_metrics
 from redactory.pipelines.nightly.names import point_latest
 from redactory.pipelines.nightly.publishing import publish_released
-from redactory.pipelines.purge import due, purge_run
+from redactory.pipelines.purge import check_clock, due, purge_run
 from redactory.pipelines.reissue.reissue import finish_reissue
 from redactory.pipelines.releases.log import FOLLOWS, Event, Standing, enter, read_log, standings, undone
 from redactory.pipelines.releases.words import holds_nothing
@@ -164,12 +164,13 @@ def put_in_order(job: JobFolder, settings: NightlySettings) -> None:
 def keep_house(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
     """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
     published = publish_released(job, settings.publish)
-    purged = {}
-    for name, what in due(job, settings.keep, datetime.datetime.now(datetime.UTC)).items():
+    purged, now = {}, datetime.datetime.now(datetime.UTC)
+    for name, what in due(job, settings.keep, now).items():
         purged[name] = purge_run(job.run(name), what)["purged"]
     # what was written anew is mirrored again
     published += publish_released(job, settings.publish)
     write_metrics(job)
+    check_clock(job, settings.keep, now)
     return {"published": published, "purged": purged}
 
 

@@ -37,14 +37,13 @@ def publish(run: str | Path, url: str, progress: Progress = silent) -> dict[str,
 
 
 def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
-    manifest = read_manifest(run)
-    if not manifest["encrypted"]:
-        raise RunStateError(
-            f"{run.root} is not encrypted, and its private part would lie open at {without_secrets(url)}: "
-            "curate with an encryption key (redactory keys new encryption), or send the public side alone "
-            f"(redactory export {run.root} --to URL)"
-        )
     with leaving(run) as still:
+        if not read_manifest(run)["encrypted"]:
+            raise RunStateError(
+                f"{run.root} is not encrypted, and its private part would lie open at "
+                f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
+                f"send the public side alone (redactory export {run.root} --to URL)"
+            )
         placed = PlacedFolder(
             run.root, file_sha256(run.manifest), _listing(run), _manifests(run), _former(run)
         )
