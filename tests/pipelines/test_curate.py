@@ -226,7 +226,9 @@ def test_a_file_of_which_no_row_can_be_used_is_an_error_in_any_format(
         with pa.ipc.new_stream(bad, empty.schema) as stream:
             stream.write_table(empty)
     for path in ([str(bad)], [str(rows_file), str(bad)]):
-        with pytest.raises(CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used \(") as told:
+        with pytest.raises(
+            CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as "
+        ) as told:
             _curate(rows_file, tmp_path / str(len(path)), config={"input": {"path": path}})
         assert told.value.exit_code == 1
         assert not (tmp_path / str(len(path)) / "_SUCCESS").exists()

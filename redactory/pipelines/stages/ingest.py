@@ -15,6 +15,7 @@ from redactory.foundation.progress import Progress
 from redactory.foundation.reports import StageReport
 from redactory.foundation.wording import some
 from redactory.pipelines.readers import Document, Rejection, Source, read_documents
+from redactory.pipelines.readers.documents import rejected_as
 from redactory.pipelines.work import DOCUMENTS, REJECTED, Job, point_id
 from redactory.redaction import write_part
 
@@ -104,10 +105,9 @@ def _is_file(source: Source) -> bool:
 
 def _check_usable(name: str, rows: int, bad: Counter[str]) -> None:
     if rows and bad.total() == rows:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in bad.most_common(3))
         raise CheckFailed(
-            f"{name}: none of its {some(rows, 'row')} can be used ({reasons}): say under input which "
-            "column holds what, mend the file, or take it out; 'redactory describe' shows the first bad rows"
+            f"{name}: none of its {some(rows, 'row')} can be used. {rejected_as(*bad.most_common(1)[0])} "
+            "'redactory describe' shows the first bad rows"
         )
 
 
