@@ -29,6 +29,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, remove_leftovers, sync, write_json
 from redactory.foundation.locks import only_one
+from redactory.foundation.records import ages
 
 FORMAT = "redactory-index/1"
 PATIENCE = 60.0
@@ -174,8 +175,10 @@ class IndexFolder:
         entries = self.entries()
         gone = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
         if keep_days is not None:
-            limit = now - datetime.timedelta(days=keep_days)
-            gone += [entry for entry in entries if entry.created < limit and entry not in gone]
+            # by their own times too: a clock that is years ahead would empty the index
+            old = ages([*(entry.created for entry in entries), now])
+            limit = datetime.timedelta(days=keep_days)
+            gone += [e for e, age in zip(entries, old, strict=False) if age > limit and e not in gone]
         for entry in gone:
             self.remove(entry.folder)
         return sorted(entry.name for entry in gone)

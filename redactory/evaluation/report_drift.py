@@ -44,6 +44,7 @@ class Drift:
     """The judgement of the gate, or that there was none to make."""
 
     verdict: str
+    empty: bool
     runs: list[str]
     other_policies: int
     least: int
@@ -59,6 +60,7 @@ def drift_of(run: RunFolder) -> Drift | None:
     rows = [_row(figure) for figure in result["compared"]]
     return Drift(
         result["verdict"],
+        result.get("empty", False),
         result["runs"],
         len(result["other_policies"]),
         result["settings"]["least"],

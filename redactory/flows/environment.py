@@ -37,12 +37,19 @@ def settle_prefect(home: Path) -> None:
     the machine could talk to it: it is given a password that only this process and its children know.
     """
     make_private_folder(home)
+    unset_empty()
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
     settings = {**QUIET, "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _START_SECONDS}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     if not any(name in os.environ for name in (ADDRESS, SERVER_PASSWORD, CLIENT_PASSWORD)):
         os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = new_password()
+
+
+def unset_empty() -> None:
+    """Unset each variable of Prefect that is set to nothing: it would be an address, a home or a password."""
+    for name in [name for name, value in os.environ.items() if name.startswith("PREFECT_") and not value]:
+        del os.environ[name]
 
 
 def new_password() -> str:

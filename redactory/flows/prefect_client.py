@@ -12,7 +12,7 @@ def server_address() -> str | None:
     except ImportError:
         raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
     address: str | None = PREFECT_API_URL.value()
-    return address
+    return address or None
 
 
 def make_pool(name: str) -> None:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from redactory.flows.environment import ADDRESS, settle_prefect
+from redactory.flows.environment import ADDRESS, settle_prefect, unset_empty
 from redactory.flows.prefect_client import drop_schedules, limit_tasks
 from redactory.flows.schedule import Schedule, check_cron
 from redactory.flows.server import own_server, settle_own_server
@@ -28,7 +28,8 @@ def serve(schedule: Schedule, port: int, limit: int | None, told: Callable[[dict
     It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.
     """
     home, password = make_private_folder(schedule.folder / HOME), None
-    if os.environ.get(ADDRESS) is None:
+    unset_empty()
+    if ADDRESS not in os.environ:
         password = settle_own_server(home, port)
     settle_prefect(home)
     flow = flow_at(schedule.entrypoint)

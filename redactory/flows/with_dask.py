@@ -14,7 +14,7 @@ from redactory.foundation.wire import is_loopback
 def with_dask(dask: str) -> tuple[Any, Any]:
     """``on_dask`` and ``tasks_on``; ``ConfigurationError`` for what cannot work."""
     check_dask(dask)
-    if dask != LOCAL and not is_loopback(dask) and ADDRESS not in os.environ:
+    if dask != LOCAL and not is_loopback(dask) and not os.environ.get(ADDRESS):
         raise ConfigurationError(
             f"--dask: the workers at {dask} tell Prefect's server of their tasks: name one in {ADDRESS}"
         )

@@ -82,8 +82,18 @@ def take_away(folder: Path) -> None:
     gone = folder.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{folder.name}")
     with suppress(FileNotFoundError):
         folder.rename(gone)
+    if gone.is_symlink():
+        gone.unlink()
     # a writer that finds its file gone may tidy up after itself at the same time
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link (never what it leads to) or a whole folder; nothing where nothing is."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _staging_of(path: Path) -> Path | None:
@@ -97,13 +107,15 @@ def remove_leftovers(folder: Path, of: str = "*") -> None:
     Nobody else may be writing there.
     """
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        number, _, name = path.name.removeprefix(TEMPORARY_PREFIX).partition("-")
-        if not (number.isdigit() and name and fnmatch.fnmatchcase(name, of)):
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        name = left_of(path.name)
+        if name is not None and fnmatch.fnmatchcase(name, of):
+            remove(path)
+
+
+def left_of(name: str) -> str | None:
+    """The file that ``name`` is a killed process's unfinished :func:`commit` of; None where it is none."""
+    number, _, own = name.removeprefix(TEMPORARY_PREFIX).partition("-")
+    return own if name.startswith(TEMPORARY_PREFIX) and number.isdigit() and own else None
 
 
 def open_own(path: Path, flags: int) -> int:

@@ -8,12 +8,15 @@ writer at a time; a record is on the disk before :meth:`RecordLog.append` return
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +25,8 @@ from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_folder, open_own, sync
 
 GENESIS = "0" * 64
+SILENCE = datetime.timedelta(days=45)
+"""The longest time between two records for which a clock is believed; a job of each month has less."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,23 @@ def chain_heads(path: Path) -> list[str]:
     data = path.read_bytes()
     whole = _parse(path, data)[2]
     return [hashlib.sha256(line).hexdigest() for line in data[:whole].split(b"\n")[:-1]]
+
+
+def ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
+    """How long before the last of ``times`` each of them was, as far as they bear it out among themselves.
+
+    ``times`` are those that clocks gave one after the other, as records or entries were made, and now.  They
+    pass in small steps where the clocks are right: a step back, and one longer than ``SILENCE``, is a clock
+    that was wrong before it or after, and does not count.
+    """
+    found, age = [datetime.timedelta()], datetime.timedelta()
+    for before, after in reversed(list(pairwise(times))):
+        step = after - before
+        age += step if datetime.timedelta() < step <= SILENCE else datetime.timedelta()
+        told = times[-1] - before
+        # what was made under a clock ahead of the last has the age that the others give it
+        found.append(min(told, age) if told >= datetime.timedelta() else age)
+    return found[::-1]
 
 
 def _locked(path: Path) -> int:

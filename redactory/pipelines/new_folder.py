@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.files import PUBLIC_FILE, make_folder, make_private_folder, sync
+from redactory.foundation.files import PUBLIC_FILE, make_folder, make_private_folder, remove, sync
 from redactory.foundation.locks import only_one
 from redactory.redaction.export_folder import PUBLIC_FOLDER
 
 
 @contextmanager
-def new_folder(place: Path) -> Iterator[Path]:
+def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Give a private folder to fill; once the block ends well it is renamed to ``place``.
 
+    ``last`` is asked before the rename, and raises where there is to be none.
     It lies, with its lock, in a folder of ours beside ``place``: nothing else there is written.  What an
     interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or another
     process is making it.
@@ -44,6 +44,7 @@ def new_folder(place: Path) -> Iterator[Path]:
             yield make_private_folder(staging)
             for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
                 sync(folder)
+            last()
             staging.rename(place)
             sync(place.parent)
     finally:
@@ -55,10 +56,7 @@ def new_folder(place: Path) -> Iterator[Path]:
 def emptied(folder: Path) -> None:
     """Take away what an interrupted process left in ``folder``."""
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove(path)
 
 
 def open_to_read(folder: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.locks import only_one
-from redactory.foundation.records import read_records
+from redactory.foundation.records import SILENCE, ages, read_records
 from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
 from redactory.pipelines.releases.log import Event, check_newest
 from redactory.pipelines.sealed import sealed
@@ -71,21 +71,49 @@ def due(job: JobFolder, settings: Keep, now: datetime.datetime) -> dict[str, tup
     """What of which run is older than ``settings`` allow, by the release log: {run name: what}.
 
     A run's age counts from the moment at which it was decided on, released, approved or rejected; one that is
-    held waits for that.  What was purged before is not due again, nor is anything of a run that is not
-    finished, or gone; a run on which a model is being trained waits until it is.
+    held waits for that.  Nothing is older than the log can bear out (:func:`_ages`).  What was purged before
+    is not due again, nor is anything of a run that is not finished, or gone; a run on which a model is being
+    trained waits until it is.
     """
+    return _due(job, settings, {name: borne for name, (_, borne) in _ages(job, now).items()})
+
+
+def check_clock(job: JobFolder, settings: Keep, now: datetime.datetime) -> None:
+    """``CheckFailed`` where runs are due by this machine's clock, and not by the log's."""
+    by_clock = _due(job, settings, {name: told for name, (told, _) in _ages(job, now).items()})
+    by_log = due(job, settings, now)
+    if doubted := sorted(name for name, what in by_clock.items() if what != by_log.get(name)):
+        raise CheckFailed(
+            f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubted[:5])} "
+            f"{'is' if len(doubted) == 1 else 'are'} to be purged, and the times in the release log do not "
+            f"bear that clock out (more than {SILENCE.days} days from one record to the next, or a step "
+            "back): nothing of it was purged. Set the clock; if it is right, purge by hand (redactory purge)"
+        )
+
+
+def _ages(job: JobFolder, now: datetime.datetime) -> dict[str, tuple[datetime.timedelta, datetime.timedelta]]:
+    """How old each run is since it was decided on, by the clock alone, and as far as the log bears it out."""
+    records = read_records(job.log) if job.log.is_file() else []
+    times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
+    decided = {r.body["run"]: r for r in records if r.type in _GATE}
+    borne = ages([*times, now])
+    return {
+        name: (now - times[record.seq], borne[record.seq])
+        for name, record in decided.items()
+        if record.type in _DECIDED
+    }
+
+
+def _due(
+    job: JobFolder, settings: Keep, ages: Mapping[str, datetime.timedelta]
+) -> dict[str, tuple[What, ...]]:
     days = {name: getattr(settings, f"{name}_days") for name in ALL}
-    decided: dict[str, datetime.datetime | None] = {}
-    for record in read_records(job.log) if job.log.is_file() else []:
-        if record.type in _GATE:
-            when = datetime.datetime.fromisoformat(record.body["time"])
-            decided[record.body["run"]] = when if record.type in _DECIDED else None
     found: dict[str, tuple[What, ...]] = {}
-    for name, moment in decided.items():
+    for name, age in ages.items():
         run = job.run(name)
-        if moment is None or not is_finished(run):
+        if not is_finished(run):
             continue
-        gone, age = read_manifest(run).get("purged", ()), now - moment
+        gone = read_manifest(run).get("purged", ())
         old = [w for w in ALL if (keep := days[w]) is not None and age > datetime.timedelta(days=keep)]
         left = tuple(w for w in old if w not in gone)
         if left and not is_training(run):

@@ -84,6 +84,16 @@ def test_retention_goes_by_numbers_and_dates(
     assert not list((index.root / "removed").iterdir())
 
 
+def test_a_clock_that_is_years_ahead_empties_no_index(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    for token, days in (("a", 3), ("b", 2), ("c", 1)):
+        index.promote(sealed(index, token, days))
+    far = NOW + datetime.timedelta(days=3650)
+    assert index.retain(None, 7, far) == []
+    index.promote(sealed(index, "d", -3650))
+    assert index.retain(None, 7, far) == []
+
+
 def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_in(tmp_path)
     index.promote(sealed(index, "a"))

@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
+import urllib.request
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -243,6 +245,26 @@ def test_a_job_without_a_server_is_written_and_not_registered(tmp_path: Path) ->
     told = json.loads(done.stdout)
     assert (told["registered"], told["server"]) == (False, None)
     assert (tmp_path / "prefect.yaml").is_file()
+
+
+def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
+    """``PREFECT_API_URL=`` (set and empty) is what a template leaves whose value was never filled in."""
+    from tests.flows.local_server import COMMAND, clean_environment, free_port
+
+    config = small_job(tmp_path, "nightly")
+    empty = clean_environment(tmp_path) | dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME"), "")
+    command = [*COMMAND, "serve", str(config), "--port", str(free_port()), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=empty)
+    guard = threading.Timer(200, process.kill)
+    guard.start()
+    with process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        with urllib.request.urlopen(f"{told['server']}/health", timeout=60) as answer:
+            assert answer.status == 200
+        process.terminate()
+    guard.cancel()
+    assert told["server"].startswith("http://127.0.0.1:")
 
 
 def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,16 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) 
     remove_leftovers(tmp_path / "absent")
 
 
+def test_a_link_that_was_left_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "part").touch()
+    (tmp_path / "here").mkdir()
+    for number, to in enumerate(("../run", "nowhere", "../run/part")):
+        (tmp_path / "here" / f".tmp-{number}-latest").symlink_to(to)
+    remove_leftovers(tmp_path / "here")
+    assert (list((tmp_path / "here").iterdir()), (tmp_path / "run" / "part").exists()) == ([], True)
+
+
 def test_two_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
     # nor do two machines: a process has the same number on both
     with commit(tmp_path / "file") as first, commit(tmp_path / "file") as second:

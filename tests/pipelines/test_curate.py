@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -208,6 +209,40 @@ def test_too_many_rejections_stop_the_run(rows_file: Path, tmp_path: Path) -> No
     config = {"input": {"path": str(rows_file), "max_rejected_share": 0.05}}
     with pytest.raises(CheckFailed, match="max_rejected_share"):
         _curate(rows_file, tmp_path / "run", config=config)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "arrow"])
+def test_a_file_of_which_no_row_can_be_used_is_an_error_in_any_format(
+    rows_file: Path, tmp_path: Path, kind: str
+) -> None:
+    empty, bad = pa.table({"id": ["1", "2"], "text": ["", " "]}), tmp_path / f"bad.{kind}"
+    if kind == "jsonl":
+        bad.write_text('{"body": "hello"}\nbroken\n')
+    elif kind == "csv":
+        bad.write_text("id,text\n1,\n2, \n")
+    elif kind == "parquet":
+        pq.write_table(empty, bad)
+    else:
+        with pa.ipc.new_stream(bad, empty.schema) as stream:
+            stream.write_table(empty)
+    for path in ([str(bad)], [str(rows_file), str(bad)]):
+        with pytest.raises(
+            CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as "
+        ) as told:
+            _curate(rows_file, tmp_path / str(len(path)), config={"input": {"path": path}})
+        assert told.value.exit_code == 1
+        assert not (tmp_path / str(len(path)) / "_SUCCESS").exists()
+
+
+def test_one_text_that_cannot_be_read_among_others_is_rejected_and_all_of_them_an_error(
+    tmp_path: Path,
+) -> None:
+    for name, content in (("a", b"hello"), ("b", b"\xff")):
+        (tmp_path / f"{name}.txt").write_bytes(content)
+    both = {"input": {"path": [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]}}
+    assert _curate(tmp_path, tmp_path / "run", config=both)["rejected"] == 1
+    with pytest.raises(CheckFailed, match="the input: none of its 1 row can be used"):
+        _curate(tmp_path, tmp_path / "other", config={"input": {"path": [str(tmp_path / "b.txt")]}})
 
 
 def test_a_finished_run_is_not_overwritten(rows_file: Path, finished: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import shutil
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import redactory
@@ -19,7 +23,7 @@ from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.purge import due, purge_run
+from redactory.pipelines.purge import check_clock, due, purge_run
 from redactory.pipelines.releases.log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.job_folder import JobFolder
@@ -205,7 +209,7 @@ def test_a_run_that_a_model_is_trained_on_waits(made: Path, tmp_path: Path) -> N
     run = RunFolder(Path(shutil.copytree(made, job.root / "old")))
     with RecordLog(job.log) as log:
         log.append("released", {"run": "old", "time": "2026-01-01T00:00:00+00:00"})
-    now = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+    now = datetime.datetime(2026, 2, 10, tzinfo=datetime.UTC)
     with RecordLog(run.model("crt").ledger):
         assert due(job, _Keep(vault_days=30), now) == {}
         with pytest.raises(RunStateError, match="old/models/crt is being trained"):
@@ -244,6 +248,65 @@ def test_what_is_due_follows_from_the_log(made: Path, tmp_path: Path) -> None:
         purge_run(job.run(name), what)
     assert due(job, keep, now) == {}
     assert history(job.run("old"))[-1].body["what"] == ["vault", "quarantine"]
+
+
+NIGHT = datetime.timedelta(days=1)
+
+
+def _job_of_nights(made: Path, root: Path, steps: list[datetime.timedelta]) -> JobFolder:
+    """A run released in each night, the clock going on by ``steps`` from one to the next."""
+    job, now = JobFolder(root), START
+    job.own.mkdir(parents=True)
+    with RecordLog(job.log) as log:
+        for number, step in enumerate(steps):
+            now += step
+            if not (job.root / "0").exists():
+                shutil.copytree(made, job.root / "0")
+            log.append("released", {"run": str(number), "time": now.isoformat()})
+    return job
+
+
+START = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+FAR = datetime.timedelta(days=3650)
+
+
+def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path: Path) -> None:
+    keep = _Keep(vault_days=30)
+    job = _job_of_nights(made, tmp_path / "job", [NIGHT] * 5)
+    now = START + 5 * NIGHT
+    assert due(job, keep, now + FAR) == {}
+    with pytest.raises(CheckFailed, match=r"0 is to be purged.*Set the clock.*redactory purge"):
+        check_clock(job, keep, now + FAR)
+    # a night that was entered under that clock makes it no truer
+    with RecordLog(job.log) as log:
+        log.append("released", {"run": "far", "time": (now + FAR).isoformat()})
+        log.append("released", {"run": "further", "time": (now + FAR + NIGHT).isoformat()})
+    assert due(job, keep, now + FAR + 2 * NIGHT) == {}
+    # set right, it is believed again, and what is due in time is purged
+    assert due(job, keep, now + 3 * NIGHT) == {}
+    check_clock(job, keep, now + 3 * NIGHT)
+    with RecordLog(job.log) as log:
+        for night in range(3, 40):
+            log.append("failed", {"run": "x", "time": (now + night * NIGHT).isoformat()})
+    assert due(job, keep, now + 40 * NIGHT) == {"0": ("vault",)}
+
+
+@given(
+    nights=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    wrong=st.sets(st.integers(0, 11)),
+    by=st.integers(100, 20_000) | st.integers(-20_000, -100),
+)
+def test_no_clock_that_is_wrong_for_some_nights_makes_a_run_older_than_it_is(
+    made: Path, nights: list[int], wrong: set[int], by: int
+) -> None:
+    """Whichever nights a clock was off by months or decades, forwards or back, tonight among them."""
+    with tempfile.TemporaryDirectory() as folder:
+        true = list(itertools.accumulate(nights))
+        told = [START + datetime.timedelta(days=t + by * (n in wrong)) for n, t in enumerate(true)]
+        steps = [after - before for before, after in itertools.pairwise([START, *told])]
+        job = _job_of_nights(made, Path(folder) / "job", steps)
+        age = true[-1] - true[0]
+        assert due(job, _Keep(vault_days=age), told[-1]) == {}
 
 
 def test_the_command(run: Path) -> None:

@@ -323,7 +323,10 @@ def test_nothing_to_try_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_row_without_an_id_needs_one_only_where_it_did(tmp_path: Path, named: bool) -> None:
-    path = write_rows(tmp_path / "rows.jsonl", [{"text": "so long that it is rejected"}, {"text": "fine"}])
+    path = write_rows(
+        tmp_path / "rows.jsonl",
+        [{"text": "so long that it is rejected"}, {"text": "fine"}, {"id": 1, "text": "good"}],
+    )
     columns = {"path": str(path), "max_chars": 10, **({"id": "id"} if named else {})}
     redactory.curate(
         {**_config(tmp_path), "input": columns}, output=tmp_path / "run", detector=DigitDetector()
@@ -367,5 +370,5 @@ def test_a_line_of_a_broken_quotation_is_not_tried_as_a_row(tmp_path: Path) -> N
 def _copy(folder: Path, table: Path) -> Path:
     (folder / "copy").mkdir()
     path = folder / "copy" / table.name
-    path.write_text('id,user_id,text\na,anna,"hello there you"\n')
+    path.write_text('id,user_id,text\na,anna,"hello there you"\nb,bo,fine\n')
     return path

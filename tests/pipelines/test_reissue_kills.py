@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from redactory.pipelines.releases.log import history
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
 from tests.pipelines import faults
 from tests.pipelines.faults import KILLED
+from tests.pipelines.kills import Died, Moments, die, died
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
 KEY = "a key for taking people out"
@@ -33,47 +33,10 @@ ASKED: dict[str, Ask] = {
 }
 
 
-class Died(BaseException):
-    """Nobody catches it, as nobody catches a kill; what is to be tidied in any case is."""
-
-
-class Moments:
-    """Counts the calls that change the disk for good, and ends what runs at one of them."""
-
-    def __init__(self, at: int | None, end: Callable[[], None]) -> None:
-        self.passed, self._at, self._end = 0, at, end
-        self._own = {name: getattr(os, name) for name in ("replace", "unlink", "rmdir", "write")}
-
-    def __enter__(self) -> Moments:
-        for name, own in self._own.items():
-            setattr(os, name, lambda *a, _own=own, **k: self._pass(a[0]) or _own(*a, **k))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name, own in self._own.items():
-            setattr(os, name, own)
-
-    def _pass(self, what: Any) -> None:
-        # a process that dies gives its locks back; one that goes on after its death would not
-        if str(what).endswith("lock"):
-            return
-        self.passed += 1
-        if self.passed - 1 == self._at:
-            self._end()
-
-
-def _dies() -> None:
-    raise Died
-
-
-def _killed() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _in_a_process(asked: str, run: Path, at: int) -> None:
     os.environ["REDACTORY_KEY"] = KEY
     os.fsync = lambda _descriptor: None  # type: ignore[assignment]
-    with Moments(at, _killed):
+    with Moments(at, die):
         ASKED[asked](run)
 
 
@@ -129,7 +92,7 @@ def _without_digests(text: str) -> Any:
 
 def _undisturbed(asked: str, made: Path, folder: Path) -> tuple[dict[str, Any], int]:
     run = Path(shutil.copytree(made, folder / "undisturbed" / "run"))
-    with Moments(None, _dies) as moments:
+    with Moments(None, died) as moments:
         ASKED[asked](run)
     return _state(run), moments.passed
 
@@ -162,7 +125,7 @@ def test_dead_at_each_moment_and_asked_again(
     assert moments > 20
     unfinished = 0
     for moment, run in _runs(made, tmp_path, range(moments)):
-        with contextlib.suppress(Died), Moments(moment, _dies):
+        with contextlib.suppress(Died), Moments(moment, died):
             ASKED[asked](run)
             raise AssertionError(f"{moment} was not reached")
         _whole_or_unfinished(run, asked)
@@ -194,7 +157,7 @@ def test_encrypted_it_ends_with_the_same_content(
     undisturbed, content = None, {}
     for moment in (None, *range(20, 60, 6)):
         run = Path(shutil.copytree(tmp_path / "first", tmp_path / f"run-{moment}"))
-        with contextlib.suppress(Died), Moments(moment, _dies):
+        with contextlib.suppress(Died), Moments(moment, died):
             ASKED["takedown"](run)
         ASKED["takedown"](run)
         files = read_manifest(RunFolder(run))["files"]

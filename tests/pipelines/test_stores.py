@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import redactory
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import write_json, write_text
+from redactory.pipelines.exports import export as exporting
 from redactory.pipelines.loading import load_config
+from redactory.pipelines.reissue import reissue as reissuing
+from redactory.pipelines.stores import mirror as mirroring
 from redactory.pipelines.stores.mirror import read_sums
 from redactory.pipelines.stores.store import Kind, Store, StoreError, kind_of
 from redactory.redaction import RunFolder, parts, read_manifest, seal
@@ -37,6 +42,21 @@ def put(self, path, name):
         os.kill(os.getpid(), signal.SIGKILL)
     real(self, path, name)
 stores.Store.put = put
+publish.publish(sys.argv[1], sys.argv[2])
+"""
+KILLED_WITHIN = """
+import os, shutil, signal, sys
+from redactory.pipelines.stores import publish
+real, left = shutil.copyfileobj, [int(sys.argv[3])]
+def half(source, file, length):
+    left[0] -= 1
+    if not left[0]:
+        data = source.read()
+        file.write(data[: len(data) // 2])
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(source, file, length)
+shutil.copyfileobj = half
 publish.publish(sys.argv[1], sys.argv[2])
 """
 
@@ -256,6 +276,110 @@ def test_a_folder_as_a_store_keeps_private_what_is(run: Path, tmp_path: Path) ->
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     redactory.fetch(f"file://{place}", tmp_path / "back")
     assert content(tmp_path / "back") == content(run)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "SHA256SUMS", "_SUCCESS", "public/part-00000.parquet"])
+@pytest.mark.parametrize("cut", [0, 30])
+def test_what_was_cut_off_in_writing_is_mended(own: Path, tmp_path: Path, name: str, cut: int) -> None:
+    """Where it is written in place: such a file looked like somebody else's, or whole."""
+    place, url = tmp_path / "mirror", f"file://{tmp_path}/mirror"
+    redactory.publish(own, url)
+    (place / name).write_bytes((place / name).read_bytes()[:cut])
+    if name != "_SUCCESS":
+        (place / "_SUCCESS").unlink()
+        # what went meanwhile goes there, too
+        RunFolder(own).data_key.unlink()
+    redactory.publish(own, url)
+    redactory.fetch(url, tmp_path / "back")
+    assert content(tmp_path / "back") == content(own)
+    assert {*content(place)} == {*content(own), "SHA256SUMS"}
+
+
+def test_a_folder_as_a_store_has_whole_files_whenever_it_is_killed(run: Path, tmp_path: Path) -> None:
+    own = content(run)
+    for number in (1, 2, len(own) - 1, len(own), len(own) + 1):
+        place, url = tmp_path / str(number), f"file://{tmp_path}/{number}"
+        command = [sys.executable, "-c", KILLED_WITHIN, str(run), url, str(number)]
+        assert subprocess.run(command, check=False).returncode == -9
+        there = {name: data for name, data in content(place).items() if ".tmp-" not in name}
+        assert {name: own.get(name) for name in {*there} - {"SHA256SUMS"}} == {
+            name: data for name, data in there.items() if name != "SHA256SUMS"
+        }
+        assert "_SUCCESS" not in there
+        redactory.publish(run, url)
+        assert {*content(place)} == {*own, "SHA256SUMS"}
+
+
+WAYS: dict[str, Callable[[Path, Path], Any]] = {
+    "export to a folder": lambda run, to: redactory.export(run, to),
+    "export to a URL": lambda run, to: redactory.export(run, f"file://{to}"),
+    "publish": lambda run, to: redactory.publish(run, f"file://{to}"),
+}
+
+
+@pytest.fixture
+def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that people can be taken out of."""
+    monkeypatch.setenv("REDACTORY_KEY", "a key for taking people out")
+    return small_run(tmp_path)
+
+
+def _amid(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any]) -> list[Any]:
+    """Have ``do`` done once, while what leaves is read and is not there yet: hashing takes that long."""
+    done: list[Any] = []
+    for module in (exporting, mirroring):
+        real = module.file_sha256
+
+        def slow(path: Path, real: Any = real) -> str:
+            digest: str = real(path)
+            if not done and "public" in path.parts:
+                done.append(None)
+                done[0] = do()
+            return digest
+
+        monkeypatch.setattr(module, "file_sha256", slow)
+    return done
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_takedown_waits_for_what_is_leaving(
+    keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    told = _amid(monkeypatch, lambda: redactory.takedown([keyed], doc_ids=["document-3"]))
+    WAYS[way](keyed, tmp_path / "there")
+    assert not told[0]["ok"]
+    assert "is being written by" in told[0]["problems"][0]["problem"]
+    assert redactory.takedown([keyed], doc_ids=["document-3"])["ok"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_leaves_after_a_takedown_that_no_lock_held_back(
+    keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(reissuing, "only_one", lambda *_: contextlib.nullcontext())
+    told = _amid(monkeypatch, lambda: redactory.takedown([keyed], doc_ids=["document-3"]))
+    # or, of a run that is mirrored as it lies there, a file that is another one by now
+    with pytest.raises(RedactoryError, match=r"was changed while it was to leave|not read back as it was"):
+        WAYS[way](keyed, tmp_path / "there")
+    assert told[0]["ok"]
+    assert not (tmp_path / "there" / "_SUCCESS").exists()
+    WAYS[way](keyed, tmp_path / "later")
+    assert (tmp_path / "later" / "_SUCCESS").exists()
+
+
+def test_nothing_leaves_between_a_takedown_s_plan_and_its_end(
+    keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reissuing, "carry_out", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            redactory.takedown([keyed], doc_ids=["document-3"])
+    for way, leave in WAYS.items():
+        with pytest.raises(RunStateError, match="is to be written anew"):
+            leave(keyed, tmp_path / way)
 
 
 def test_an_output_at_a_url_is_worked_on_here(

@@ -16,13 +16,13 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import make_private_folder, write_text
 from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.alone import leaving
 from redactory.pipelines.exports.card import export_card
 from redactory.pipelines.exports.croissant_document import croissant_text
 from redactory.pipelines.exports.model import copy_model, copy_sealed
 from redactory.pipelines.exports.verify import check_export
-from redactory.pipelines.leaving import check_may_leave
 from redactory.pipelines.new_folder import emptied, new_folder, open_to_read
-from redactory.pipelines.releases.log import Event, check_released, enter
+from redactory.pipelines.releases.log import Event, enter
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.mirror import PlacedFolder, mirror, sums_text
 from redactory.pipelines.stores.store import Store, is_url, without_secrets
@@ -31,7 +31,6 @@ from redactory.redaction import (
     broken_files,
     list_files,
     read_manifest,
-    require_regular,
     succeed,
     write_manifest,
 )
@@ -63,29 +62,28 @@ def export_run(
 def _export(
     run: RunFolder, to: str, models: tuple[str, ...], by: str | None, progress: Progress
 ) -> dict[str, Any]:
-    read_manifest(run)
-    require_regular(run)
-    check_released(run)
-    check_may_leave(run)
-    broken = broken_files(run)
-    if broken:
-        raise CheckFailed(f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}")
-    if not is_url(to):
-        with new_folder(Path(to)) as staging:
-            return _filled(run, ExportFolder(staging), to, models, by)
-    store = Store.at(to)
-    store.names()  # one that cannot be read is told of before anything is entered in the log
-    with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
-        made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
-        result = _filled(run, made, to, models, by)
-        own = (made.success, made.sums)
-        files = {
-            path.relative_to(made.root).as_posix(): path
-            for path in made.root.rglob("*")
-            if path.is_file() and path not in own
-        }
-        mirror(PlacedFolder(made.root, result["manifest"], files), store, (), progress)
-        return result
+    with leaving(run) as still:
+        broken = broken_files(run)
+        if broken:
+            raise CheckFailed(
+                f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}"
+            )
+        if not is_url(to):
+            with new_folder(Path(to), still) as staging:
+                return _filled(run, ExportFolder(staging), to, models, by)
+        store = Store.at(to)
+        store.names()  # one that cannot be read is told of before anything is entered in the log
+        with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
+            made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
+            result = _filled(run, made, to, models, by)
+            own = (made.success, made.sums)
+            files = {
+                path.relative_to(made.root).as_posix(): path
+                for path in made.root.rglob("*")
+                if path.is_file() and path not in own
+            }
+            mirror(PlacedFolder(made.root, result["manifest"], files), store, progress, still)
+            return result
 
 
 def _filled(

@@ -5,22 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup.index_folder import IndexFolder
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.records import Record, read_records
+from redactory.foundation.records import Record
 from redactory.pipelines.alone import alone
-from redactory.pipelines.indexes.indexing import promote_finished
-from redactory.pipelines.journal import INDEX
 from redactory.pipelines.leaving import check_may_leave
 from redactory.pipelines.loading import Given
-from redactory.pipelines.nightly.ending import decided, settings_of
-from redactory.pipelines.nightly.names import latest_of, point_latest
+from redactory.pipelines.nightly.ending import INDEX, carry_out, decide, entries_of
+from redactory.pipelines.nightly.names import latest_of
 from redactory.pipelines.releases.anchor import check_whole, check_whole_of_run
 from redactory.pipelines.releases.log import (
     Event,
     Standing,
-    enter,
     history,
     latest_run,
     put_back,
@@ -120,26 +116,28 @@ def approve_release(
     _check_words(by, reason)
     with alone(folder):
         own, job = _standing(folder)
-        if own.state != "held":
-            raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
-        check_may_leave(folder)
-        nothing = holds_nothing(read_manifest(folder)["counts"])
-        if nothing and not empty:
-            raise RunStateError(
-                f"{own.run} holds no point, neither public nor private: whoever reads what was released last "
-                "would find nothing. Look into its quarantine and reject it, or approve it with --empty"
-            )
-        settings = settings_of(config, own)
-        told = {"empty": True} if nothing else {}
-        enter(folder, Event.APPROVED, by=by, reason=reason, manifest=file_sha256(folder.manifest), **told)
-        latest = latest_run(read_log(job))
-        point_latest(job, latest)
-        failed = decided(job, folder, settings, Event.APPROVED, {"by": by, "reason": reason})
+        # a process that decided before may have come no further
+        failed = carry_out(job, config).get(own.run)
+        if failed is None or own.record.type != Event.APPROVED:
+            if own.state != "held":
+                raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+            check_may_leave(folder)
+            nothing = holds_nothing(read_manifest(folder)["counts"])
+            if nothing and not empty:
+                raise RunStateError(
+                    f"{own.run} holds no point, neither public nor private: whoever reads what was released "
+                    "last would find nothing. Look into its quarantine and reject it, or approve it with "
+                    "--empty"
+                )
+            facts: dict[str, Any] = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
+            facts |= {"empty": True} if nothing else {}
+            failed = decide(job, folder, Event.APPROVED, facts, config)
+        body = standings(read_log(job))[own.run].record.body
     return {
         "run": str(folder.root),
         "state": "released",
-        "latest": latest,
-        "empty": nothing,
+        "latest": latest_of(job),
+        "empty": body.get("empty", False),
         "hooks_failed": failed,
     }
 
@@ -154,22 +152,20 @@ def reject_release(run: str | Path, by: str, reason: str, config: Given | None =
     _check_words(by, reason)
     with alone(folder):
         own, job = _standing(folder)
-        if own.state == "rejected":
-            raise RunStateError(f"{own.run} was rejected before")
-        settings = settings_of(config, own)
-        # first: asked again after a crash, this does nothing, and what follows is done
-        entries = _out_of_index(folder) if is_finished(folder) else []
-        enter(folder, Event.REJECTED, by=by, reason=reason)
-        latest = latest_run(read_log(job))
-        point_latest(job, latest)
-        failed = decided(job, folder, settings, Event.REJECTED, {"by": by, "reason": reason})
-    left_out = _went_by(job, entries)
+        failed = carry_out(job, config).get(own.run)
+        if failed is None or own.record.type != Event.REJECTED:
+            if own.state == "rejected":
+                raise RunStateError(f"{own.run} was rejected before")
+            entries = entries_of(folder) if is_finished(folder) else []
+            facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
+            failed = decide(job, folder, Event.REJECTED, facts, config, [INDEX] if entries else [])
+        entries = standings(read_log(job))[own.run].record.body.get("index", [])
     return {
         "run": str(folder.root),
         "state": "rejected",
-        "latest": latest,
+        "latest": latest_of(job),
         "index": entries,
-        "left_out": left_out,
+        "left_out": _went_by(job, entries),
         "hooks_failed": failed,
     }
 
@@ -195,21 +191,6 @@ def _check_words(*words: str) -> None:
     for word in words:
         if not word.strip() or len(word) > LONGEST or not word.isprintable():
             raise ConfigurationError(f"--by and --reason: one line of 1 to {LONGEST} characters each")
-
-
-def _out_of_index(run: RunFolder) -> list[str]:
-    """Remove what the index counts of ``run``, or is about to; the names of the entries that counted."""
-    settings = read_manifest(run)["configuration"]["dedup"].get("index")
-    index = None if settings is None else IndexFolder(Path(settings["path"]))
-    if index is None or not index.exists():
-        return []
-    tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
-    with index.alone():
-        promote_finished(index)
-        own = [entry for entry in index.entries() if entry.body["token"] in tokens]
-        for entry in own:
-            index.remove(entry.folder)
-    return [entry.name for entry in own]
 
 
 def _went_by(job: JobFolder, entries: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import make_private_folder, write_json
 from redactory.pipelines.releases.log import Event, read_log, standings
+from redactory.pipelines.releases.words import holds_nothing
 from redactory.redaction import RunFolder, is_finished, read_manifest, seal
 from redactory.redaction.job_folder import JobFolder
 
@@ -33,7 +34,7 @@ def judge(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[Findi
         for one, body in zip(earlier, before, strict=True)
         if _policies(body) != _policies(manifest)
     ]
-    _keep(run, settings, [one.root.name for one in earlier], changed, compared)
+    _keep(run, settings, [one.root.name for one in earlier], changed, compared, manifest["counts"])
     return [finding for finding in compared if finding.outside]
 
 
@@ -50,7 +51,12 @@ def earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
 
 
 def _keep(
-    run: RunFolder, settings: DriftSettings, runs: list[str], changed: list[str], compared: list[Finding]
+    run: RunFolder,
+    settings: DriftSettings,
+    runs: list[str],
+    changed: list[str],
+    compared: list[Finding],
+    counts: dict[str, int],
 ) -> None:
     kept = run.gate
     make_private_folder(kept.root)
@@ -58,6 +64,7 @@ def _keep(
     outside = any(finding.outside for finding in compared)
     result: dict[str, Any] = {
         "verdict": "outside" if outside else "within" if len(runs) >= settings.least else "too few",
+        "empty": holds_nothing(counts),
         "runs": runs,
         "other_policies": changed,
         "settings": settings.model_dump(mode="json"),

@@ -39,7 +39,7 @@ class Look:
 
     def growth(self, source: Source, seen: tuple[Seen, ...]) -> Growth:
         """What of ``source`` is new; ``Changed`` where it is not the file that was read before."""
-        stamp = self._stamp(source)
+        stamp = stamp_of(source, self.now - _SETTLED)
         if stamp is not None and seen and _stands(seen, stamp):
             return Growth()
         size = size_of(source)
@@ -94,12 +94,6 @@ class Look:
         told = _digest(source, Slice(start, end))
         piece = Piece(source.url, source.name, source.format, start, end, row, count, *told, header)
         return (dataclasses.replace(piece, stamp=stamp if end == size else None),), size - end
-
-    def _stamp(self, source: Source) -> str | None:
-        written = modified(source)
-        if written is None or self.now - written < _SETTLED:
-            return None
-        return stamp_of(source)
 
     def _is_quiet(self, source: Source) -> bool:
         written = modified(source)

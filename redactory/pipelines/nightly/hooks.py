@@ -47,6 +47,12 @@ class Called:
         return self.code == 0
 
 
+def hook_of(hooks: HookSettings | None, event: Event) -> str | None:
+    """The hook that is configured for ``event``; None where none is."""
+    name = _CALLED.get(event)
+    return name if name and getattr(hooks, name, ()) else None
+
+
 def call_hooks(
     hooks: HookSettings, event: Event, job: JobFolder, run: RunFolder, facts: Mapping[str, Any]
 ) -> list[str]:
@@ -54,11 +60,10 @@ def call_hooks(
 
     ``facts`` are free of text.  Never raises.
     """
-    hook = _CALLED.get(event)
-    command: Sequence[str] = getattr(hooks, hook) if hook else ()
-    if not hook or not command:
+    hook = hook_of(hooks, event)
+    if hook is None:
         return []
-    done = call(hook, command, message(event, job, run, facts), hooks.timeout_seconds)
+    done = call(hook, getattr(hooks, hook), message(event, job, run, facts), hooks.timeout_seconds)
     return [] if done.good else [f"{hook} ({done.problem or f'exit code {done.code}'})"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from redactory.foundation.files import TEMPORARY_PREFIX, remove_leftovers, sync
 from redactory.pipelines.nightly.dates import Day
+from redactory.pipelines.releases.log import latest_run, read_log
 from redactory.redaction.job_folder import JobFolder
 
 
@@ -27,15 +28,22 @@ def latest_of(job: JobFolder) -> str | None:
     return os.readlink(job.latest) if job.latest.is_symlink() else None
 
 
-def point_latest(job: JobFolder, run: str | None) -> None:
-    """Have ``latest`` lead to ``run``, or to nothing; a reader finds the old one or the new, never none."""
-    if latest_of(job) == run:
-        return
+def point_latest(job: JobFolder) -> set[str]:
+    """Have ``latest`` lead to the run that the log says, or to nothing; the runs between which it moved.
+
+    A reader finds the old one or the new, never none.  The job's lock is the caller's to hold.
+    """
+    before = latest_of(job)
+    remove_leftovers(job.root, job.latest.name)
+    temporary = job.root / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{job.latest.name}"
+    # asked as late as can be: between this and the rename nothing takes time
+    run = latest_run(read_log(job))
+    if before == run:
+        return set()
     if run is None:
         job.latest.unlink()
     else:
-        remove_leftovers(job.root, job.latest.name)
-        temporary = job.root / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{job.latest.name}"
         temporary.symlink_to(run)
         temporary.replace(job.latest)
     sync(job.root)
+    return {name for name in (before, run) if name is not None}

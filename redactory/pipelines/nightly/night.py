@@ -101,7 +101,7 @@ class _Nights:
 
     def put_in_order(self) -> None:
         """Finish a takedown or a purge that was cut off, and have ``latest`` lead where it is to."""
-        self._told("what was cut off was finished", put_in_order, self.job)
+        self._told("what was cut off was finished", put_in_order, self.job, self.config.nightly)
 
     def finish(self) -> Iterator[dict[str, Any]]:
         """Finish what earlier nights left unfinished, oldest first."""

@@ -180,11 +180,21 @@ def modified(source: Source) -> datetime.datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
 
 
-def stamp_of(source: Source) -> str | None:
-    """A sign that stays as long as a file is not written, without reading it; None where there is none."""
+def stamp_of(source: Source, settled: datetime.datetime) -> str | None:
+    """A sign that stays as long as a file is not written, without reading it; None where there is none.
+
+    Nor has one a file that was written after ``settled``: it may be written again at what its clock calls
+    the same time.  On this machine the sign has the time at which the system says that anything of the file
+    changed, which nobody can put back as they can the time of its last writing.
+    """
+    written = modified(source)
+    if written is None or written > settled:
+        return None
     if source.url.startswith(_LOCAL):
         found = os.stat(source.url.removeprefix(_LOCAL))
-        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+        if found.st_ctime > settled.timestamp():
+            return None
+        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}-{found.st_ctime_ns}"
     filesystem, inner = _place(source.url)
     try:
         key: str = filesystem.ukey(inner)

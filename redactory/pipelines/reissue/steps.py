@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from redactory.evaluation.report import write_report
@@ -13,6 +11,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import (
     make_private_folder,
     read_json,
+    remove,
     remove_leftovers,
     sync,
     write_bytes,
@@ -100,8 +99,5 @@ def _write_down(run: RunFolder, plan: Mapping[str, Any]) -> None:
 
 
 def _forget(run: RunFolder, names: list[str]) -> None:
-    for path in (run.root / name for name in names):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            Path(path).unlink(missing_ok=True)
+    for name in names:
+        remove(run.root / name)

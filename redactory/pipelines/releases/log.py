@@ -52,8 +52,14 @@ class Event(StrEnum):
     EXPORTED = "exported"
     """What may leave was copied: ``manifest`` of the export.  Or the run was ``published`` at a URL, with its
     own ``manifest``."""
+    DONE = "done"
+    """What follows from a decision was done: ``of``, the number of its record, and ``failed``, the hooks that
+    were called and failed."""
 
 
+_DECISIONS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
+FOLLOWS = "follows"
+"""In the body of a decision or a failure: what is to be done because of it, until DONE says that it was."""
 _OF_RUNS = (Event.RELEASED, Event.HELD, Event.REISSUED)
 """The records that name the manifest of a run, not that of an export."""
 
@@ -142,6 +148,24 @@ def standings(records: Iterable[Record]) -> dict[str, Standing]:
         own.begun = record if record.type == Event.BEGUN else own.begun
         own.ended = record if record.type in (Event.RELEASED, Event.HELD) else own.ended
     return found
+
+
+def undone(records: Iterable[Record]) -> list[Record]:
+    """The records from which something follows that no process came to do, the oldest first.
+
+    Of each run its last decision alone, and a failure that no decision came after: what followed from an
+    earlier one is true no more.
+    """
+    found: dict[tuple[str, bool], Record] = {}
+    for record in records:
+        run: str = record.body["run"]
+        if record.type in _DECISIONS:
+            found.pop((run, False), None)
+        if record.type in (*_DECISIONS, Event.FAILED):
+            found[run, record.type in _DECISIONS] = record
+        elif record.type == Event.DONE:
+            found = {key: own for key, own in found.items() if own.seq != record.body["of"]}
+    return sorted((own for own in found.values() if own.body.get(FOLLOWS)), key=lambda own: own.seq)
 
 
 def check_released(run: RunFolder) -> None:

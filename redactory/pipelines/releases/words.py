@@ -79,6 +79,11 @@ def _exported(body: Body) -> str:
     return f"{what}{to}{with_models}{digest}{_by(body)}"
 
 
+def _done(body: Body) -> str:
+    failed = f"; failed: {', '.join(body['failed'])}" if body.get("failed") else ""
+    return f"what follows from record {body['of']} was done{failed}"
+
+
 def _by(body: Body) -> str:
     """Who did it, where they said so."""
     return f", by {body['by']}" if body.get("by") else ""
@@ -96,4 +101,5 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     Event.ROTATED: lambda body: f"data key wrapped anew, by {body.get('service', 'another service')}",
     Event.SHREDDED: lambda body: f"data key destroyed: the private part can be read no more{_by(body)}",
     Event.EXPORTED: _exported,
+    Event.DONE: _done,
 }

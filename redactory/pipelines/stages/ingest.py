@@ -13,7 +13,9 @@ from redactory.dedup import write_digests
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.progress import Progress
 from redactory.foundation.reports import StageReport
+from redactory.foundation.wording import some
 from redactory.pipelines.readers import Document, Rejection, Source, read_documents
+from redactory.pipelines.readers.documents import rejected_as
 from redactory.pipelines.work import DOCUMENTS, REJECTED, Job, point_id
 from redactory.redaction import write_part
 
@@ -40,15 +42,18 @@ def ingest(job: Job, sources: list[Source], progress: Progress) -> Iterator[Stag
 
     A partition is closed at a fixed number of documents or of bytes, so the cut depends on the input
     and the configuration alone.  Raises ``CheckFailed`` once more than the allowed share of rows is
-    rejected (judged from the first thousand rows on, and at the end).
+    rejected (judged from the first thousand rows on, and at the end), and for a table no row of which can
+    be used, and for files no row of all of which can: other files than were meant, or other columns.  What a
+    night adds to a file, and a quarantine that is tried again, are judged by whoever asked for them.
     """
     limits = job.config.partition
-    current, number, rows, rejected = _Partition(), 0, 0, 0
+    current, number, rows, rejected = _Partition(), 0, 0, Counter[str]()
     for source in sources:
+        before, bad = rows, Counter[str]()
         for entry in read_documents(source, job.config.input):
             current.add(entry)
             rows += 1
-            rejected += isinstance(entry, Rejection)
+            bad.update([entry.reason] if isinstance(entry, Rejection) else [])
             if (
                 len(current.documents) + len(current.rejections) >= limits.documents
                 or current.bytes >= limits.bytes
@@ -57,11 +62,16 @@ def ingest(job: Job, sources: list[Source], progress: Progress) -> Iterator[Stag
                 current, number = _Partition(), number + 1
                 progress("ingest", rows, None, "rows")
                 if rows >= _SHARE_CHECK_ROWS:
-                    _check_share(job, rows, rejected)
+                    _check_share(job, rows, rejected.total() + bad.total())
+        rejected += bad
+        if source.format != "text" and _is_file(source):
+            _check_usable(source.name, rows - before, bad)
     if current.documents or current.rejections or number == 0:
         yield _commit(job, number, current)
     progress("ingest", rows, rows, "rows")
-    _check_share(job, rows, rejected)
+    _check_share(job, rows, rejected.total())
+    if all(map(_is_file, sources)):
+        _check_usable("the input", rows, rejected)
 
 
 def _commit(job: Job, number: int, partition: _Partition) -> StageReport:
@@ -87,6 +97,18 @@ def _table(entries: Sequence[Document | Rejection], schema: pa.Schema) -> pa.Tab
     columns = [[getattr(entry, field.name) for entry in entries] for field in schema]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
+
+
+def _is_file(source: Source) -> bool:
+    return not source.slices and not source.url.startswith("memory:")
+
+
+def _check_usable(name: str, rows: int, bad: Counter[str]) -> None:
+    if rows and bad.total() == rows:
+        raise CheckFailed(
+            f"{name}: none of its {some(rows, 'row')} can be used. {rejected_as(*bad.most_common(1)[0])} "
+            "'redactory describe' shows the first bad rows"
+        )
 
 
 def _check_share(job: Job, rows: int, rejected: int) -> None:

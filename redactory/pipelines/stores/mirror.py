@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import left_of
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.wording import some
 from redactory.pipelines.stores.store import Store
@@ -29,11 +30,17 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 @dataclass(frozen=True)
 class PlacedFolder:
-    """A finished folder, the sha256 of its manifest, and its files by name, ``_SUCCESS`` not among them."""
+    """A finished folder, the sha256 of its manifest, and its files by name, ``_SUCCESS`` not among them.
+
+    ``earlier`` are manifests that this one stands in the place of, ``former`` the names that the folder may
+    have had a file of before.
+    """
 
     root: Path
     digest: str
     files: Mapping[str, Path]
+    earlier: Sequence[Path] = ()
+    former: frozenset[str] = frozenset()
 
 
 def sums_text(digests: Mapping[str, str]) -> str:
@@ -56,28 +63,33 @@ def read_sums(text: str) -> dict[str, str]:
 
 
 def mirror(
-    placed: PlacedFolder, store: Store, earlier: Collection[str] = (), progress: Progress = silent
+    placed: PlacedFolder, store: Store, progress: Progress = silent, last: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """Make what lies at ``store`` equal to ``placed``; what was done.
 
-    A file that is there already, whole, is not written again: after an interruption ask again.
-    ``earlier`` are the digests of manifests that this one stands in the place of.  Raises ``RunStateError``
+    A file that is there already, whole, is not written again: after an interruption ask again.  ``last`` is
+    asked before the end is written, and raises where nothing may leave any more.  Raises ``RunStateError``
     where anything else lies there, ``CheckFailed`` where a file is not read back as it was written.
     """
     digests = {name: file_sha256(path) for name, path in placed.files.items()}
     there = store.names()
     known = _known(store, there)
+    ours = {*digests, *known, *placed.former}
+    left = {name for name in there if _begun(name) in {*ours, SUMS, SUCCESS}}
+    there -= left
     if there:
-        check_own_place(store, there, {placed.digest, *earlier})
-        _check_no_strays(store, there, {*digests, *known})
-    gone = sorted(there & set(known) - set(digests))
-    order = sorted(digests, key=lambda name: (name != MANIFEST, name))
+        check_own_place(store, there, [placed.files[MANIFEST], *placed.earlier])
+        _check_no_strays(store, there, ours)
+    gone = sorted((there & ours - set(digests)) | left)
+    # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
+    order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
     missing = [
         name
         for name in order
         if name not in there or not _is_same(store, name, placed.files[name], digests[name], known.get(name))
     ]
-    finished = SUCCESS in there and not missing and known == digests
+    end = f"{placed.digest}\n"
+    finished = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
     if SUCCESS in there and not finished:
         store.remove(SUCCESS)
     for name in gone:
@@ -87,23 +99,39 @@ def mirror(
         _write(store, placed.files[name], name, digests[name])
         size += placed.files[name].stat().st_size
         progress("publish", done, len(missing), "files")
+    last()
     if not finished:
         mode = placed.files[MANIFEST].stat().st_mode & 0o777
-        for name, text in ((SUMS, sums_text(digests)), (SUCCESS, f"{placed.digest}\n")):
+        for name, text in ((SUMS, sums_text(digests)), (SUCCESS, end)):
             _write_text(store, name, text, mode)
     counts = {"files": len(digests), "written": len(missing), "removed": len(gone), "bytes": size}
     return {"to": store.url, "manifest": placed.digest, **counts}
 
 
+def _begun(name: str) -> str | None:
+    """The file that ``name`` is an unfinished writing of, as a killed process leaves it; None for others."""
+    folder, _, last = name.rpartition("/")
+    own = left_of(last)
+    return f"{folder}/{own}" if own and folder else own
+
+
 def _known(store: Store, there: Collection[str]) -> dict[str, str]:
-    """What was read back when it was written, by the list of the last time that all of it was."""
+    """What was read back when it was written, by the list of the last time that all of it was.
+
+    Of a list that was cut off, its whole lines.
+    """
     sums = store.read(SUMS) if SUMS in there else None
-    return {} if sums is None else read_sums(sums.decode("utf-8", "replace"))
+    text = "" if sums is None else sums.decode("utf-8", "replace")
+    try:
+        return read_sums(text[: text.rfind("\n") + 1])
+    except CheckFailed:
+        return {}
 
 
-def check_own_place(store: Store, there: Collection[str], manifests: Collection[str]) -> None:
-    """``RunStateError`` unless the manifest ``there`` is one of ``manifests``, given by sha256."""
-    if MANIFEST not in there or store.digest(MANIFEST) not in manifests:
+def check_own_place(store: Store, there: Collection[str], manifests: Iterable[Path]) -> None:
+    """``RunStateError`` unless the manifest ``there`` is one of ``manifests``, or the beginning of one."""
+    lies = store.read(MANIFEST) if MANIFEST in there else None
+    if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
         raise RunStateError(f"{store.url}: something else lies there; give another place, or remove it")
 
 

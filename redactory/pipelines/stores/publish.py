@@ -14,8 +14,8 @@ from typing import Any
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.leaving import check_may_leave
-from redactory.pipelines.releases.log import check_released, log_of
+from redactory.pipelines.alone import leaving
+from redactory.pipelines.releases.log import log_of
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.mirror import PlacedFolder, check_own_place, mirror
 from redactory.pipelines.stores.store import Store, without_secrets
@@ -26,7 +26,6 @@ from redactory.redaction import (
     broken_files,
     is_finished,
     read_manifest,
-    require_regular,
 )
 from redactory.redaction.releases import releases
 
@@ -45,19 +44,32 @@ def publish(run: str | Path, url: str, progress: Progress = silent) -> dict[str,
 
 
 def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
-    manifest = read_manifest(run)
-    require_regular(run)
-    check_released(run)
-    check_may_leave(run)
-    if not manifest["encrypted"]:
-        raise RunStateError(
-            f"{run.root} is not encrypted, and its private part would lie open at {without_secrets(url)}: "
-            "curate with an encryption key (redactory keys new encryption), or send the public side alone "
-            f"(redactory export {run.root} --to URL)"
+    with leaving(run) as still:
+        if not read_manifest(run)["encrypted"]:
+            raise RunStateError(
+                f"{run.root} is not encrypted, and its private part would lie open at "
+                f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
+                f"send the public side alone (redactory export {run.root} --to URL)"
+            )
+        placed = PlacedFolder(
+            run.root, file_sha256(run.manifest), _listing(run), _manifests(run), _former(run)
         )
-    placed = PlacedFolder(run.root, file_sha256(run.manifest), _listing(run))
-    earlier = {release.digest for release in releases(run)}
-    return {"run": str(run.root), **mirror(placed, Store.at(url), earlier, progress)}
+        return {"run": str(run.root), **mirror(placed, Store.at(url), progress, still)}
+
+
+def _manifests(run: RunFolder) -> list[Path]:
+    """The manifests of a finished run, the present one and those before it."""
+    *before, _ = releases(run)
+    return [*(run.release(release.number).manifest for release in before), run.manifest]
+
+
+def _former(run: RunFolder) -> frozenset[str]:
+    """What a place may hold of the run as it was: parts that went since, measurements, its key."""
+    names = {name for release in releases(run) for name in release.manifest["files"]}
+    paths = [run.report, run.journal, run.data_key, run.release_log]
+    for folder in (run.recall, run.redaction, run.gate):
+        paths += [folder.manifest, folder.signature, folder.success, folder.root / "result.json"]
+    return frozenset(names | {path.relative_to(run.root).as_posix() for path in paths})
 
 
 def _listing(run: RunFolder) -> dict[str, Path]:
@@ -124,4 +136,4 @@ def check_store(store: str | None, run: RunFolder) -> None:
     there = Store.at(store)
     names = there.names()
     if names:
-        check_own_place(there, names, [own.digest for own in releases(run)] if is_finished(run) else [])
+        check_own_place(there, names, _manifests(run) if is_finished(run) else [])

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from redactory.foundation.errors import RedactoryError, RunStateError
-from redactory.foundation.files import PRIVATE_FOLDER
+from redactory.foundation.files import PRIVATE_FOLDER, commit
 
 S3 = "s3://"
 _CHUNK = 1 << 20
@@ -196,16 +196,18 @@ class Store:
         return digest.hexdigest()
 
     def put(self, path: Path, name: str) -> None:
-        """Write the file ``path`` as ``name``."""
+        """Write the file ``path`` as ``name``: in a folder whole or not at all, as in a store of objects."""
         target = self._path(name)
-        with told(self.url):
-            local = Path(target) if self._is_local else None
-            if local is not None:
-                local.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-            with path.open("rb") as source, self.filesystem.open(target, "wb") as file:
-                if local is not None:
-                    # before there is anything in it to read
-                    local.chmod(path.stat().st_mode & 0o777)
+        with told(self.url), path.open("rb") as source:
+            if self._is_local:
+                Path(target).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+                with (
+                    commit(Path(target), path.stat().st_mode & 0o777) as temporary,
+                    temporary.open("wb") as file,
+                ):
+                    shutil.copyfileobj(source, file, _CHUNK)
+                return
+            with self.filesystem.open(target, "wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK)
 
     def get(self, name: str, path: Path) -> None:

@@ -376,13 +376,29 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     told = [record["words"] for record in redactory.release_log(job.job.root)["records"]]
     assert told[1].startswith("released (2 rows")
     assert "no point" not in told[1]
-    assert told[-1].endswith("2 duplicate, 0 quarantined), with no point in it")
-    enter(empty, Event.HELD, manifest="0" * 64, counts={}, findings=[])
+    assert told[-1].endswith("2 duplicate, 0 quarantined): no point to read")
+    assert release_state(empty) == "held"
     with pytest.raises(RunStateError, match=r"would find nothing.*--empty"):
         redactory.approve_release(empty.root, "Ann", "a quiet Sunday")
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
     last = redactory.release_log(job.job.root)["records"][-1]
     assert last["words"] == "approved with no point in it by Ann: a quiet Sunday"
+
+
+def test_a_night_with_nothing_to_read_is_held_however_usual_bad_rows_are(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    file = job.write("a.jsonl", "one")
+    for night in range(7):
+        job.write("a.jsonl", f"night {night}")
+        with file.open("a", encoding="utf-8") as more:
+            more.writelines("no row\n" for _ in range(30))
+        assert release_state(run := job.run()) == "released"
+    with file.open("a", encoding="utf-8") as more:
+        more.writelines("no row\n" for _ in range(30))
+    [night] = job.night()["nights"]
+    assert (night["counts"]["rows"], night["counts"]["points"], night["state"]) == (30, 0, "held")
+    assert [finding["metric"] for finding in night["findings"]] == ["no point to read"]
+    assert job.job.latest.resolve() == run.root.resolve()
 
 
 def test_a_log_without_its_end_is_noticed(job: Job) -> None:
@@ -519,7 +535,7 @@ def test_a_takedown_that_cannot_be_finished_calls_the_hook_of_a_failure(tmp_path
     )
     with pytest.raises(RunStateError, match="another version began"):
         job.night()
-    assert (job.events()[-1], (tmp_path / "called").is_file()) == ("failed", True)
+    assert (job.events()[-2:], (tmp_path / "called").is_file()) == (["failed", "done"], True)
     assert release_state(run) == "released"
 
 

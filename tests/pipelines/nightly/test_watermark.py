@@ -242,20 +242,32 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(
     world = World(tmp_path)
     world.append("a.jsonl", [0, 0], 0)
     file = tmp_path / "a.jsonl"
-    os.utime(file, (1e9, 1e9))
-    world.night()
-    before = file.stat()
-    file.write_bytes(file.read_bytes())
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    world.night(SOON)
     from redactory.pipelines.nightly import growth
 
     def unread(*_: Any) -> Any:
         raise AssertionError
 
     monkeypatch.setattr(growth.Piece, "is_in", unread)
-    assert not world.plan().slices
+    assert not world.plan(SOON).slices
     os.utime(file, (2e9, 2e9))
     with pytest.raises(AssertionError):
+        world.plan(SOON)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "note.txt"])
+def test_an_edit_whose_size_and_time_were_put_back_is_noticed(tmp_path: Path, name: str) -> None:
+    world, file = World(tmp_path), tmp_path / name
+    file.write_text('{"text": "r1"}\n')
+    os.utime(file, (1e9, 1e9))
+    world.night(SOON)
+    before = file.stat()
+    with file.open("r+b") as part:
+        part.seek(10)
+        part.write(b"s")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_ino) == (before.st_size, before.st_ino)
+    with pytest.raises(InputError, match="changed since an earlier night"):
         world.plan(SOON)
 
 

@@ -1,0 +1,148 @@
+"""A night's end, an approval and a rejection, killed at each moment: what follows is done all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.dedup.index_folder import IndexFolder
+from redactory.foundation.errors import RunStateError
+from redactory.pipelines.curate import curate
+from redactory.pipelines.nightly import gate
+from redactory.pipelines.releases.log import read_log
+from redactory.redaction.job_folder import JobFolder
+from tests.pipelines.kills import Died, Moments, died
+from tests.pipelines.support import DigitDetector
+
+WORDS = ("Ann", "looked at it")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick(unsynced: None, unreported: None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "write_report", lambda _run: None)
+        yield
+
+
+class Scene:
+    """A job amid a decision, which is put back as it was before each kill; hooks write what they are told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.job = folder / "scene", JobFolder(folder / "scene" / "job")
+        self.told, self.index = self.folder / "told", IndexFolder(self.folder / "index")
+        self._kept = folder / "kept"
+        (self.folder / "in").mkdir(parents=True)
+        hook = ["sh", "-c", f"echo $REDACTORY_EVENT $(basename $REDACTORY_RUN) >> {self.told}"]
+        self.config = self.folder / "nightly.json.yaml"
+        self.config.write_text(
+            json.dumps(
+                {
+                    "input": str(self.folder / "in"),
+                    "output": str(self.job.root),
+                    "segment": {"mode": "line"},
+                    "partition": {"ranges": 1},
+                    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+                    "dedup": {"index": {"path": str(self.index.root)}},
+                    "nightly": {"hooks": {"on_release": hook, "on_held": hook}},
+                }
+            )
+        )
+
+    def night(self, text: str | None = None, curating: Callable[..., Any] | None = None) -> None:
+        if text is not None:
+            (self.folder / "in" / f"{text}.jsonl").write_text(json.dumps({"text": text}) + "\n")
+        own = curating or functools.partial(curate, detector=DigitDetector())
+        redactory.nightly(str(self.config), curating=own)
+
+    def keep(self) -> None:
+        self.told.unlink(missing_ok=True)
+        shutil.copytree(self.folder, self._kept, symlinks=True)
+
+    def put_back(self) -> None:
+        shutil.rmtree(self.folder)
+        shutil.copytree(self._kept, self.folder, symlinks=True)
+
+    def run(self, number: int) -> str:
+        return sorted(path.name for path in self.job.root.glob("20*"))[number]
+
+    def place(self, number: int) -> Path:
+        return self.job.root / self.run(number)
+
+
+def _cut_off(*arguments: Any, **settings: Any) -> Any:
+    curate(*arguments, detector=DigitDetector(), **settings)
+    raise KeyboardInterrupt
+
+
+def _night(scene: Scene) -> Callable[[], Any]:
+    scene.night("one")
+    with contextlib.suppress(KeyboardInterrupt):
+        scene.night("two", _cut_off)
+    return scene.night
+
+
+def _approve(scene: Scene) -> Callable[[], Any]:
+    scene.night("one")
+    scene.night("one two")
+    (scene.folder / "in" / "again.jsonl").write_text(json.dumps({"text": "one"}) + "\n")
+    scene.night()
+    return lambda: redactory.approve_release(scene.place(2), *WORDS, empty=True)
+
+
+def _reject(scene: Scene) -> Callable[[], Any]:
+    scene.night("one")
+    scene.night("two")
+    return lambda: redactory.reject_release(scene.place(1), *WORDS)
+
+
+DECISIONS = {"night": _night, "approve": _approve, "reject": _reject}
+
+
+@pytest.mark.parametrize("again", ["asked again", "the next night"])
+@pytest.mark.parametrize("decision", sorted(DECISIONS))
+def test_what_follows_from_a_decision_is_done_whenever_it_is_cut_off(
+    decision: str, again: str, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    decide = DECISIONS[decision](scene)
+    decided = scene.run({"night": 1, "approve": 2, "reject": 1}[decision])
+    latest = scene.run(0) if decision == "reject" else decided
+    type_ = {"night": "released", "approve": "approved", "reject": "rejected"}[decision]
+    scene.keep()
+    for moment in itertools.count():
+        scene.put_back()
+        with contextlib.suppress(Died), Moments(moment, died):
+            decide()
+            break
+        ended = any(r.type == type_ for r in read_log(scene.job) if r.body["run"] == decided)
+        if again == "asked again":
+            # refused is what has nothing left that would follow
+            with contextlib.suppress(RunStateError) if ended else contextlib.nullcontext():
+                decide()
+        else:
+            scene.night()
+            if not ended and decision != "night":
+                continue
+        reread = decision == "reject" and again == "the next night"
+        assert os.readlink(scene.job.latest) == (scene.run(-1) if reread else latest), moment
+        told = scene.told.read_text().splitlines() if scene.told.exists() else []
+        due = {"night": "released", "approve": "approved"}.get(decision)
+        own = [line for line in told if line.endswith(decided)]
+        assert (own[:1], len(own) < 3) == ([f"{due} {decided}"] if due else [], True), moment
+        types = [r.type for r in read_log(scene.job) if r.body["run"] == decided]
+        assert types.count(type_) == 1, moment
+        if decision == "reject":
+            counted = [entry.body["run"] for entry in scene.index.entries()]
+            assert decided not in counted, moment
+        assert not list(scene.job.root.glob(".tmp-*")), moment
+    assert moment > 6
