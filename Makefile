@@ -50,13 +50,14 @@ java:
 		fi; \
 	fi
 
-# minutes to an hour: kills, faults and hostile input in numbers; then a minute or two of each fuzzer
+# minutes to an hour: a minute or two of each fuzzer, then kills, faults and hostile input in numbers; the
+# last lines count the kills, and what was stuck, lost or leaked
 soak: $(VENV)/.dev
 	$(PIP) install --quiet $(TORCH) --editable '.[$(EXTRAS),dev,soak]'
-	$(BIN)/python -m pytest -n 0 -s tests/soak/soak_*.py
 	$(BIN)/python -m tests.soak.fuzz_readers
 	$(BIN)/python -m tests.soak.fuzz_masker
 	$(BIN)/python -m tests.soak.fuzz_policies
+	$(BIN)/python -m pytest -n 0 -s tests/soak/soak_*.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -12,10 +12,13 @@ import pytest
 
 from tests.pipelines.faults import KINDS, Fault, curated, rows_file, state_of, survives
 from tests.pipelines.kills import as_undisturbed, finish, killed_at, random_moments, stages_done, write_config
+from tests.soak.conftest import KILLS
 
 SEED = 20260401
-KILLS = 30
+RUNS = 30
 ROWS = 120
+KILLING = ("torn", "before", "after")
+"""The faults that are kills; the others are errors of the disk."""
 FOUND: Counter[str] = Counter()
 
 
@@ -38,7 +41,7 @@ def whole(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[
     return state_of(run), seconds
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("number", range(RUNS))
 def test_killed_at_a_random_moment_and_resumed(
     config: Path, whole: tuple[dict[str, Any], float], tmp_path: Path, number: int
 ) -> None:
@@ -49,6 +52,7 @@ def test_killed_at_a_random_moment_and_resumed(
         run.parent.mkdir()
         if killed_at(config, run, moment):
             break
+    KILLS["curate"] += 1
     FOUND[stages_done(run)] += 1
     finish(config, run)
     as_undisturbed(run, undisturbed)
@@ -58,14 +62,14 @@ def test_killed_again_and_again(config: Path, whole: tuple[dict[str, Any], float
     undisturbed, seconds = whole
     run = tmp_path / "run"
     for moment in itertools.islice(random_moments(SEED, seconds / 3, seconds), 8):
-        killed_at(config, run, moment)
+        KILLS["curate"] += killed_at(config, run, moment)
     finish(config, run)
     as_undisturbed(run, undisturbed)
 
 
 def test_where_the_kills_fell() -> None:
     print(f"\n{FOUND.total()} kills, the last thing done before: {dict(FOUND)}")
-    assert FOUND.total() == KILLS
+    assert FOUND.total() == RUNS
     assert len(FOUND) > 3
 
 
@@ -73,9 +77,9 @@ def test_where_the_kills_fell() -> None:
 def test_every_fault_at_every_moment_one_after_the_other(
     rows: Path, moments: list[str], undisturbed: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:
-    assert survives(rows, tmp_path / "run", [Fault(kind, step) for step in moments], undisturbed) == len(
-        moments
-    )
+    faults = [Fault(kind, step) for step in moments]
+    assert survives(rows, tmp_path / "run", faults, undisturbed) == len(moments)
+    KILLS["curate"] += len(moments) * (kind in KILLING)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,6 +88,7 @@ def test_every_fault_at_every_moment_of_its_own_run(
 ) -> None:
     for number, step in enumerate(moments):
         assert survives(rows, tmp_path / str(number) / "run", [Fault(kind, step)], undisturbed) == 1
+        KILLS["curate"] += kind in KILLING
 
 
 @pytest.mark.parametrize("size", range(100, 20_000, 400))

@@ -41,9 +41,11 @@ class Scene:
         self.folder, self.job = folder / "scene", JobFolder(folder / "scene" / "job")
         self.told, self.index = self.folder / "told", IndexFolder(self.folder / "index")
         self._kept = folder / "kept"
+        self.config = self.folder / "nightly.json.yaml"
+
+    def begin(self) -> None:
         (self.folder / "in").mkdir(parents=True)
         hook = ["sh", "-c", f"echo $REDACTORY_EVENT $(basename $REDACTORY_RUN) >> {self.told}"]
-        self.config = self.folder / "nightly.json.yaml"
         self.config.write_text(
             json.dumps(
                 {
@@ -84,65 +86,77 @@ def _cut_off(*arguments: Any, **settings: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def _night(scene: Scene) -> Callable[[], Any]:
+def prepared(decision: str, folder: Path) -> Scene:
+    """A job amid ``decision``: what is decided about is the last of its runs."""
+    scene = Scene(folder)
+    scene.begin()
     scene.night("one")
-    with contextlib.suppress(KeyboardInterrupt):
-        scene.night("two", _cut_off)
-    return scene.night
+    if decision == "night":
+        with contextlib.suppress(KeyboardInterrupt):
+            scene.night("two", _cut_off)
+    elif decision == "approve":
+        # what repeats an earlier night leaves no point to read
+        (scene.folder / "in" / "again.jsonl").write_text(json.dumps({"text": "one"}) + "\n")
+        scene.night()
+    else:
+        scene.night("two")
+    scene.keep()
+    return scene
 
 
-def _approve(scene: Scene) -> Callable[[], Any]:
-    scene.night("one")
-    scene.night("one two")
-    (scene.folder / "in" / "again.jsonl").write_text(json.dumps({"text": "one"}) + "\n")
-    scene.night()
-    return lambda: redactory.approve_release(scene.place(2), *WORDS, empty=True)
+def decide(decision: str, folder: Path) -> None:
+    """Decide about the last run of the job that :func:`prepared` made in ``folder``."""
+    scene = Scene(folder)
+    if decision == "night":
+        scene.night()
+    elif decision == "approve":
+        redactory.approve_release(scene.place(1), *WORDS, empty=True)
+    else:
+        redactory.reject_release(scene.place(1), *WORDS)
 
 
-def _reject(scene: Scene) -> Callable[[], Any]:
-    scene.night("one")
-    scene.night("two")
-    return lambda: redactory.reject_release(scene.place(1), *WORDS)
+def undone(scene: Scene, decision: str, *, reread: bool) -> list[str]:
+    """What of that which follows from ``decision`` was not done, or not once; ``reread`` by a later night."""
+    decided, event = scene.run(1), ENDS[decision]
+    latest = scene.run(-1 if reread else 0 if decision == "reject" else 1)
+    told = scene.told.read_text().splitlines() if scene.told.exists() else []
+    own = [line for line in told if line.endswith(decided)]
+    due = [] if decision == "reject" else [f"{event} {decided}"]
+    types = [r.type for r in read_log(scene.job) if r.body["run"] == decided]
+    counted = [entry.body["run"] for entry in scene.index.entries()]
+    found = {
+        "latest": os.readlink(scene.job.latest) != latest,
+        "hook": own[:1] != due or len(own) > 2,
+        "record": types.count(event) != 1,
+        "index": decision == "reject" and decided in counted,
+        "leftovers": bool(list(scene.job.root.glob(".tmp-*"))),
+    }
+    return [name for name, wrong in found.items() if wrong]
 
 
-DECISIONS = {"night": _night, "approve": _approve, "reject": _reject}
+ENDS = {"night": "released", "approve": "approved", "reject": "rejected"}
 
 
 @pytest.mark.parametrize("again", ["asked again", "the next night"])
-@pytest.mark.parametrize("decision", sorted(DECISIONS))
+@pytest.mark.parametrize("decision", sorted(ENDS))
 def test_what_follows_from_a_decision_is_done_whenever_it_is_cut_off(
     decision: str, again: str, tmp_path: Path
 ) -> None:
-    scene = Scene(tmp_path)
-    decide = DECISIONS[decision](scene)
-    decided = scene.run({"night": 1, "approve": 2, "reject": 1}[decision])
-    latest = scene.run(0) if decision == "reject" else decided
-    type_ = {"night": "released", "approve": "approved", "reject": "rejected"}[decision]
-    scene.keep()
+    scene = prepared(decision, tmp_path)
     for moment in itertools.count():
         scene.put_back()
         with contextlib.suppress(Died), Moments(moment, died):
-            decide()
+            decide(decision, tmp_path)
             break
-        ended = any(r.type == type_ for r in read_log(scene.job) if r.body["run"] == decided)
+        ended = ENDS[decision] in [r.type for r in read_log(scene.job) if r.body["run"] == scene.run(1)]
         if again == "asked again":
             # refused is what has nothing left that would follow
             with contextlib.suppress(RunStateError) if ended else contextlib.nullcontext():
-                decide()
+                decide(decision, tmp_path)
         else:
             scene.night()
             if not ended and decision != "night":
                 continue
         reread = decision == "reject" and again == "the next night"
-        assert os.readlink(scene.job.latest) == (scene.run(-1) if reread else latest), moment
-        told = scene.told.read_text().splitlines() if scene.told.exists() else []
-        due = {"night": "released", "approve": "approved"}.get(decision)
-        own = [line for line in told if line.endswith(decided)]
-        assert (own[:1], len(own) < 3) == ([f"{due} {decided}"] if due else [], True), moment
-        types = [r.type for r in read_log(scene.job) if r.body["run"] == decided]
-        assert types.count(type_) == 1, moment
-        if decision == "reject":
-            counted = [entry.body["run"] for entry in scene.index.entries()]
-            assert decided not in counted, moment
-        assert not list(scene.job.root.glob(".tmp-*")), moment
+        assert undone(scene, decision, reread=reread) == [], moment
     assert moment > 6
