@@ -227,6 +227,17 @@ def test_a_new_service_has_learnt_nothing_and_nothing_is_spent_on_asking_it(
         redactory.ldp_new_service(tmp_path / "new", made / "encoder", settings)
 
 
+def test_a_training_that_fails_is_begun_anew_in_the_same_place(made: Path, tmp_path: Path) -> None:
+    settings = {"noise_multiplier": 1.0, "max_tokens": 6, "head": {"epochs": 1}}
+    users = tmp_path / "users.jsonl"
+    users.write_text('{"text": "a \\ud800", "label": "clerk"}\n')
+    with pytest.raises(InputError, match="surrogate"):
+        redactory.ldp_train(users, made / "encoder", tmp_path / "s", settings)
+    assert (
+        redactory.ldp_train(made / "users.jsonl", made / "encoder", tmp_path / "s", settings)["slots"] == 60
+    )
+
+
 def test_an_encoder_s_own_text_is_not_protected(made: Path, tmp_path: Path) -> None:
     with pytest.raises(GuaranteeError, match="trained on, without noise"):
         redactory.ldp_train(made / "public.jsonl", made / "encoder", tmp_path / "s", {"max_tokens": 6})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError
-from redactory.foundation.files import make_private_folder, write_json
+from redactory.foundation.files import make_private_folder, take_away, write_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.ldp.rows import Example, numbered, read_examples, settings_of
 from redactory.pipelines.models import require_training_packages
@@ -78,11 +78,16 @@ def ldp_train(
     examples = read_examples(Path(data), own.pairs)
     labels = numbered(Path(data), examples, own.classes)
     messages = sent(examples, labels, source, own, budget_folder(budget, limit, delta, source))
-    card = new_service(folder, own, source)
-    with ServerSide.opened(folder) as server:
-        for body in bodies([one] for one in _shown(messages, len(examples), progress)):
-            server.receive_lines(body)
-        told = server.train(progress)
+    try:
+        card = new_service(folder, own, source)
+        with ServerSide.opened(folder) as server:
+            for body in bodies([one] for one in _shown(messages, len(examples), progress)):
+                server.receive_lines(body)
+            told = server.train(progress)
+    except BaseException:
+        # nobody but this process sent there: what failed is begun anew in the same place
+        take_away(folder)
+        raise
     return {"service": str(folder), "users": len({e.user for e in examples}), **told, "guarantee": card}
 
 
