@@ -73,7 +73,7 @@ def blind_kinds(settings: DetectSettings, language: str) -> list[Kind]:
 
 
 def blindness(settings: DetectSettings, sample: Mapping[str, int]) -> dict[str, Any]:
-    """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy cannot see in a corpus.
+    """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
 
     ``sample`` counts pieces of the corpus by the language that each is in (:func:`languages_of`); where it
     is empty, the language is taken to be that of the settings.

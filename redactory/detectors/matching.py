@@ -190,7 +190,7 @@ def words_looked_up(expression: str) -> str:
     def looked_up(listed: regex.Match[str]) -> str:
         return f"(?={_tree(regex.findall(r'[a-z0-9-]+', listed[0]))}){listed[0]}"
 
-    return _MANY_WORDS.sub(looked_up, expression)
+    return str(_MANY_WORDS.sub(looked_up, expression))
 
 
 def _tree(words: Iterable[str]) -> str:

@@ -69,10 +69,11 @@ def identify(model: str) -> ModelIdentity:
 
 
 def meta_of(model: str) -> dict[str, Any]:
-    """What ``model`` says of itself (``meta.json``); of a blank one, its language alone."""
+    """What ``model`` says of itself (``meta.json``), if it does; of a blank one, its language alone."""
     if model.startswith(BLANK_PREFIX):
         return {"lang": model.removeprefix(BLANK_PREFIX)}
-    meta: dict[str, Any] = read_json(model_folder(model) / "meta.json")
+    file = model_folder(model) / "meta.json"
+    meta: dict[str, Any] = read_json(file) if file.is_file() else {}
     return meta
 
 

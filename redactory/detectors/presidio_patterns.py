@@ -93,7 +93,7 @@ class PatternEngine:
         """The labels of each recognizer; patterns find forms and listed terms, no names in running text."""
         own = frozenset(own_labels(settings, language))
         given = (one.recognizer for one in recognizers_of(settings, language))
-        labels = ((one.name, frozenset(one.supported_entities)) for one in given)
+        labels = ((str(getattr(one, "name", "")), frozenset(one.supported_entities)) for one in given)
         return [Finds(name, found, None, found & own) for name, found in labels]
 
     @classmethod

@@ -217,8 +217,8 @@ class StrictSettings(Settings):
 
     labels: dict[str, float] = Field(
         DEFAULT_LABELS,
-        description="Labels that are masked, each with the least score that counts. Labels that are not known "
-        "here, of a model or a recognizer that the configuration names, are masked at any score.",
+        description="Labels that are masked, each with the least score that counts. Labels that "
+        "only a model or a recognizer has which the configuration names are masked at any score.",
     )
     engines: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
         {"tagger": 0.5},
@@ -291,8 +291,8 @@ class DetectSettings(Settings):
     max_chars: int = Field(
         1_000_000,
         ge=1,
-        description="A point longer than this (code points) is quarantined as too_long; by default as much as "
-        "input.max_chars lets in, so that none is.",
+        description="A point longer than this (code points) is quarantined as too_long; the "
+        "default is that of input.max_chars, so that none is.",
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()

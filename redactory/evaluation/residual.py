@@ -36,10 +36,11 @@ def residual_identifiers(
     """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
 
     A hit that touches a mask is none: masking was there already; nor is one of ordinary ``words``, or of
-    a label that is only suspected by default (``SUSPECTED_LABELS``).  Returns {points, looked_at, failed, held,
-    share: {value, low, high} (Clopper-Pearson, 95 % two-sided), labels: {label: hits}, listed: [{point_id,
-    labels}]}; ``listed`` names at most 100 points, without their text.  A text that the engine could not
-    read counts in ``failed`` and in no share.
+    a label that is only suspected by default (``SUSPECTED_LABELS``).
+
+    Returns {points, looked_at, failed, held, share: {value, low, high} (Clopper-Pearson, 95 % two-sided),
+    labels: {label: hits}, listed: [{point_id, labels}]}; ``listed`` names at most 100 points, without their
+    text. A text that the engine could not read counts in ``failed`` and in no share.
     """
     order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:most]
     drawn = [points[int(place)] for place in sorted(order)]

@@ -88,7 +88,7 @@ def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
 
 
 def say_blind(config: str, out: str | None) -> None:
-    """What nothing in the policies looks for, before any work; nothing where a log for machines is written."""
+    """What nothing in the policies looks for, before any work; nothing where a log is for machines."""
     if json_log.on_terminal():
         return
     # Arrow comes with it, and every command would wait for that

@@ -114,8 +114,8 @@ class ReleaseSettings(Settings):
     )
     accept_blind: tuple[Kind, ...] = Field(
         (),
-        description="Kinds of names that nothing in the policies may look for. A run that is blind to another "
-        "one is neither exported, published nor released.",
+        description="Kinds of names that nothing in the policies may look for. A run that is blind to "
+        "another is neither exported, published nor released.",
     )
 
 

@@ -20,8 +20,8 @@ def what_forbids(manifest: Mapping[str, Any]) -> str | None:
     if not open_:
         return None
     return (
-        f"{blind_words(blind)} Curate with an engine that finds {listed(open_)} in that language, or take what "
-        f"is missed into account and curate with release.accept_blind: [{', '.join(open_)}]"
+        f"{blind_words(blind)} Curate with an engine that finds {listed(open_)} in that language, or accept "
+        f"what is missed and curate with release.accept_blind: [{', '.join(open_)}]"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os
+import itertools
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -197,7 +197,8 @@ def _meant(location: list[Any]) -> str:
 
 def _shared(path: tuple[str, ...], location: list[Any]) -> int:
     """How many sections, from the outermost, both lie in."""
-    return len(os.path.commonprefix([list(path), [str(part) for part in location]]))
+    pairs = zip(path, map(str, location), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _all_keys(model: Any) -> Iterator[tuple[str, ...]]:

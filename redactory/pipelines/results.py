@@ -26,7 +26,8 @@ class CurationSummary(TypedDict):
     """What :func:`redactory.curate` returns.
 
     rows = documents + rejected; points = public + private + duplicate + quarantined.  ``blind`` says
-    which kinds of names nothing looked for, if any; ``policies`` holds the hash of each policy, ``run`` and ``report`` are paths.
+    which kinds of names nothing looked for, if any; ``policies`` holds the hash of each policy, ``run``
+    and ``report`` are paths.
     """
 
     run: str

@@ -32,7 +32,7 @@ class ValueDigests:
         return self._key.text_digest(self._purpose, "\x1f".join(tokens).encode("utf-8")), len(tokens)
 
     def ngrams(self, text: str, lengths: frozenset[int]) -> Iterator[tuple[bytes, str]]:
-        """The digest of every run of tokens of ``text`` whose length is in ``lengths``, and what is written."""
+        """The digest of every run of tokens of ``text`` of one of the ``lengths``, and what is written."""
         tokens, written = _TOKEN.findall(text.casefold()), _TOKEN.findall(text)
         if len(written) != len(tokens):
             written = tokens  # a letter that folds to more than one
@@ -50,13 +50,13 @@ def open_values(
     text: str,
     words: Set[str] | None = None,
 ) -> set[str]:
-    """The labels of the masked values that stand open in ``text``; of those that tell something, by ``words``."""
+    """The labels of the masked values that stand open in ``text``; with ``words``, of those that tell."""
     found = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
     return {masked[digest] for digest, value in found if words is None or tells(value, words)}
 
 
 def tells(value: str, words: Set[str]) -> bool:
-    """Whether ``value`` can point at somebody: a long number, a word not among ``words``, several capitalised.
+    """Whether ``value`` can point at somebody: a long number, a word not in ``words``, several capitals.
 
     ``words`` are the ordinary ones of a language (``detectors/words.py``).  Without them every value of two
     words or more does.

@@ -40,7 +40,8 @@ def guarantee_page(card: dict[str, Any]) -> str:
 
 def _opening(card: dict[str, Any]) -> str:
     return (
-        f"# {card['model']}\n\n{_blind(card)}A language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
+        f"# {card['model']}\n\n{_blind(card)}"
+        f"A language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
         f"{opened_with(card['kind'])}\n\n"
         f"## The guarantee\n\n{verdict(card)}\n\nProtected unit: {card['unit']}.\n\n"
         f"{card['relation_meaning']}"

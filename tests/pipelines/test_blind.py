@@ -1,4 +1,4 @@
-"""Runs whose policies look for no names: said first, everywhere, and they leave only where that is accepted."""
+"""Runs whose policies look for no names: said first, everywhere, and leaving only where it is accepted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.pipelines.support import write_rows
 KINDS = ["PERSON", "LOCATION", "ORGANIZATION"]
 PATTERNS = {"language": "es", "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
 NAMES = ("Ignacio", "Rosalía", "Anselmo")
-REPORT = """Nombre:  {name}. Apellidos:  Rico Pedroza. El paciente acude a urgencias por un cuadro de dolor
-abdominal sin fiebre ni vómitos, y queda ingresado en el servicio de cirugía para su estudio. No refiere alergias
-conocidas. Vive con su familia en Palencia y trabaja en una fábrica de muebles desde hace muchos años."""
-LETTER = """The parcel came late again and nobody at the desk could say why, so we waited in the rain until it was
-dark and then went home without it. Please tell us what you are going to do about it, and when we can expect
-to have what we paid for, because we are going away at the end of the week and will not be back for a while."""
+REPORT = """Nombre:  {name}. Apellidos:  Rico Pedroza. El paciente acude a urgencias por un cuadro de
+dolor abdominal sin fiebre ni vómitos, y queda ingresado en el servicio de cirugía para su estudio. No refiere
+alergias conocidas. Vive con su familia en Palencia y trabaja en una fábrica desde hace muchos años."""
+LETTER = """The parcel came late again and nobody at the desk could say why, so we waited in the rain until
+it was dark and then went home without it. Please tell us what you are going to do about it, and when we can
+have what we paid for, because we are going away at the end of the week and will not be back for a while."""
 
 
 def _rows(folder: Path, texts: list[str]) -> str:
@@ -77,7 +77,7 @@ def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
 def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
     assert blindness(DetectSettings(), {"en": 95, "es": 5}) == {"kinds": {}, "languages": {"en": 0.95}}
     found = blindness(DetectSettings(), {"en": 6, "es": 4})
-    assert found == {"kinds": dict.fromkeys(KINDS, ["es"]), "languages": {"en": 0.6, "es": 0.4}}
+    assert found == {"kinds": {kind: ["es"] for kind in KINDS}, "languages": {"en": 0.6, "es": 0.4}}
 
 
 def test_it_is_said_first_everywhere(blind: Path) -> None:

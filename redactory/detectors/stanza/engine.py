@@ -64,6 +64,7 @@ class StanzaEngine:
     @classmethod
     def finds(cls, settings: StanzaSettings, language: str) -> list[Finds]:
         """The kinds of entity among the model's tags; its package is one of ``language``."""
+        cls.identity(settings, language)  # refuses a folder that is not there
         tags = tags_in(settings.folder, settings.package, language)
         kinds = frozenset(kind for tag in tags for *_, kind in entities([tag]))
         return [Finds(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]

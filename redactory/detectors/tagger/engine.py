@@ -49,7 +49,7 @@ class TaggerEngine:
         """Each tagger's labels and language; all of one that the configuration names are asked for."""
         found = []
         for model, folder in zip(settings.models, _folders(settings, language), strict=True):
-            labels = frozenset(read_json(folder / "tagger" / "cfg")["labels"]) - {PLAIN}
+            labels = _labels(folder)
             asked_for = frozenset[str]() if model == DEFAULT else labels
             found.append(Finds(f"tagger {model}", labels, meta_of(str(folder)).get("lang"), asked_for))
         return found
@@ -145,6 +145,12 @@ class _Tagger:
             for label, of_label in groupby(tokens, labels.__getitem__):
                 piece = list(of_label)
                 yield Span(places[piece[0]][0], places[piece[-1]][1], self._labels[label], score, NAME)
+
+
+def _labels(folder: Path) -> frozenset[str]:
+    """None where another program wrote the folder: whoever loads it says so."""
+    cfg = folder / "tagger" / "cfg"
+    return frozenset(read_json(cfg).get("labels", ()) if cfg.is_file() else ()) - {PLAIN}
 
 
 def _folders(settings: TaggerSettings, language: str) -> list[Path]:

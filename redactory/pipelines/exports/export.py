@@ -131,7 +131,8 @@ def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
 
     Not the configuration (deny lists have names in them) but the hashes of the policies; not the counts of
     rows, documents, private, duplicate or quarantined points, of hits and of masks, for they speak about
-    private text, but for what languages a sample of the corpus is in; not the names, sizes and digests of the input; nothing of keys; no time but the run's day.
+    private text, but the languages that a sample of the corpus is in; not the names, sizes and digests of the
+    input; nothing of keys; no time but the run's day.
     """
     return {
         "format": FORMAT,

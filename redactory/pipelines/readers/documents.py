@@ -180,8 +180,8 @@ def rejected_as(reason: str, count: int) -> str:
 def first_bad_rows(
     source: Source, settings: InputSettings, rows: int
 ) -> tuple[list[str], list[Rejection], list[str], list[str]]:
-    """The columns that most of a file's first ``rows`` rows have, the rejections among those rows, the keys of
-    the input (``user``, ``label``) that name a column which none of them has, and the beginning of some texts.
+    """The columns that most of a file's first ``rows`` rows have, the rejections among those rows, the keys
+    of the input (``user``, ``label``) that name a column which none of them has, and some texts.
     """
     keys: Counter[str] = Counter()
     records, bad, texts = 0, list[Rejection](), list[str]()
