@@ -7,13 +7,12 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.accuracy_page import accuracy
-from redactory.flows.curated_hints import curated_hints
 from redactory.flows.exposure_page import canary
 from redactory.flows.inference_page import beside_guarantee
 from redactory.flows.output import out, table
 from redactory.flows.unit_page import unit_figures
 from redactory.foundation.wording import some, upwards
-from redactory.pipelines.readers.documents import MENDS
+from redactory.pipelines.curated_hints import MENDS, curated_hints
 
 _FIGURES = (
     "epsilon",

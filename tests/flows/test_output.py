@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from redactory.flows import output
-from redactory.flows.curated_hints import curated_hints
+from redactory.pipelines.curated_hints import curated_hints
 
 
 def test_the_pace_of_work_that_comes_again_is_its_own(

@@ -129,7 +129,8 @@ def approve_release(
                     "last would find nothing. Look into its quarantine and reject it, or approve it with "
                     "--empty"
                 )
-            facts: dict[str, Any] = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
+            facts: dict[str, Any] = {"by": by, "reason": reason}
+            facts["manifest"] = file_sha256(folder.manifest)
             facts |= {"empty": True} if nothing else {}
             failed = decide(job, folder, Event.APPROVED, facts, config)
         body = standings(read_log(job))[own.run].record.body

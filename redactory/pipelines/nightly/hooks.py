@@ -50,7 +50,7 @@ class Called:
 def hook_of(hooks: HookSettings | None, event: Event) -> str | None:
     """The hook that is configured for ``event``; None where none is."""
     name = _CALLED.get(event)
-    return name if name and getattr(hooks, name, ()) else None
+    return name if name and hooks is not None and getattr(hooks, name) else None
 
 
 def call_hooks(

@@ -26,20 +26,6 @@ LABEL_NOT_STRING, LABEL_TOO_LONG = "label_not_string", "label_too_long"
 DUPLICATE_ID = "duplicate_id"
 _FIRST, _EVERY = 100, 10
 """So many rows, and then one of so many, are looked at for their language."""
-MENDS = {
-    "broken_json": "This is no JSON; write one object a line.",
-    "broken_row": "The fields are not those of the first line; look at separators and quotation marks.",
-    "duplicate_id": "An earlier row has the same id (input.id).",
-    "empty_text": "The text is empty (input.text).",
-    "missing_id": "Nothing stands in the column of the id (input.id).",
-    "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
-    "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
-    "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
-    "text_not_string": "What stands in the column of the text is no text; name the right one (input.text).",
-    "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
-    "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",
-}
-"""Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""
 LONGEST_NAME = 1_024
 """Code points of an id, a user or a class; each of a document's points carries them."""
 
@@ -170,11 +156,6 @@ def _user(value: Any) -> str | None:
     """The user's id in its composed form: two spellings of one name are one person."""
     name = _name(value, USER_NOT_STRING, USER_TOO_LONG)
     return None if name is None else forms_of(name)[0]
-
-
-def rejected_as(reason: str, count: int) -> str:
-    """How many rows were rejected for ``reason``, and the mend where one is known."""
-    return f"Rejected as {reason}: {count:,}. {MENDS.get(reason, '')}".rstrip()
 
 
 def first_bad_rows(

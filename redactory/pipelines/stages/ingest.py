@@ -14,8 +14,8 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.progress import Progress
 from redactory.foundation.reports import StageReport
 from redactory.foundation.wording import some
+from redactory.pipelines.curated_hints import rejected_as
 from redactory.pipelines.readers import Document, Rejection, Source, read_documents
-from redactory.pipelines.readers.documents import rejected_as
 from redactory.pipelines.work import DOCUMENTS, REJECTED, Job, point_id
 from redactory.redaction import write_part
 

@@ -5,9 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from redactory.pipelines.readers.documents import rejected_as
-
 _SHOWN = 3
+MENDS = {
+    "broken_json": "This is no JSON; write one object a line.",
+    "broken_row": "The fields are not those of the first line; look at separators and quotation marks.",
+    "duplicate_id": "An earlier row has the same id (input.id).",
+    "empty_text": "The text is empty (input.text).",
+    "missing_id": "Nothing stands in the column of the id (input.id).",
+    "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
+    "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
+    "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
+    "text_not_string": "What stands in the column of the text is no text; name the right one (input.text).",
+    "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
+    "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",
+}
+"""Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""
+
+
+def rejected_as(reason: str, count: int) -> str:
+    """How many rows were rejected for ``reason``, and the mend where one is known."""
+    return f"Rejected as {reason}: {count:,}. {MENDS.get(reason, '')}".rstrip()
 
 
 def curated_hints(result: dict[str, Any]) -> Iterator[str]:
