@@ -16,11 +16,11 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import make_private_folder, write_text
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.alone import leaving
 from redactory.pipelines.exports.card import export_card
 from redactory.pipelines.exports.croissant_document import croissant_text
 from redactory.pipelines.exports.model import copy_model, copy_sealed
 from redactory.pipelines.exports.verify import check_export
+from redactory.pipelines.leaving import leaving
 from redactory.pipelines.new_folder import emptied, new_folder, open_to_read
 from redactory.pipelines.releases.log import Event, enter
 from redactory.pipelines.sealed import sealed

@@ -14,7 +14,7 @@ from typing import Any
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.alone import leaving
+from redactory.pipelines.leaving import leaving
 from redactory.pipelines.releases.log import log_of
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.mirror import PlacedFolder, check_own_place, mirror
