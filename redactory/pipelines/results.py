@@ -134,7 +134,7 @@ class PointGuarantee(_OneModel, _OfPoints):
     """The card of a model whose unit is a secret in a data point: ``crt``, ``dpsgd`` and their baselines."""
 
     format: Literal["redactory-guarantee/2"]
-    blind: str | None
+    blind: NotRequired[str | None]
     sensitivity: float | None
     as_published: dict[str, Any] | None
     pre_steps: list[dict[str, str]]
