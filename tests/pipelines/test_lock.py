@@ -219,7 +219,7 @@ def test_another_input_is_refused_by_the_names_of_its_files(rows: Path, tmp_path
     folder.mkdir()
     for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
         shutil.copy(rows, folder / name)
-    config = {"input": {"path": [str(folder / f"{n}.jsonl") for n in "abc"], "id": "number"}}
+    config = {"input": {"path": [str(folder / f"{n}.jsonl") for n in "abc"]}}
     assert curated(rows, run, Fault("after", "journal part detect"), config=config) == KILLED
     in_other_order = {"input": {**config["input"], "path": [str(folder / f"{n}.jsonl") for n in "bac"]}}
     assert curated(rows, run, config=in_other_order) == REFUSED
