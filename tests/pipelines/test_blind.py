@@ -92,7 +92,7 @@ def test_it_is_said_first_everywhere(blind: Path) -> None:
     assert words.startswith("Blind: no engine and no rule")
     assert all(kind in words for kind in KINDS)
     assert "'es' (100% of a sample)" in words
-    assert list(read_manifest(RunFolder(blind)))[:3] == ["format", "run", "blind"]
+    assert list(read_manifest(RunFolder(blind)))[:4] == ["format", "run", "id", "blind"]
     first_of_card = (blind / "README.md").read_text(encoding="utf-8").partition("# run\n\n")[2]
     assert first_of_card.startswith(f"> **{words}**")
     page = (blind / "report.html").read_text(encoding="utf-8")

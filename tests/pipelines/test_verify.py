@@ -36,7 +36,7 @@ def copy(curated: Path, tmp_path: Path) -> Path:
 def test_a_true_run_passes_every_check(curated: Path) -> None:
     result = redactory.verify(curated)
     assert result["ok"], result["checks"]
-    assert len(result["checks"]) == 12
+    assert len(result["checks"]) == 13
     assert [check["name"] for check in result["checks"] if not check["made"]] == ["signature"]
     json.dumps(result, allow_nan=False)
 

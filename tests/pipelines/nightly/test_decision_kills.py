@@ -22,7 +22,7 @@ from redactory.pipelines.nightly import gate
 from redactory.pipelines.releases.log import read_log
 from redactory.redaction.job_folder import JobFolder
 from tests.pipelines.kills import Died, Moments, died
-from tests.pipelines.support import DigitDetector
+from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector
 
 WORDS = ("Ann", "looked at it")
 
@@ -53,6 +53,7 @@ class Scene:
                     "output": str(self.job.root),
                     "segment": {"mode": "line"},
                     "partition": {"ranges": 1},
+                    "release": BLIND_ACCEPTED,
                     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
                     "dedup": {"index": {"path": str(self.index.root)}},
                     "nightly": {"hooks": {"on_release": hook, "on_held": hook}},

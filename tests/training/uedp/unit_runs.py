@@ -94,6 +94,7 @@ def write_unit_run(
         write_part(folder / "part-00000.parquet", table)
     body = {
         "format": "redactory-run/1",
+        "blind": {"kinds": {}, "languages": {}},
         "configuration": {"input": {"text": "words", "label": "kind"}},
         "inputs": [{"path": path.name, "sha256": file_sha256(path)} for path in inputs],
         "policies": {"strict": {}, "conservative": {}},
