@@ -151,7 +151,7 @@ def test_a_sum_that_does_not_hold_is_shown_broken(tmp_path: Path) -> None:
 def test_models_are_told_with_their_promises_and_the_lack_of_them(page: str) -> None:
     shown = " ".join("".join(_Page(page).text).split())
     assert "at most 20.5-fold" in shown
-    assert "at most 4.01-fold" in shown
+    assert "at most 4.02-fold" in shown
     assert "1 in 100,000" in shown
     assert "at most 0.0098%" in shown
     assert "delta 1e-05 is not above the bound of delta_2" in shown
