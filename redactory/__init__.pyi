@@ -1,6 +1,6 @@
-"""The public names of Redactory: the one list, for type checkers and for Python (see __init__.py).
+"""The types of Redactory's public names: what type checkers and editors read in place of __init__.py.
 
-A name is added by one line ``from module import name as name``, and is then found as ``redactory.name``.
+A name is added here by one line ``from module import name as name``, and in ``_PUBLIC`` there.
 """
 
 from redactory.evaluation.simulator import write_simulation

@@ -35,7 +35,6 @@ from redactory.flows import (
     train_commands,
 )
 from redactory.flows.audit_commands import audits
-from redactory.flows.deprecated_words import Commands, tell, tell_deprecated_uses
 from redactory.flows.endings import NOT_LOGGED, asks_for_help, is_usage, unexpected, usage_message
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
@@ -70,7 +69,6 @@ app = typer.Typer(
     help="Audited training shards from raw text, and models trained on them with a guarantee.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    cls=Commands,
 )
 app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
@@ -90,7 +88,6 @@ def main() -> None:
     forbid_core_dumps()
     stopping.end_in_order()
     output.print_anything()
-    tell_deprecated_uses()
     # what a command before this one asked for, in one process
     json_log.end()
     try:
@@ -146,7 +143,6 @@ def _root(
         output.out.print(redactory.__version__)
         raise typer.Exit
     json_log.begin(log_json, context.invoked_subcommand)
-    tell(context.obj)
 
 
 @app.command()
