@@ -88,7 +88,7 @@ _PUBLIC = {
     "fetch": "pipelines.stores.fetch.fetch",
     "publish": "pipelines.stores.publish.publish",
     "takedown": "pipelines.takedown.takedown.takedown",
-    "track": "pipelines.tracking.track.track",
+    "track": "pipelines.track.track",
     "guarantee": "pipelines.train.guarantee",
     "train": "pipelines.train.train",
     "verify": "pipelines.verify.verify",

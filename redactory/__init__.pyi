@@ -71,7 +71,7 @@ from redactory.pipelines.schemas import schemas as schemas
 from redactory.pipelines.stores.fetch import fetch as fetch
 from redactory.pipelines.stores.publish import publish as publish
 from redactory.pipelines.takedown.takedown import takedown as takedown
-from redactory.pipelines.tracking.track import track as track
+from redactory.pipelines.track import track as track
 from redactory.pipelines.train import guarantee as guarantee
 from redactory.pipelines.train import train as train
 from redactory.pipelines.verify import verify as verify

@@ -105,8 +105,7 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
     if isinstance(track := anchored.get("track"), dict):
-        files = ("mlflow", "lineage")
-        anchored["track"] = {k: place(path_in(v)) if k in files else v for k, v in track.items()}
+        anchored["track"] = {k: place(path_in(v)) if k == "mlflow" else v for k, v in track.items()}
     if isinstance(anchored.get("train"), dict):
         anchored["train"] = _anchored_training(anchored["train"], place)
     if isinstance(dedup := anchored.get("dedup"), dict) and isinstance(index := dedup.get("index"), dict):

@@ -39,7 +39,7 @@ LATER = {
     "perplexity": ("redactory.evaluation.perplexity:perplexity",),
     "apply": ("redactory.training.model:load_model",),
     "generate": ("redactory.evaluation.generation:generate",),
-    "track": ("redactory.pipelines.tracking.figures:told_of",),
+    "track": ("redactory.pipelines.track:_metrics",),
     "extraction": ("redactory.evaluation.extraction:extraction",),
     "membership": (
         "redactory.evaluation.member_texts:member_texts",
