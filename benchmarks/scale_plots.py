@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.evaluation.line_plot import Axes, Line, line_plot
+from line_plot import Axes, Line, line_plot
+
 from redactory.foundation.files import PUBLIC_FILE, write_text
 
 Row = dict[str, Any]

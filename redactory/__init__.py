@@ -73,7 +73,6 @@ _PUBLIC = {
     "purge": "pipelines.purge.purge",
     "quarantine_list": "pipelines.quarantine.listing.quarantine_list",
     "quarantine_retry": "pipelines.quarantine.retry.quarantine_retry",
-    "reproduce_crt": "pipelines.reproduction.reproduce.reproduce_crt",
     "ComposedGuarantee": "pipelines.results.ComposedGuarantee",
     "ComposedUnitGuarantee": "pipelines.results.ComposedUnitGuarantee",
     "CurationSummary": "pipelines.results.CurationSummary",

@@ -56,7 +56,6 @@ from redactory.pipelines.policies.policy import Policy as Policy
 from redactory.pipelines.purge import purge as purge
 from redactory.pipelines.quarantine.listing import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine.retry import quarantine_retry as quarantine_retry
-from redactory.pipelines.reproduction.reproduce import reproduce_crt as reproduce_crt
 from redactory.pipelines.results import ComposedGuarantee as ComposedGuarantee
 from redactory.pipelines.results import ComposedUnitGuarantee as ComposedUnitGuarantee
 from redactory.pipelines.results import CurationSummary as CurationSummary

@@ -56,7 +56,6 @@ from redactory.flows.options import (
 from redactory.flows.plan_commands import plans
 from redactory.flows.quarantine_commands import quarantines
 from redactory.flows.release_commands import releases
-from redactory.flows.reproduce_commands import reproductions
 from redactory.flows.simulate_commands import simulations
 from redactory.flows.train_commands import say_open, say_remarks
 from redactory.foundation.core_dumps import forbid_core_dumps
@@ -79,7 +78,6 @@ app.add_typer(ldp, name="ldp")
 app.add_typer(plans, name="plan")
 app.add_typer(quarantines, name="quarantine")
 app.add_typer(releases, name="release")
-app.add_typer(reproductions, name="reproduce")
 app.add_typer(simulations, name="simulate")
 
 

@@ -55,11 +55,6 @@ LATER = {
         "redactory.training.ldp.layer:DPLayer.forward",
     ),
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
-    "reproduce": (
-        "redactory.pipelines.labelling.labelled:labelled_rows",
-        "redactory.redaction.sides:route",
-        "redactory.evaluation.canary:canary_exposure",
-    ),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.leaks:secrets_left"),
     "detect": ("redactory.pipelines.labelling.labelled:labelled_rows",),
     "guarantee": ("redactory.training.guarantee:guarantee_card",),
@@ -91,9 +86,6 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
     labelled = str(config.with_name("labelled.jsonl"))
     planted = str(config.with_name("held-out.jsonl"))
     sample = f"{run}/state/samples/sample/sample.jsonl"
-    small = ("--rows", "30", "--seeds", "1", "--gammas", "0", "--trainers", "crt", "--width", "8")
-    paths = ("--data", labelled, "--test", labelled, "--out", f"{run}-figures")
-    reproduction = ("reproduce", "crt", "--figure", "3", *paths, *small, "--set", "sampling_rate=0.5")
     return [
         Step("fit", ("fit", labelled, "--out", "tagger", "--epochs", "1")),
         Step("fit-policy", ("fit-policy", "--labelled", labelled, "--miss-rate", "0.2"), codes=(0, 1)),
@@ -116,7 +108,6 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         # no coin was thrown for this run
         Step("audit", ("evaluate", "audit", run), codes=(2,)),
         Step("plan", ("plan", "CONFIG", str(config), "--out", run)),
-        Step("reproduce", reproduction),
         *_local_privacy(config),
         Step("detect", ("evaluate", "detect", "--labelled", labelled, "--config", str(config))),
         Step("guarantee", ("guarantee", run)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,15 +38,6 @@ PUBLISHED: dict[int, dict[str, str]] = {
 _PROTECTED = ("crt", "crt-drop")
 _RISING = ("redact-only", "sdp")
 _PUBLISHED_POINT, _PUBLISHED_VALUE, _ROUNDING = (1.0, 0.1), 0.12, 0.01
-
-
-def highest_by_chance(canaries: int, confidence: float = 0.95) -> float:
-    """The bits that the highest exposure of ``canaries`` stays under by chance, with this probability.
-
-    By chance an exposure is above x bits with probability 2^-x, so the highest of K is below
-    -log2(1 - confidence^(1/K)): 7.61 for K = 10.
-    """
-    return -math.log2(1.0 - confidence ** (1.0 / canaries))
 
 
 def compared(figure: int, table: Sequence[Row]) -> list[dict[str, Any]]:
