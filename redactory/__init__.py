@@ -21,7 +21,6 @@ if _sys.version_info < (3, 11):  # noqa: UP036 (a source tree can be run by any 
 
 _PUBLIC = {
     "simulate": "evaluation.simulator.write_simulation",
-    "simulate_varied": "evaluation.varied.write_varied",
     "CheckFailed": "foundation.errors.CheckFailed",
     "ConfigurationError": "foundation.errors.ConfigurationError",
     "GuaranteeError": "foundation.errors.GuaranteeError",

@@ -4,7 +4,6 @@ A name is added here by one line ``from module import name as name``, and in ``_
 """
 
 from redactory.evaluation.simulator import write_simulation
-from redactory.evaluation.varied import write_varied
 from redactory.foundation.errors import CheckFailed as CheckFailed
 from redactory.foundation.errors import ConfigurationError as ConfigurationError
 from redactory.foundation.errors import GuaranteeError as GuaranteeError
@@ -79,4 +78,3 @@ __version__: str
 
 export = export_run
 simulate = write_simulation
-simulate_varied = write_varied

@@ -1,23 +1,19 @@
 """Rows of varied English with the place of every sensitive thing.
 
-What counts as sensitive is told in :mod:`redactory.evaluation.varied`.  Row n depends on the seed and on n
+What counts as sensitive is told in :mod:`varied`.  Row n depends on the seed and on n
 alone, so a longer corpus begins with the shorter one.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from redactory.evaluation.varied import (
+from varied import (
     addresses,
     numbers,
     online,
@@ -26,15 +22,11 @@ from redactory.evaluation.varied import (
     places,
     times,
 )
-from redactory.evaluation.varied.grammar import Grammar, Node, Piece, parse
-from redactory.evaluation.varied.noise import join, noisy, trimmed
-from redactory.evaluation.varied.plain import PLAIN
-from redactory.evaluation.varied.scene import Scene
-from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.files import commit
-from redactory.foundation.progress import Progress, silent
+from varied.grammar import Grammar, Node, Piece, parse
+from varied.noise import join, noisy, trimmed
+from varied.plain import PLAIN
+from varied.scene import Scene
 
-_PROGRESS_ROWS = 1000
 _PROSE = (
     "news.txt", "encyclopedia.txt", "people_talk.txt", "medical_hr.txt", "legal.txt", "web.txt",
     "finance.txt", "travel.txt", "chat_customer.txt",
@@ -53,10 +45,10 @@ class Templates:
 
 @cache
 def templates() -> Templates:
-    """Every template of the package, parsed once.  Raises ``ConfigurationError`` for an unknown slot."""
+    """Every template of the package, parsed once.  Raises ``ValueError`` for an unknown slot."""
     sections: dict[str, list[_Template]] = {}
     files: dict[str, list[_Template]] = {}
-    folder = resources.files("redactory.evaluation.varied") / "templates"
+    folder = Path(__file__).with_name("templates")
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if file.name.endswith(".txt"):
             files[file.name] = _read(file.read_text(encoding="utf-8"), sections)
@@ -66,7 +58,7 @@ def templates() -> Templates:
     grammar = Grammar(sections, PLAIN, secret)
     for nodes in [line for lines in (*files.values(), *sections.values()) for line in lines]:
         for slot in grammar.unknown(nodes):
-            raise ConfigurationError(f"varied templates: nothing fills {{{slot.name}:{slot.sort}}}")
+            raise ValueError(f"varied templates: nothing fills {{{slot.name}:{slot.sort}}}")
     secretive = {name: tuple(t for t in lines if grammar.secretive(t)) for name, lines in files.items()}
     plain = {name: tuple(t for t in lines if not grammar.secretive(t)) for name, lines in files.items()}
     return Templates(
@@ -90,43 +82,12 @@ def _read(text: str, sections: dict[str, list[_Template]]) -> list[_Template]:
 def varied_rows(rows: int, seed: int) -> Iterator[dict[str, Any]]:
     """``rows`` texts, each {id, text, spans}; ``spans`` are [{start, end, label}] in code points, in order,
     not overlapping, with no white space at either end.
-
-    Raises ``ConfigurationError`` for a negative number of rows.
     """
-    if rows < 0:
-        raise ConfigurationError("simulate: rows must be at least 0")
     told = templates()
     for number in range(rows):
         draw = random.Random(f"varied-{seed}-{number}")
         text, spans = join(noisy(_pieces(told, draw), draw))
         yield {"id": f"varied-{seed}-{number}", "text": text, "spans": spans}
-
-
-def write_varied(
-    out: str | os.PathLike[str], rows: int, seed: int, progress: Progress = silent
-) -> dict[str, Any]:
-    """Write :func:`varied_rows` to ``out`` as JSON lines.
-
-    Returns counts: {rows, bytes, without_secret, secrets: {label: n}, seed, out}.
-    """
-    secrets: Counter[str] = Counter()
-    without = 0
-    out = Path(out)
-    with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for number, row in enumerate(varied_rows(rows, seed), start=1):
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            secrets.update(span["label"] for span in row["spans"])
-            without += not row["spans"]
-            if number % _PROGRESS_ROWS == 0 or number == rows:
-                progress("simulate", number, rows, "rows")
-    return {
-        "rows": rows,
-        "bytes": out.stat().st_size,
-        "without_secret": without,
-        "secrets": dict(sorted(secrets.items())),
-        "seed": seed,
-        "out": str(out),
-    }
 
 
 def _one(told: Templates, kinds: dict[str, tuple[_Template, ...]], draw: random.Random) -> list[Piece]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 
 @cache
 def _sections(file: str) -> dict[str, tuple[str, ...]]:
-    folder = resources.files("redactory.evaluation.varied") / "stocks"
+    folder = Path(__file__).with_name("stocks")
     found: dict[str, list[str]] = {}
     for line in (folder / f"{file}.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("@"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.names import Names, invented
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.names import Names, invented
+from varied.scene import Scene
+from varied.stock import stock
 
 _MAIL_HOSTS = stock("online", "mail_hosts")
 _ENDINGS = stock("online", "endings")

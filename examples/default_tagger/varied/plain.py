@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from functools import cache
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.scene import Scene
+from varied.stock import stock
 
 _HEAD_FIRST = stock("plain", "head_first")
 _HEAD_LAST = stock("plain", "head_last")

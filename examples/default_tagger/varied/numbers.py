@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.scene import Scene
+from varied.stock import stock
 
 _PHONES = stock("numbers", "phones")
 _EXTENSIONS = (

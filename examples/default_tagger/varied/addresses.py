@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.places import STATES_SHORT, city, country, states
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.places import STATES_SHORT, city, country, states
+from varied.scene import Scene
+from varied.stock import stock
 
 _AU = ("NSW", "VIC", "QLD", "WA", "SA", "TAS", "ACT", "NT")
 _CA = ("ON", "QC", "BC", "AB", "MB", "SK", "NS", "NB", "NL", "PE")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redactory.evaluation.varied.grammar import Piece
+from varied.grammar import Piece
 
 _WORD = re.compile(r"(?<![\w@./'’-])[a-z]{4,}(?![\w@/'’-])")
 _ROWS_LOWER, _ROWS_UPPER, _ROWS_TITLE = 0.15, 0.06, 0.03

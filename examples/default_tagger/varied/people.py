@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.names import NICKS
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
-from redactory.evaluation.varied.times import ordinal
+from varied.grammar import Filler
+from varied.names import NICKS
+from varied.scene import Scene
+from varied.stock import stock
+from varied.times import ordinal
 
 _SUFFIXES = (" Jr.", " Jr", " Sr.", " II", " III", " IV", ", Jr.")
 _TITLES = stock("people", "titles")

@@ -12,7 +12,7 @@ import re
 from functools import cache
 from typing import Any, NamedTuple
 
-from redactory.evaluation.varied.stock import stock
+from varied.stock import stock
 
 _LOCALES = {
     "en_US": 9, "en": 6, "en_GB": 5, "en_IE": 2, "en_IN": 4, "en_NZ": 2, "en_KE": 2, "en_PK": 2, "en_TH": 1,

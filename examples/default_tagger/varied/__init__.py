@@ -22,6 +22,6 @@ Not sensitive: a time of day, a weekday or a month alone, "yesterday", prices, p
 steps and versions, trades and roles, headings ("Terms and Conditions"), common goods.
 """
 
-from redactory.evaluation.varied.rows import varied_rows, write_varied
+from varied.rows import varied_rows
 
-__all__ = ["varied_rows", "write_varied"]
+__all__ = ["varied_rows"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from redactory.evaluation.varied.names import Names, draw_names
+from varied.names import Names, draw_names
 
 T = TypeVar("T")
 

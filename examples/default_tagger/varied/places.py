@@ -6,10 +6,10 @@ import importlib
 import re
 from functools import cache
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.names import invented
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.names import invented
+from varied.scene import Scene
+from varied.stock import stock
 
 _CITY_LOCALES = (
     "de_DE", "nl_NL", "it_IT", "pl_PL", "pt_PT", "en_IN", "ro_RO", "cs_CZ", "hr_HR", "fi_FI", "da_DK",

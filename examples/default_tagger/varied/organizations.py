@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.names import invented
-from redactory.evaluation.varied.places import city, country
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.names import invented
+from varied.places import city, country
+from varied.scene import Scene
+from varied.stock import stock
 
 _FORMS = stock("organizations", "forms")
 _CIVIC = stock("organizations", "civic")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from redactory.evaluation.varied.scene import Scene
+from varied.scene import Scene
 
 _TOKEN = re.compile(r"\\(.)|\{([A-Za-z0-9_]+)(?::([a-z0-9_]+))?\}|([\[|\]])", re.DOTALL)
 

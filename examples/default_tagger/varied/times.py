@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 
-from redactory.evaluation.varied.grammar import Filler
-from redactory.evaluation.varied.scene import Scene
-from redactory.evaluation.varied.stock import stock
+from varied.grammar import Filler
+from varied.scene import Scene
+from varied.stock import stock
 
 _FIRST, _LAST = datetime.date(1935, 1, 1).toordinal(), datetime.date(2029, 12, 31).toordinal()
 _FORMS = stock("times", "forms")
