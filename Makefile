@@ -8,7 +8,7 @@ RUN ?= demo-run
 PYTHONS ?= 3.11 3.12 3.13
 TORCH_PYTHONS ?= 3.11
 # torch has a CPU build for every Python on most systems; WITHOUT_TORCH=1 installs everything but training
-EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask,mlflow)
+EXTRAS := $(if $(WITHOUT_TORCH),flows,stanza,train,lora,flows,dask,mlflow,plots)
 CONSTRAINTS := $(if $(WITHOUT_TORCH),,-c constraints/cpu.txt)
 export TOKENIZERS_PARALLELISM = false
 

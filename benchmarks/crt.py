@@ -566,7 +566,7 @@ def _difference(inserted: Any, control: Any) -> Row:
 
 
 COLOURS = dict(zip(TRAINERS, ("#555555", "#8a8a8a", "#b58900", "#cb4b16", "#268bd2", "#2aa198"), strict=True))
-DASHES = {"sdp": "2 3", "redact-only": "7 3"}
+STYLES = {"sdp": ":", "redact-only": "--"}
 EPSILON_COLOURS = ("#268bd2", "#2aa198", "#cb4b16", "#6c71c4", "#b58900", "#555555")
 
 
@@ -581,10 +581,10 @@ def _lines(asked: argparse.Namespace, table: Sequence[Row]) -> list[Line]:
                     for row in table
                     if row["target"] == target and row[key] is not None
                 ],
-                dashes,
+                style,
             )
             for number, target in enumerate(asked.epsilons)
-            for key, told, dashes in (("sound", "sound", ""), ("as_published", "as published", "4 3"))
+            for key, told, style in (("sound", "sound", "-"), ("as_published", "as published", "--"))
         ]
     name = {2: "perplexity", 3: "highest"}.get(asked.figure, "accuracy")
     axis = "target" if asked.figure == 2 else "gamma"
@@ -592,16 +592,16 @@ def _lines(asked: argparse.Namespace, table: Sequence[Row]) -> list[Line]:
     for trainer in dict.fromkeys(row["trainer"] for row in table):
         own = [row for row in table if row["trainer"] == trainer]
         told = f"{trainer} (as published)" if asked.figure == 2 and trainer == "sdp" else trainer
-        style = {"name": told, "colour": COLOURS[trainer], "dashes": DASHES.get(trainer, "")}
+        style = {"name": told, "colour": COLOURS[trainer], "style": STYLES.get(trainer, "-")}
         if own[0][axis] is None:
             lines.append(Line(**style, flat=own[0][name]["value"]))
         else:
             bars = [(row[axis], *(row[name][end] for end in ("value", "least", "greatest"))) for row in own]
             lines.append(Line(**style, points=bars))
     if asked.figure == 3:
-        lines.append(Line("95 % by chance", "#111111", flat=table[0]["chance"], dashes="1 3", width=1.2))
+        lines.append(Line("95 % by chance", "#111111", flat=table[0]["chance"], style=":"))
     elif asked.figure in (4, 5):
-        lines.append(Line("a fair coin", "#111111", flat=0.5, dashes="1 3", width=1.2))
+        lines.append(Line("a fair coin", "#111111", flat=0.5, style=":"))
     return lines
 
 
@@ -609,9 +609,7 @@ def _axes(asked: argparse.Namespace) -> Axes:
     corpus = "simulated CustomerSim" if asked.data is None else asked.data.stem
     network = f"{corpus}, {asked.kind.upper()} {asked.width}"
     x = "miss rate γ of the policy π"
-    seeds = (
-        (f"mean of {asked.seeds} seeds;", "bars: least and greatest") if asked.seeds > 1 else ("one seed",)
-    )
+    seeds = (f"mean of {asked.seeds} seeds", "bars: least and greatest") if asked.seeds > 1 else ("one seed",)
     match asked.figure:
         case 2:
             title, x = f"Perplexity against epsilon: {network}", "epsilon (Bayesian for crt)"

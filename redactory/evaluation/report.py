@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from redactory.dedup.told import told
 from redactory.evaluation import report_facts as facts
 from redactory.evaluation.examples import pick_examples
-from redactory.evaluation.flow_picture import flow_picture
-from redactory.evaluation.histogram import histogram
 from redactory.evaluation.model_page import model_page
 from redactory.evaluation.report_drift import drift_of
 from redactory.evaluation.report_models import ModelReport, model_report, model_reports
@@ -28,7 +26,6 @@ from redactory.redaction.sealing import is_finished
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_WIDE, _NARROW = 1040, 350
 _LARGEST_EXPOSURE = CANARY_DIGITS * math.log2(10)
 _TEMPLATE, _MODEL_TEMPLATE = "report.html.j2", "model.html.j2"
 
@@ -47,8 +44,7 @@ def render_report(run: RunFolder) -> str:
         .render(
             manifest=manifest,
             counts=counts,
-            wide_flow=flow_picture(counts, _WIDE),
-            narrow_flow=flow_picture(counts, _NARROW),
+            flow=facts.flow(counts),
             laws=facts.conservation(manifest),
             found=facts.found(manifest),
             most_rows=facts.MOST_ROWS,
@@ -113,7 +109,6 @@ def _environment() -> Environment:
         "engine": facts.engine_line,
         "ranked": facts.ranked,
         "some": some,
-        "histogram": histogram,
     }
     environment.filters.update(filters)
     return environment
