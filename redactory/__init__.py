@@ -42,7 +42,6 @@ _PUBLIC = {
     "evaluate_recall": "pipelines.evaluations.recall.evaluate_recall",
     "evaluate_redaction": "pipelines.evaluations.redaction.evaluate_redaction",
     "explain": "pipelines.explain.explain",
-    "croissant": "pipelines.exports.croissant.croissant",
     "export": "pipelines.exports.export.export_run",
     "fit": "pipelines.fit.fit",
     "generate": "pipelines.generate.generate",

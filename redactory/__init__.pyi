@@ -25,7 +25,6 @@ from redactory.pipelines.evaluations.perplexity import evaluate_perplexity as ev
 from redactory.pipelines.evaluations.recall import evaluate_recall as evaluate_recall
 from redactory.pipelines.evaluations.redaction import evaluate_redaction as evaluate_redaction
 from redactory.pipelines.explain import explain as explain
-from redactory.pipelines.exports.croissant import croissant as croissant
 from redactory.pipelines.exports.export import export_run
 from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.generate import generate as generate

@@ -13,7 +13,6 @@ import redactory
 from redactory.flows import (
     apply_commands,
     budget_commands,
-    croissant_commands,
     detection_commands,
     export_commands,
     extraction_commands,  # noqa: F401  registers evaluate extraction
@@ -256,7 +255,6 @@ def demo(
 
 app.command()(apply_commands.apply)
 app.command()(budget_commands.budget)
-app.command()(croissant_commands.croissant)
 app.command()(detection_commands.explain)
 app.command()(export_commands.export)
 app.command()(generate_commands.generate)

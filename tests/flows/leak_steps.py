@@ -115,7 +115,6 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("verify", ("verify", run), codes=(0, 1)),
         Step("verify-json", ("verify", run, "--json"), codes=(0, 1)),
         Step("export", ("export", run, "--to", f"{run}-export", "--model", "crt"), codes=(0, 1)),
-        Step("croissant", ("croissant", run, "--private"), codes=(0, 2)),
         Step("export-verified", ("verify", f"{run}-export"), codes=(0, 2)),
         # where the job has no encryption key, the run is refused
         Step("publish", ("publish", run, "--to", store_of(config, run)), codes=(0, 2)),
