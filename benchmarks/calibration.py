@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from calibration_engines import SCORERS, BeamEngine, SpancatEngine, as_they_are, log_softmax, train_spancat
 from numpy.typing import NDArray
+from varied_text import varied_rows
 
 from redactory.detectors.engine import Engine, Reading
 from redactory.detectors.settings import FitSettings, SpacySettings, StanzaSettings, TaggerSettings
@@ -39,7 +40,6 @@ from redactory.detectors.stanza.engine import StanzaEngine
 from redactory.detectors.tagger import LabelledText, TaggerEngine, train_tagger
 from redactory.detectors.tagger.calibration import temperature_of
 from redactory.evaluation.detection_scores import ALL, Counts, count_matches, labelled_spans
-from redactory.evaluation.varied import varied_rows
 from redactory.pipelines.labelling.labelled import labelled_rows
 
 NAMES = frozenset({"PERSON", "PER", "ORGANIZATION", "ORG", "LOCATION", "LOC", "GPE"})

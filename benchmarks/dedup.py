@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from dedup_rivals import Contestant, Task, rivals, timed
+from varied_text import write_varied
 
 from redactory.dedup import NearSettings
 from redactory.dedup.banding import Signer, banding_for, buckets, parameters
@@ -60,10 +61,8 @@ def main() -> None:
 
 def planted(count: int) -> tuple[list[str], list[str]]:
     """Distinct sentences of the simulator and planted copies, shuffled; and how each text came about."""
-    import redactory
-
     with tempfile.TemporaryDirectory() as folder:
-        redactory.simulate_varied(Path(folder) / "rows.jsonl", 2 * count, 3)
+        write_varied(Path(folder) / "rows.jsonl", 2 * count, 3)
         rows = [json.loads(line) for line in (Path(folder) / "rows.jsonl").open(encoding="utf-8")]
     base = list(dict.fromkeys(" ".join(row["text"].split()) for row in rows))
     base = [text for text in base if len(text.split()) >= 6][:count]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from varied_text import write_varied
 
 from redactory.dedup import RANGES, plan_range, write_digests
 from redactory.dedup.bloom import OnePass, repeated_digests
@@ -113,7 +114,7 @@ def cost(rows: int, rounds: int) -> dict[str, Any]:
     detector = Remembering(Detector(DetectSettings()))
     list(detector.detect(["warm up, please"]))
     with tempfile.TemporaryDirectory() as folder:
-        redactory.simulate_varied(Path(folder) / "corpus.jsonl", rows, 1)
+        write_varied(Path(folder) / "corpus.jsonl", rows, 1)
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in MODES}
         detection: tuple[float, float] | None = None
         for number in range(rounds):

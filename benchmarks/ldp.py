@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from ldp_corpus import DIFFERENT, SAME, Clauses
-from uedp_drawing import Axis, Line, plot
+from line_plot import Axes, Line, line_plot
 
 import redactory
 from redactory.training.ldp.accounting import calibrated_noise, epsilon_sound
@@ -146,25 +146,22 @@ def _draw(out: Path, folder: Path) -> None:
             _line("pairs", rows, key, "#b58900", figure="pairs"),
             *_levels(rows),
         ]
-        drawn = plot(
-            "Clause types of contracts",
-            "noise on every training sentence and query; delta 1e-5",
-            Axis(title, log=True),
-            Axis("accuracy"),
-            [line for line in lines if line.points or line.level],
-        )
+        note = "noise on every training sentence and query; delta 1e-5"
+        axes = Axes("Clause types of contracts", title, "accuracy", log_x=True, notes=(note,))
+        drawn = line_plot([line for line in lines if line.points or line.flat], axes)
         (folder / f"ldp_{key}.svg").write_text(drawn, encoding="utf-8")
     sweep = [row for row in rows if row["epsilon"] == 8.0 and row["figure"] in ("epsilon", "dimension")]
     if sweep:
-        line = Line("latent, epsilon 8", _means(sweep, "dimension"), colour="#268bd2")
-        axes = Axis("dimension of the vector", log=True, ticks=DIMENSIONS), Axis("accuracy")
-        drawn = plot("Clause types of contracts", "sound epsilon 8 a sentence, delta 1e-5", *axes, [line])
+        line = Line("latent, epsilon 8", "#268bd2", _means(sweep, "dimension"))
+        note, x = "sound epsilon 8 a sentence, delta 1e-5", "dimension of the vector"
+        axes = Axes("Clause types of contracts", x, "accuracy", True, notes=(note,), ticks=DIMENSIONS)
+        drawn = line_plot([line], axes)
         (folder / "ldp_dimension.svg").write_text(drawn, encoding="utf-8")
 
 
 def _line(name: str, rows: Sequence[Mapping[str, Any]], key: str, colour: str, figure: str) -> Line:
     chosen = [row for row in rows if row["figure"] == figure and row["epsilon"] is not None]
-    return Line(name, _means(chosen, key), colour=colour)
+    return Line(name, colour, _means(chosen, key))
 
 
 def _levels(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
@@ -172,7 +169,7 @@ def _levels(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
     for figure, name, colour in levels:
         found = [r["accuracy"]["mean"] for r in rows if r["figure"] == figure and r["epsilon"] is None]
         if found:
-            yield Line(name, level=fmean(found), colour=colour, dash="5 4")
+            yield Line(name, colour, flat=fmean(found), style="--")
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float]]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.evaluation.line_plot import Axes, Line, line_plot
+from line_plot import Axes, Line, line_plot
+
 from redactory.foundation.files import PUBLIC_FILE, write_text
 
 Row = dict[str, Any]
@@ -65,7 +66,7 @@ def _named(dedup: str, workers: int, ranges: int | None) -> str:
 
 def _line(name: str, rows: Sequence[Row], value: Callable[[Row], float], number: int) -> Line:
     places = [(row["points"] / 1e6, value(row)) for row in sorted(rows, key=lambda row: row["points"])]
-    return Line(name, _COLOURS[number % len(_COLOURS)], [(x, y, y, y) for x, y in places])
+    return Line(name, _COLOURS[number % len(_COLOURS)], places)
 
 
 def _proportional(rows: Sequence[Row], value: Callable[[Row], float]) -> Line:
@@ -74,4 +75,4 @@ def _proportional(rows: Sequence[Row], value: Callable[[Row], float]) -> Line:
     middle = ordered[len(ordered) // 2]
     each = value(middle) / middle["points"]
     places = [(row["points"] / 1e6, each * row["points"]) for row in ordered]
-    return Line("proportional", "#adb5bd", [(x, y, y, y) for x, y in places], "4 3")
+    return Line("proportional", "#adb5bd", places, "--")

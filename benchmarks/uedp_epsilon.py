@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from uedp_drawing import COLOURS, Axis, Line, plot, steps_grid
+import numpy as np
+from line_plot import Axes, Line, line_plot
 
 from redactory.training.uedp.algorithm1_accounting import paper_noise_ratio
 from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, zero_out
@@ -16,6 +17,14 @@ from redactory.training.uedp.stability import GREEDY
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.units.relations import Constants, Protect
 
+COLOURS = {
+    "noiseless": "#444444",
+    "de-identification": "#8a8a8a",
+    "user-level": "#b58900",
+    "uedp-alg1": "#cb4b16",
+    "uedp-alg1-all-users": "#d33682",
+    "uedp-bounded": "#268bd2",
+}
 Z, USER_RATE, ENTITY_RATE, DELTA, MOST = 2.0, 0.05, 0.5, 1e-5, 500
 _HELD = Conditions(True, True, True, True, True, True, Constants.GRAPH)
 
@@ -35,7 +44,8 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
     spread = int(table["most_users_of_an_entity"])
     rate = published_rate(Estimator.F_E_PLUS, USER_RATE, ENTITY_RATE, share)
     rows = []
-    for steps in steps_grid(MOST):
+    # about twenty, closer together at the start
+    for steps in sorted({round(float(n)) for n in np.geomspace(1, MOST, 20)}):
         own = BoundedTraining(USER_RATE, sigma, steps, cap, cap, Protect.BOTH, bounded.rule)
         rows.append(
             {
@@ -80,19 +90,20 @@ def _alg1(zeta: float, users: int, cap: int | None, steps: int) -> float | None:
 def drawn(told: Mapping[str, Any]) -> str:
     """The plot of :func:`curves`."""
 
-    def line(key: str, name: str, colour: str, dash: str = "") -> Line:
-        return Line(name, [(r["steps"], r[key]) for r in told["rows"] if r[key]], colour=colour, dash=dash)
+    def line(key: str, name: str, colour: str, style: str = "-") -> Line:
+        return Line(name, colour, [(r["steps"], r[key]) for r in told["rows"] if r[key]], style)
 
-    return plot(
-        f"{told['corpus']}: epsilon of a user and an entity together, against steps",
+    title = f"{told['corpus']}: epsilon of a user and an entity together, against steps"
+    note = (
         f"{told['users']} users, q_u = {USER_RATE}, q_e = {ENTITY_RATE}, z = {Z:g}, delta = {DELTA:g}; "
-        "the same noise on the mean, in clips",
-        Axis("steps T", log=True),
-        Axis("epsilon", log=True),
+        "the same noise on the mean, in clips"
+    )
+    return line_plot(
         [
             line("sound", "Algorithm 1, sound, M = |U|", COLOURS["uedp-alg1-all-users"]),
             line("sound_enforced_spread", f"Algorithm 1, sound, M = {told['M']}", COLOURS["uedp-alg1"]),
-            line("as_published", "as published: no guarantee", "#888", "4 4"),
+            line("as_published", "as published: no guarantee", "#888888", "--"),
             line("bounded", f"uedp-bounded, k = {told['k']}", COLOURS["uedp-bounded"]),
         ],
+        Axes(title, "steps T", "epsilon", True, True, notes=(note,), ticks=(1, 10, 100, MOST)),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from outside_secrets import HeldOut as OutsideSecrets
 from uedp_corpora import Corpus
 
-from redactory.evaluation.outside_secrets import HeldOut as OutsideSecrets
 from redactory.redaction.mask import mask
 
 

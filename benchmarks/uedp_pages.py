@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import uedp_epsilon
-from uedp_drawing import COLOURS, Axis, Line, plot
+from line_plot import Axes, Line, line_plot
+from uedp_epsilon import COLOURS
 from uedp_jobs import TUNED
 from uedp_trainings import METHODS, PRETRAINED, SHARED
 
@@ -86,29 +87,26 @@ def against(rows: Rows, title: str, key: str) -> str:
             continue
         name, colour = NAMES.get(method, method), COLOURS.get(method, "#86b300")
         if own[0]["target"] is None:
-            lines.append(Line(name, level=own[0][key], colour=colour, dash="7 4"))
+            lines.append(Line(name, colour, flat=own[0][key], style="--"))
         else:
-            lines.append(Line(name, [(r["target"], r[key]) for r in own], colour=colour))
+            lines.append(Line(name, colour, [(r["target"], r[key]) for r in own]))
     ticks = sorted({row["target"] for row in rows if row["target"] is not None})
     if key == "error_rate":
         # as a line it would take most of the plot
         note = f"{NOTE}; always the most frequent class: {_majority(rows):.3f}"
-        return plot(title, note, _epsilons(ticks), Axis("test error rate"), lines)
-    return plot(title, NOTE, _epsilons(ticks), measure(rows), lines)
+        axes = Axes(title, "sound epsilon", "test error rate", True, notes=(note,), ticks=ticks)
+    else:
+        axes = Axes(title, "sound epsilon", "perplexity", True, _wide(rows), notes=(NOTE,), ticks=ticks)
+    return line_plot(lines, axes)
 
 
-def measure(rows: Rows) -> Axis:
-    """The axis of perplexity, logarithmic where it spans more than a factor of 2.5."""
+def _wide(rows: Rows) -> bool:
+    """Whether perplexity spans more than a factor of 2.5, and has a logarithmic axis."""
     values = [row["perplexity"] for row in rows]
-    return Axis("perplexity", log=max(values) > 2.5 * min(values))
+    return bool(max(values) > 2.5 * min(values))
 
 
 NOTE = "test users, delta = 1e-5; user-level hides users, not entities"
-
-
-def _epsilons(ticks: Sequence[float]) -> Axis:
-    """The axis of sound epsilon."""
-    return Axis("sound epsilon", log=True, ticks=ticks)
 
 
 def _majority(rows: Rows) -> float:
@@ -124,21 +122,20 @@ def _sweep(rows: Rows, to: Path) -> None:
     ks = sorted({(r["settings"]["bounding"]["k_user"], r["perplexity"]) for r in k})
     qs = sorted({(r["settings"]["federated"].get("extended_rate", 1.0), r["perplexity"]) for r in q})
     levels = [
-        Line(r["method"], level=r["perplexity"], colour=COLOURS.get(r["method"], "#86b300"), dash="7 4")
+        Line(r["method"], COLOURS.get(r["method"], "#86b300"), flat=r["perplexity"], style="--")
         for r in rows
         if (r["figure"], r["corpus"], r["start"], r["target"]) == ("perplexity", "cuad", "donated", None)
     ]
-    y = measure([*k, *q])
+    y = ("perplexity", False, _wide([*k, *q]))
     if len(ks) > 1:
-        bounded = Line("uedp-bounded", ks, colour=COLOURS["uedp-bounded"])
+        bounded = Line("uedp-bounded", COLOURS["uedp-bounded"], ks)
         title = "cuad, cap on the points of a user, uedp-bounded at sound epsilon 8"
-        x = Axis("k_user, most points of a user (k_entity = 1)", ticks=[a for a, _ in ks])
-        _svg(to / "uedp_k.svg", plot(title, NOTE, x, y, [bounded, *levels]))
+        axes = Axes(title, "k_user, most points of a user (k_entity = 1)", *y, notes=(NOTE,))
+        _svg(to / "uedp_k.svg", line_plot([bounded, *levels], axes))
     if len(qs) > 1:
-        alg1 = Line("uedp-alg1, M = 1", qs, colour=COLOURS["uedp-alg1"])
+        alg1 = Line("uedp-alg1, M = 1", COLOURS["uedp-alg1"], qs)
         title = "cuad, rate q_s of points without an entity, uedp-alg1 at sound epsilon 8"
-        x = Axis("q_s", ticks=[a for a, _ in qs])
-        _svg(to / "uedp_q_s.svg", plot(title, NOTE, x, y, [alg1, *levels]))
+        _svg(to / "uedp_q_s.svg", line_plot([alg1, *levels], Axes(title, "q_s", *y, notes=(NOTE,))))
 
 
 def _json(path: Path, value: Any) -> None:

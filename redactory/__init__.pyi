@@ -1,10 +1,9 @@
-"""The public names of Redactory: the one list, for type checkers and for Python (see __init__.py).
+"""The types of Redactory's public names: what type checkers and editors read in place of __init__.py.
 
-A name is added by one line ``from module import name as name``, and is then found as ``redactory.name``.
+A name is added here by one line ``from module import name as name``, and in ``_PUBLIC`` there.
 """
 
 from redactory.evaluation.simulator import write_simulation
-from redactory.evaluation.varied import write_varied
 from redactory.foundation.errors import CheckFailed as CheckFailed
 from redactory.foundation.errors import ConfigurationError as ConfigurationError
 from redactory.foundation.errors import GuaranteeError as GuaranteeError
@@ -26,7 +25,6 @@ from redactory.pipelines.evaluations.perplexity import evaluate_perplexity as ev
 from redactory.pipelines.evaluations.recall import evaluate_recall as evaluate_recall
 from redactory.pipelines.evaluations.redaction import evaluate_redaction as evaluate_redaction
 from redactory.pipelines.explain import explain as explain
-from redactory.pipelines.exports.croissant import croissant as croissant
 from redactory.pipelines.exports.export import export_run
 from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.generate import generate as generate
@@ -56,7 +54,6 @@ from redactory.pipelines.policies.policy import Policy as Policy
 from redactory.pipelines.purge import purge as purge
 from redactory.pipelines.quarantine.listing import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine.retry import quarantine_retry as quarantine_retry
-from redactory.pipelines.reproduction.reproduce import reproduce_crt as reproduce_crt
 from redactory.pipelines.results import ComposedGuarantee as ComposedGuarantee
 from redactory.pipelines.results import ComposedUnitGuarantee as ComposedUnitGuarantee
 from redactory.pipelines.results import CurationSummary as CurationSummary
@@ -71,7 +68,7 @@ from redactory.pipelines.schemas import schemas as schemas
 from redactory.pipelines.stores.fetch import fetch as fetch
 from redactory.pipelines.stores.publish import publish as publish
 from redactory.pipelines.takedown.takedown import takedown as takedown
-from redactory.pipelines.tracking.track import track as track
+from redactory.pipelines.track import track as track
 from redactory.pipelines.train import guarantee as guarantee
 from redactory.pipelines.train import train as train
 from redactory.pipelines.verify import verify as verify
@@ -80,4 +77,3 @@ __version__: str
 
 export = export_run
 simulate = write_simulation
-simulate_varied = write_varied

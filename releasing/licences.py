@@ -36,7 +36,17 @@ ACCEPTED = {
         "CC0-1.0",
         "CNRI-Python",
     ),
-    *("ISC", "LLVM-exception", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Zlib", "LicenseRef-Public-Domain"),
+    *(
+        "ISC",
+        "LLVM-exception",
+        "MIT",
+        "MIT-0",
+        "MIT-CMU",
+        "MPL-2.0",
+        "PSF-2.0",
+        "Zlib",
+        "LicenseRef-Public-Domain",
+    ),
 }
 """Permissive licences, and one whose copyleft ends at its own files (MPL-2.0): each may be installed beside
 a program under the Apache License 2.0."""
@@ -51,6 +61,7 @@ INSIDE = (
 """Copyleft libraries inside of Linux wheels, those of GCC: which, in whose wheels, under what."""
 LOOKED_UP = {
     # metadata that names no SPDX licence, or none at all: what the licence file of the package says
+    "matplotlib": "PSF-2.0",
     "mlcroissant": "Apache-2.0",
     "pyahocorasick": "BSD-3-Clause AND LicenseRef-Public-Domain",
     "python-dateutil": "Apache-2.0 OR BSD-3-Clause",

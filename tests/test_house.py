@@ -106,11 +106,6 @@ def test_every_room_is_linked_at_the_root_and_every_folder_is_a_package() -> Non
         assert (folder / "__init__.py").is_file(), folder
 
 
-def test_no_module_is_two_modules() -> None:
-    for path in MODULES:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path.name
-
-
 @pytest.mark.parametrize(
     "module", ["redactory.flows.cli", "redactory.pipelines.curate", "redactory.evaluation"]
 )

@@ -1,19 +1,16 @@
-"""Redactory as a library: its public names, what happens to old ones, and the types of what it returns."""
+"""Redactory as a library: its public names, and the types of what it returns."""
 
 from __future__ import annotations
 
-import importlib
+import ast
 import json
 import typing
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import redactory
-from redactory.foundation.deprecation import Deprecated
-from redactory.foundation.public_names import names_in
 from redactory.pipelines import results
 from redactory.pipelines.curate import curate
 from tests import consumer
@@ -26,52 +23,44 @@ SCHEMAS = Path(redactory.__file__).with_name("schemas")
 OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
 
 
-def test_every_public_name_is_there_and_comes_from_where_the_stub_says() -> None:
-    public = names_in(STUB)
-    assert redactory.__all__ == sorted(public)
-    assert {"Policy", "curate", "train", "guarantee", "scan", "simulate", "ConfigurationError"} <= set(public)
-    for name, place in public.items():
-        if place.module.startswith(("redactory.training", "redactory.flows")):
-            continue
-        assert getattr(redactory, name) is getattr(importlib.import_module(place.module), place.attribute)
-    assert set(public) <= set(dir(redactory))
+def _stub() -> dict[str, str]:
+    """Its public names, in the two forms that type checkers take: ``import x as x`` and ``y = x``."""
+    imported: dict[str, str] = {}
+    public: dict[str, str] = {}
+    for node in ast.parse(STUB.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                imported[alias.name] = f"{node.module}.{alias.name}"
+                if alias.asname == alias.name:
+                    public[alias.name] = imported[alias.name]
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            public.update(
+                {one.id: imported[node.value.id] for one in node.targets if isinstance(one, ast.Name)}
+            )
+    return public
+
+
+def test_the_stub_has_the_names_of_the_package_and_each_is_there() -> None:
+    assert {name: f"redactory.{place}" for name, place in redactory._PUBLIC.items()} == _stub()
+    assert redactory.__all__ == sorted(redactory._PUBLIC)
+    assert {"Policy", "curate", "train", "guarantee", "scan", "simulate", "ConfigurationError"} <= set(
+        redactory.__all__
+    )
+    for name in redactory.__all__:
+        assert callable(getattr(redactory, name)), name
+    assert set(redactory.__all__) <= set(dir(redactory))
     with pytest.raises(AttributeError, match="module 'redactory' has no attribute 'curat'"):
-        redactory.curat  # noqa: B018
+        redactory.curat  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     shown = {line.removeprefix("::: ") for line in page.splitlines() if line.startswith("::: ")}
-    for name, place in names_in(STUB).items():
-        assert shown & {place.module, f"{place.module}.{place.attribute}"}, name
-        if name != place.attribute:
+    for name, place in _stub().items():
+        module, _, attribute = place.rpartition(".")
+        assert shown & {module, place}, name
+        if name != attribute:
             assert f"`redactory.{name}` is this function." in page
-
-
-def test_only_what_a_type_checker_takes_for_public_is_public(tmp_path: Path) -> None:
-    stub = tmp_path / "x.pyi"
-    stub.write_text("from a.b import c as c\nfrom a.b import d\nfrom a import e as f\ng = d\nh: str\n")
-    assert names_in(stub) == {"c": ("a.b", "c"), "g": ("a.b", "d")}
-
-
-def test_an_old_name_works_and_says_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = Deprecated("describe", "1.2", "2.0", "write redactory.describe")
-    monkeypatch.setitem(redactory._DEPRECATED, "tell", old)
-    with pytest.warns(
-        DeprecationWarning, match=r"redactory.tell is deprecated since 1.2 and goes with 2.0: w"
-    ) as told:
-        assert redactory.tell is redactory.describe  # type: ignore[attr-defined]
-    assert told[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert redactory.describe
-
-
-def test_a_deprecated_name_leads_to_a_public_one_and_has_a_later_end() -> None:
-    for name, old in redactory._DEPRECATED.items():
-        assert name not in redactory.__all__
-        assert old.now in redactory.__all__
-        assert [int(n) for n in old.since.split(".")] < [int(n) for n in old.gone.split(".")]
 
 
 def test_the_program_of_a_user_runs(tmp_path: Path) -> None:

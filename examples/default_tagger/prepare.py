@@ -97,7 +97,7 @@ def _support(dialogues: int) -> Iterator[Row]:
 
 
 def _varied(rows: int) -> Iterator[Row]:
-    from redactory.evaluation.varied import varied_rows
+    from varied import varied_rows
 
     for row in varied_rows(rows, seed=7):
         yield row["text"], [(s["start"], s["end"], s["label"]) for s in row["spans"]]

@@ -6,11 +6,10 @@ import random
 from collections.abc import Iterable, Iterator
 
 from corpora import Mark, Row
-
-from redactory.evaluation.varied.organizations import SECRETS as ORGANIZATIONS
-from redactory.evaluation.varied.people import SECRETS as PEOPLE
-from redactory.evaluation.varied.places import SECRETS as PLACES
-from redactory.evaluation.varied.scene import Scene
+from varied.organizations import SECRETS as ORGANIZATIONS
+from varied.people import SECRETS as PEOPLE
+from varied.places import SECRETS as PLACES
+from varied.scene import Scene
 
 _DRAWN = {"PERSON": PEOPLE, "LOCATION": PLACES, "ORGANIZATION": ORGANIZATIONS}
 _KEPT = 0.15

@@ -12,8 +12,6 @@ from redactory.dedup.told import told
 from redactory.detectors import blind_of, blind_words
 from redactory.evaluation import report_facts as facts
 from redactory.evaluation.examples import pick_examples
-from redactory.evaluation.flow_picture import flow_picture
-from redactory.evaluation.histogram import histogram
 from redactory.evaluation.model_page import model_page
 from redactory.evaluation.report_drift import drift_of
 from redactory.evaluation.report_models import ModelReport, model_report, model_reports
@@ -29,7 +27,6 @@ from redactory.redaction.sealing import is_finished
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_WIDE, _NARROW = 1040, 350
 _LARGEST_EXPOSURE = CANARY_DIGITS * math.log2(10)
 _TEMPLATE, _MODEL_TEMPLATE = "report.html.j2", "model.html.j2"
 
@@ -49,8 +46,7 @@ def render_report(run: RunFolder) -> str:
             manifest=manifest,
             counts=counts,
             blind=blind_words(blind_of(manifest)),
-            wide_flow=flow_picture(counts, _WIDE),
-            narrow_flow=flow_picture(counts, _NARROW),
+            flow=facts.flow(counts),
             laws=facts.conservation(manifest),
             found=facts.found(manifest),
             most_rows=facts.MOST_ROWS,
@@ -115,7 +111,6 @@ def _environment() -> Environment:
         "engine": facts.engine_line,
         "ranked": facts.ranked,
         "some": some,
-        "histogram": histogram,
     }
     environment.filters.update(filters)
     return environment

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
-from redactory.evaluation.control_chart import control_chart
 from redactory.evaluation.drift_figures import METRICS
 from redactory.foundation.files import read_json
 from redactory.foundation.wording import some
@@ -26,6 +23,28 @@ _METRICS = {
 
 
 @dataclass(frozen=True)
+class Chart:
+    """Where this run's figure and the earlier ones lie, and their limits: percents from the upper edge."""
+
+    values: list[float]
+    expected: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, figure: Mapping[str, Any]) -> Chart:
+        """A chart as high as all of them need, this run last."""
+        values = [*figure["history"], figure["value"]]
+        lowest, highest = min(*values, figure["low"]), max(*values, figure["high"])
+        room = (highest - lowest or abs(highest) or 1.0) * 0.06
+
+        def down(value: float) -> float:
+            return float(100 * (highest + room - value) / (highest - lowest + 2 * room))
+
+        return cls([down(value) for value in values], *(down(figure[k]) for k in ("expected", "low", "high")))
+
+
+@dataclass(frozen=True)
 class Row:
     """One figure beside its limits, as it is shown."""
 
@@ -36,7 +55,7 @@ class Row:
     limits: str
     of: str
     outside: bool
-    chart: Markup
+    chart: Chart
 
 
 @dataclass(frozen=True)
@@ -84,5 +103,5 @@ def _row(figure: Mapping[str, Any]) -> Row:
         f"{said(figure['low'])} to {said(figure['high'])}",
         f"{figure['count']:,} of {figure['n']:,}" if shares else some(figure["count"], "hit"),
         figure["outside"],
-        control_chart(*(figure[name] for name in ("history", "value", "expected", "low", "high"))),
+        Chart.of(figure),
     )

@@ -47,6 +47,41 @@ def conservation(manifest: Mapping[str, Any]) -> list[Law]:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A bar of the flow: the class that colours it, what its share is of, and what it divides into."""
+
+    name: str
+    count: int
+    kind: str
+    whole: int = 0
+    parts: tuple[Bar, ...] = ()
+
+
+def flow(counts: Mapping[str, int]) -> Bar:
+    """Rows into documents, points, sides and shards; what has no count has no bar."""
+
+    def bar(name: str, count: int, kind: str, *parts: Bar, whole: int = counts["points"]) -> Bar:
+        return Bar(name, count, kind, whole, tuple(part for part in parts if part.count))
+
+    public, private = (
+        (
+            bar(f"{side.capitalize()} shards", counts[side], side),
+            bar("Duplicates", counts[f"{side}_duplicate"], "duplicate"),
+        )
+        for side in ("public", "private")
+    )
+    sides = (
+        bar("Public side", sum(part.count for part in public), "public", *public),
+        bar("Private side", sum(part.count for part in private), "private", *private[::-1]),
+        bar("Quarantined", counts["quarantined"], "quarantined"),
+    )
+    points = bar("Points", counts["points"], "neutral", *sides, whole=0)
+    documents = bar("Documents", counts["documents"], "neutral", points, whole=0)
+    rejected = bar("Rejected", counts["rejected"], "rejected", whole=counts["rows"])
+    return bar("Rows", counts["rows"], "neutral", documents, rejected, whole=0)
+
+
+@dataclass(frozen=True)
 class Found:
     """The hits of one policy: one row a label and detector, most frequent first."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redactory.evaluation.crt_trends import highest_by_chance
+from redactory.evaluation.exposure_intervals import highest_quantile
 from redactory.evaluation.report_facts import amount
 
 Result = Mapping[str, Any]
@@ -80,7 +80,7 @@ def _exposure(result: Result) -> Iterator[Finding]:
     planted = sum(bool(row.get("inserted")) for row in result.get("canaries", ()))
     chance = (result.get("chance") or {}).get("highest_95")
     if chance is None and planted:
-        chance = highest_by_chance(planted)
+        chance = highest_quantile(planted)
     above = chance is not None and highest > chance
     told = ""
     if chance is not None:

@@ -13,7 +13,6 @@ import redactory
 from redactory.flows import (
     apply_commands,
     budget_commands,
-    croissant_commands,
     detection_commands,
     export_commands,
     extraction_commands,  # noqa: F401  registers evaluate extraction
@@ -35,7 +34,6 @@ from redactory.flows import (
     train_commands,
 )
 from redactory.flows.audit_commands import audits
-from redactory.flows.deprecated_words import Commands, tell, tell_deprecated_uses
 from redactory.flows.endings import NOT_LOGGED, asks_for_help, is_usage, unexpected, usage_message
 from redactory.flows.evaluate_commands import evaluations
 from redactory.flows.index_commands import indexes
@@ -58,7 +56,6 @@ from redactory.flows.options import (
 from redactory.flows.plan_commands import plans
 from redactory.flows.quarantine_commands import quarantines
 from redactory.flows.release_commands import releases
-from redactory.flows.reproduce_commands import reproductions
 from redactory.flows.simulate_commands import simulations
 from redactory.flows.train_commands import say_open, say_remarks
 from redactory.foundation.core_dumps import forbid_core_dumps
@@ -71,7 +68,6 @@ app = typer.Typer(
     help="Audited training shards from raw text, and models trained on them with a guarantee.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    cls=Commands,
 )
 app.add_typer(evaluations, name="evaluate")
 app.add_typer(audits, name="audit")
@@ -82,7 +78,6 @@ app.add_typer(ldp, name="ldp")
 app.add_typer(plans, name="plan")
 app.add_typer(quarantines, name="quarantine")
 app.add_typer(releases, name="release")
-app.add_typer(reproductions, name="reproduce")
 app.add_typer(simulations, name="simulate")
 
 
@@ -91,7 +86,6 @@ def main() -> None:
     forbid_core_dumps()
     stopping.end_in_order()
     output.print_anything()
-    tell_deprecated_uses()
     # what a command before this one asked for, in one process
     json_log.end()
     try:
@@ -147,7 +141,6 @@ def _root(
         output.out.print(redactory.__version__)
         raise typer.Exit
     json_log.begin(log_json, context.invoked_subcommand)
-    tell(context.obj)
 
 
 @app.command()
@@ -265,7 +258,6 @@ def demo(
 
 app.command()(apply_commands.apply)
 app.command()(budget_commands.budget)
-app.command()(croissant_commands.croissant)
 app.command()(detection_commands.explain)
 app.command()(export_commands.export)
 app.command()(generate_commands.generate)

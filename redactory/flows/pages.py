@@ -189,16 +189,6 @@ def recall(result: dict[str, Any]) -> None:
     table("Secrets left in the shards", rows, ("label", "secrets", "public", "private"))
 
 
-def simulated_varied(result: dict[str, Any]) -> None:
-    """``redactory simulate varied``."""
-    secrets = sum(result["secrets"].values())
-    out.print(
-        f"Wrote {some(result['rows'], 'text')} with {some(secrets, 'labelled secret')} to {result['out']}; "
-        f"{some(result['without_secret'], 'text')} without any",
-        soft_wrap=True,
-    )
-
-
 def simulated(result: dict[str, Any]) -> None:
     """``redactory simulate``."""
     secrets = sum(result["secrets"].values())

@@ -38,16 +38,3 @@ def simulate_customersim(
             out, rows, seed, canaries, copies, progress, canary_miss_rate, **templates
         )
     show(result, as_json, pages.simulated)
-
-
-@simulations.command("varied")
-def simulate_varied(
-    out: Annotated[Path, typer.Option("--out", help="The JSONL file to write.")],
-    rows: Annotated[int, typer.Option(min=1, help="Texts.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Short texts of many sorts, with every sensitive thing's place: to train a tagger on."""
-    with output.shown_progress() as progress:
-        result = redactory.simulate_varied(out, rows, seed, progress)
-    show(result, as_json, pages.simulated_varied)

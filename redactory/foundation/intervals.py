@@ -1,12 +1,6 @@
-"""Exact (Clopper-Pearson) bounds of a probability from counts."""
+"""Exact (Clopper-Pearson) bounds of a probability from counts: quantiles of the beta distribution."""
 
 from __future__ import annotations
-
-import math
-
-import numpy as np
-
-_BISECTIONS = 60
 
 
 def upper_bound(misses: int, n: int, confidence: float = 0.95) -> float:
@@ -18,14 +12,10 @@ def upper_bound(misses: int, n: int, confidence: float = 0.95) -> float:
     _check(misses, n, confidence)
     if misses == n:
         return 1.0
-    k = np.arange(misses + 1, dtype=np.float64)
-    log_choose = np.concatenate([[0.0], np.cumsum(np.log(n - k[1:] + 1) - np.log(k[1:]))])
-    low, high = misses / n, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        log_terms = log_choose + k * math.log(middle) + (n - k) * math.log1p(-middle)
-        low, high = (middle, high) if np.exp(log_terms).sum() > 1 - confidence else (low, middle)
-    return high
+    # on first use: scipy takes a fifth of a second
+    from scipy.special import betaincinv
+
+    return float(betaincinv(misses + 1, n - misses, confidence))
 
 
 def lower_bound(misses: int, n: int, confidence: float = 0.95) -> float:

@@ -37,9 +37,7 @@ from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.stores.publish import check_store, publish_configured
-from redactory.pipelines.tracking.configured import check_tracking
-from redactory.pipelines.tracking.lineage import told
-from redactory.pipelines.tracking.lineage_work import Curation
+from redactory.pipelines.track import check_tracking
 from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
@@ -68,8 +66,7 @@ def curate(
     check_keys()
     check_store(settings.store, RunFolder(Path(settings.output)))
     check_tracking(settings.track)
-    with told(settings.track, Curation(settings)):
-        done = _curate(settings, resume, stage_map, detector, sources, progress)
+    done = _curate(settings, resume, stage_map, detector, sources, progress)
     return cast(CurationSummary, publish_configured(settings.store, done, progress))
 
 

@@ -23,7 +23,7 @@ from redactory.detectors.engine import Engine
 from redactory.detectors.model import versions
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability, TaggerEngine, calibrate, train_tagger
-from redactory.evaluation.reliability import reliability_plot
+from redactory.evaluation.plots import pictures, reliability_plot
 from redactory.foundation.canonical import file_blocks, folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
@@ -92,9 +92,12 @@ def fit(
             "versions": fitted.versions,
         }
         write_json(part / "fit.json", result, PUBLIC_FILE)
-        plot = reliability_plot(fitted.reliability.bins, fitted.reliability.error)
-        write_text(part / "reliability.svg", plot, PUBLIC_FILE)
-        write_text(part / "README.md", _card(folder.name, fitted.card, result), PUBLIC_FILE)
+        shown = (fitted.reliability.bins, fitted.reliability.error)
+        drawn = pictures("reliability.svg", reliability_plot, *shown)
+        picture = "![reliability](reliability.svg)\n\n" if drawn else ""
+        card = _card(folder.name, fitted.card, result, picture)
+        for name, text in {**drawn, "README.md": card}.items():
+            write_text(part / name, text, PUBLIC_FILE)
         part.replace(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -206,7 +209,7 @@ def _scores(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any]:
     }
 
 
-def _card(name: str, about: str, result: Mapping[str, Any]) -> str:
+def _card(name: str, about: str, result: Mapping[str, Any], picture: str) -> str:
     held_out, reliability = result["held_out"], result["reliability"]
     labels = "\n".join(
         f"| {label} | {count} | {held_out['by_label'].get(label, '–')} |"
@@ -225,9 +228,7 @@ def _card(name: str, about: str, result: Mapping[str, Any]) -> str:
 - Calibration: temperature {reliability["temperature"]}; the expected calibration error of P(plain) fell from
   {reliability["error_before"]} to {reliability["error"]} on {reliability["tokens"]} tokens.
 
-![reliability](reliability.svg)
-
-| label | spans trained on | covered whole, held out |
+{picture}| label | spans trained on | covered whole, held out |
 |---|---|---|
 {labels}
 

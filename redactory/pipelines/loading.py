@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from redactory.detectors.tagger import DEFAULT
-from redactory.foundation.deprecation import Deprecated, with_new_keys
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import plainly
 from redactory.pipelines.config import Config
@@ -25,8 +24,6 @@ from redactory.training.models.settings import KINDS
 
 Given = Config | Mapping[str, Any] | str | Path
 """What the public functions take as a configuration."""
-DEPRECATED_KEYS: dict[str, Deprecated] = {}
-"""Old keys, as paths: docs/reference/stability.md says how long each of them stays here."""
 
 
 def load_config(given: Given, **changes: Any) -> Config:
@@ -40,11 +37,11 @@ def load_config(given: Given, **changes: Any) -> Config:
     if isinstance(given, Config):
         return check(worked_on_here(given.model_dump(exclude_unset=True), changes, Path()))
     if isinstance(given, Mapping):
-        return check(worked_on_here(with_new_keys(given, DEPRECATED_KEYS), changes, Path()))
+        return check(worked_on_here(given, changes, Path()))
     path = Path(given)
     if path.suffix in (".yaml", ".yml"):
         folder = path.parent.resolve()
-        return check(worked_on_here(_anchored(_read(path), folder), changes, folder), path)
+        return check(worked_on_here(_anchored(read_yaml(path), folder), changes, folder), path)
     if is_finished(RunFolder(path)):
         # its vault would be read as a corpus
         raise ConfigurationError(f"'{given}' is a run: give the configuration (.yaml) that it was made with")
@@ -68,10 +65,10 @@ def load_for_texts(given: Given | None, paths: Sequence[str] = ("-",), **input_c
     elif isinstance(given, Config):
         value = given.model_dump(exclude_unset=True)
     elif isinstance(given, Mapping):
-        value = with_new_keys(given, DEPRECATED_KEYS)
+        value = given
     elif Path(given).suffix in (".yaml", ".yml"):
         file = Path(given)
-        value = _anchored(_read(file), file.parent.resolve())
+        value = _anchored(read_yaml(file), file.parent.resolve())
     else:
         raise ConfigurationError(f"'{given}' is no configuration: give a file that ends in .yaml")
     section = value.get("input")
@@ -88,10 +85,6 @@ def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
         problems = [_explain(e) for e in error.errors(include_url=False)]
         where = "" if file is None else f"{file}: "
         raise ConfigurationError(where + "; ".join(problems)) from None
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    return with_new_keys(read_yaml(file), DEPRECATED_KEYS, f"{file}: ")
 
 
 def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -113,8 +106,7 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         paths = ("test", "canaries", "labelled")
         anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
     if isinstance(track := anchored.get("track"), dict):
-        files = ("mlflow", "lineage")
-        anchored["track"] = {k: place(path_in(v)) if k in files else v for k, v in track.items()}
+        anchored["track"] = {k: place(path_in(v)) if k == "mlflow" else v for k, v in track.items()}
     if isinstance(anchored.get("train"), dict):
         anchored["train"] = _anchored_training(anchored["train"], place)
     if isinstance(dedup := anchored.get("dedup"), dict) and isinstance(index := dedup.get("index"), dict):

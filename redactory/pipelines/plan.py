@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redactory.dedup.rules import rule_of
+from redactory.evaluation.plots import epsilon_plot, require_matplotlib
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, silent, waiting
@@ -46,6 +47,8 @@ def plan(
     Nothing is trained.
     """
     require_training_packages()
+    if plot is not None:
+        require_matplotlib()
     if config is not None and numbers:
         raise ConfigurationError(f"a plan takes a configuration or numbers, not both: {', '.join(numbers)}")
     with waiting(progress, "account noise"):
@@ -70,8 +73,6 @@ def _planned(
         request = _of_config(loaded)
     result = plan_training(request)
     if plot is not None:
-        from redactory.evaluation.epsilon_plot import epsilon_plot
-
         told = f"{request.trainer}: q = {request.sampling_rate:g}, noise {result['noise_multiplier']:g}"
         write_text(Path(plot), epsilon_plot(result["curve"], f"{told}, delta = {request.delta:g}"))
         result["plot"] = str(plot)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redactory.evaluation.plots import UNITS, epsilon_plot
 from redactory.foundation.files import write_text
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.units.settings import UNITS_PROTECTED
@@ -107,8 +108,6 @@ def _drawn(result: dict[str, Any], plot: str | Path | None) -> dict[str, Any]:
     """``result``, its curve over steps drawn into the file ``plot`` where one is asked for."""
     if plot is None:
         return result
-    from redactory.evaluation.epsilon_plot import UNITS, epsilon_plot
-
     title = f"{result['trainer']}: {result['adjacency']}, delta = {result['delta']:g}"
     write_text(Path(plot), epsilon_plot(result["steps_curve"], title, UNITS))
     return {**result, "plot": str(plot)}

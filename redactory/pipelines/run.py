@@ -18,7 +18,7 @@ from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.release import summary
 from redactory.pipelines.stores.publish import publish_configured
-from redactory.pipelines.tracking.configured import track_configured
+from redactory.pipelines.track import track_configured
 from redactory.pipelines.train import train, train_summary
 from redactory.pipelines.train_checks import check_device
 from redactory.redaction import RunFolder, is_finished

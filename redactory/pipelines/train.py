@@ -21,9 +21,7 @@ from redactory.pipelines.releases.log import check_newest, check_released
 from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.stores.publish import check_store, publish_configured
-from redactory.pipelines.tracking.configured import check_tracking, track_configured
-from redactory.pipelines.tracking.lineage import told
-from redactory.pipelines.tracking.lineage_work import Training
+from redactory.pipelines.track import check_tracking, track_configured
 from redactory.pipelines.train_checks import check_device, training_of
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.training.recall_setting import RecallMeasurement
@@ -50,8 +48,7 @@ def train(
     check_keys()
     check_store(settings.store, run)
     check_tracking(settings.track)
-    with told(settings.track, Training(run, settings.train)):
-        trained = sealed(run.state, _train, run, settings, progress)
+    trained = sealed(run.state, _train, run, settings, progress)
     track_configured(settings.track, run, settings.train.model_name)
     return cast(TrainingSummary, publish_configured(settings.store, trained, progress))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate
 from redactory.detectors.tagger.calibration import BINS, _log_softmax, _most_likely, _reliability
-from redactory.evaluation.reliability import reliability_plot
 from tests.detectors.detector_texts import labelled_texts
 
 ROWS = labelled_texts(60, seed=6)
@@ -131,17 +129,3 @@ def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path:
     expected = np.exp(_log_softmax(logits, 3.0)[:, pipe.labels.index("O")])
     assert hot == pytest.approx(expected.tolist(), abs=1e-5)
     assert np.mean(np.abs(np.array(hot) - np.array(cold))) > 0.01
-
-
-def test_a_plot_shows_every_bin() -> None:
-    bins = ((0.02, 0.0, 30), (0.4, 0.5, 2), (0.99, 1.0, 600))
-    root = ElementTree.fromstring(reliability_plot(bins, 0.0123))
-    name = "{http://www.w3.org/2000/svg}"
-    circles = root.findall(f"{name}circle")
-    assert [circle.findtext(f"{name}title") for circle in circles] == ["30 tokens", "2 tokens", "600 tokens"]
-    across = [float(circle.attrib["cx"]) for circle in circles]
-    assert across == sorted(across)
-    heights = [float(circle.attrib["cy"]) for circle in circles]
-    assert heights == sorted(heights, reverse=True), "a higher share stands higher"
-    assert "0.0123" in "".join(root.itertext())
-    assert len(ElementTree.fromstring(reliability_plot((), 0.0)).findall(f"{name}circle")) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from redactory.evaluation.canary import canary_exposure
 from redactory.evaluation.exposure_intervals import exposure_against_chance, highest_quantile
-from redactory.evaluation.exposure_plot import exposure_plot
+from redactory.evaluation.plots import exposure_plot
 from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream
 from tests.evaluation.small_model import SmallModel

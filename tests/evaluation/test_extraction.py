@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from redactory.evaluation.control_values import control_values
 from redactory.evaluation.extraction import ExtractionSettings, extraction
 from redactory.evaluation.extraction_figures import Trial, extraction_figures
-from redactory.evaluation.extraction_plot import extraction_plot
+from redactory.evaluation.plots import extraction_plot
 from redactory.evaluation.secret_values import Secret
 from redactory.evaluation.value_search import ValueSearch
 from tests.evaluation.parrot import Parrot

@@ -6,7 +6,6 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from redactory.evaluation.member_texts import SecretSentence, commonest_label, m
 from redactory.evaluation.membership import membership, perplexities
 from redactory.evaluation.reference_attack import rmia_scores
 from redactory.evaluation.roc import area, roc, separation, true_positives
-from redactory.evaluation.roc_plot import membership_plot
 from redactory.evaluation.threshold import Halves, best_threshold, scored_accuracy
 from redactory.foundation.errors import InputError
 
@@ -184,18 +182,3 @@ def test_others_are_sentences_of_the_corpus_with_a_value_of_their_own() -> None:
 def test_too_few_sentences_are_refused() -> None:
     with pytest.raises(InputError, match="at least 4"):
         membership(KnownModel(), MEMBERS[:3], OTHERS)  # type: ignore[arg-type]
-
-
-def test_the_plot_is_a_picture_of_every_curve() -> None:
-    plot = membership_plot(_attacked(0.3, reference=KnownModel(own="r", weight=0.3)))
-    words = [e.text for e in ElementTree.fromstring(plot).iter("{http://www.w3.org/2000/svg}text")]
-    for word in (
-        "perplexity",
-        "reference model alone",
-        "chance",
-        "false positives (share of others)",
-        "0.01%",
-    ):
-        assert word in words
-    assert "script" not in plot
-    assert "NaN" not in plot

@@ -48,7 +48,6 @@ GROUPS = (
     "simulate",
     "index",
     "plan",
-    "reproduce",
     "ldp",
     "quarantine",
     "release",

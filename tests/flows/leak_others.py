@@ -37,7 +37,6 @@ def making(folder: Path) -> list[Step]:
     return [
         Step("init", ("init", "example.yaml")),
         Step("simulate", ("simulate", "customersim", "--rows", "20", "--canaries", "2", "--out", simulated)),
-        Step("varied", ("simulate", "varied", "--rows", "20", "--out", "varied.jsonl")),
         *(Step(f"new-{kind}", ("keys", "new", kind, f"{kind}.key")) for kind in ("digest", "encryption")),
         Step("new-signing", ("keys", "new", "signing", "signing.key")),
     ]

@@ -12,18 +12,9 @@ import pytest
 
 import redactory
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.keys import new_key
 from redactory.redaction import RunFolder, read_manifest
-from tests.integrations.sides import SIDES, rows_of, run_of
+from tests.integrations.sides import rows_of, run_of
 from tests.pipelines.leaving import NAME
-
-MORE = {
-    "license": "https://spdx.org/licenses/CC-BY-4.0.html",
-    "url": "https://example.org/letters",
-    "creator": "Letters, Inc.",
-    "citeAs": "Letters, Inc. (2026). Letters.",
-}
 
 
 @pytest.fixture(scope="module")
@@ -84,71 +75,26 @@ def test_verify_finds_a_file_that_says_something_else(exported: Path, tmp_path: 
     assert {c["name"] for c in redactory.verify(copy)["checks"] if not c["ok"]} == {"croissant", "sha256sums"}
 
 
-def test_a_run_is_described_by_its_public_side(run: Path, exported: Path, tmp_path: Path) -> None:
-    document = redactory.croissant(run)
-    assert document == redactory.croissant(exported) == json.loads((exported / "croissant.json").read_text())
+def test_a_run_is_described_by_its_public_side(run: Path, exported: Path) -> None:
+    told = (exported / "croissant.json").read_text()
     manifest = read_manifest(RunFolder(run))
-    told = json.dumps(document)
     for secret in (NAME, "letters.jsonl", manifest["inputs"][0]["digest"], manifest["key"]["fingerprint"]):
         assert secret not in told
     for name, entry in manifest["files"].items():
         assert (entry["sha256"] in told) == name.startswith("public/")
 
 
-def test_both_sides_of_a_run_where_one_asks_for_it(run: Path) -> None:
-    out = run.parent / "both.json"
-    redactory.croissant(run, out=out, private=True, more=MORE)
-    assert out.stat().st_mode & 0o777 == 0o600
+def test_a_publisher_adds_what_only_they_know(run: Path, exported: Path) -> None:
+    """As the how-to page of integrations says it."""
+    described = json.loads((exported / "croissant.json").read_text())
+    described |= {"license": "https://spdx.org/licenses/CC-BY-4.0.html", "url": "https://example.org/letters"}
+    described["creator"] = {"@type": "sc:Organization", "name": "Letters, Inc."}
+    for entry in described["distribution"]:
+        for key in {"contentUrl", "includes"} & entry.keys():
+            entry[key] = f"shards/{entry[key]}"
+    out = exported.parent / "described.json"
+    out.write_text(json.dumps(described))
     dataset = mlcroissant.Dataset(out)
     assert not dataset.metadata.issues.errors
-    for side in SIDES:
-        assert records(dataset, side) == rows_of(run, side)
-
-
-@pytest.mark.parametrize("name", ["letters?", "letters[1]", "my letters, grün"])
-def test_a_folder_of_any_name_leads_to_its_own_rows_alone(run: Path, tmp_path: Path, name: str) -> None:
-    for other in (name, "letters1"):
-        shutil.copytree(run, tmp_path / other)
-    redactory.croissant(tmp_path / name, out=tmp_path / "letters.json")
-    assert records(mlcroissant.Dataset(tmp_path / "letters.json"), "public") == rows_of(run, "public")
-
-
-def test_a_publisher_says_what_only_she_knows(run: Path) -> None:
-    out = run.parent / "published.json"
-    redactory.croissant(run, out=out, more=MORE)
-    metadata = mlcroissant.Dataset(out).metadata
-    assert not metadata.issues.errors
-    assert not metadata.issues.warnings
-    assert metadata.license == [MORE["license"]]
-    assert metadata.url == MORE["url"]
-    assert [own.name for own in metadata.creators] == [MORE["creator"]]
-    assert metadata.cite_as == MORE["citeAs"]
-    assert out.stat().st_mode & 0o777 == 0o644
-
-
-def test_what_cannot_be_described_is_refused(
-    run: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigurationError, match="an export holds the public side alone"):
-        redactory.croissant(exported, private=True)
-    for out, told in (
-        (run / "croissant.json", "is sealed; write the file beside it"),
-        (tmp_path / "croissant.json", "so that its names lead there"),
-        (run.parent / "croissant.txt", "ends in .json"),
-        (exported / "manifest.json", "a new file"),
-    ):
-        with pytest.raises(ConfigurationError, match=told):
-            redactory.croissant(run, out=out)
-    with pytest.raises(ConfigurationError, match="license, url, creator, citeAs"):
-        redactory.croissant(run, more={"licence": "x"})
-    copy = RunFolder(Path(shutil.copytree(run, tmp_path / "run")))
-    (copy.public / "part-00000.parquet").write_bytes(b"x")
-    with pytest.raises(CheckFailed, match="public/part-00000"):
-        redactory.croissant(copy.root)
-    copy.success.unlink()
-    with pytest.raises(RunStateError, match="no finished folder"):
-        redactory.croissant(copy.root)
-    new_key("encryption", tmp_path / "key")
-    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
-    with pytest.raises(ConfigurationError, match="it is encrypted"):
-        redactory.croissant(run_of(tmp_path / "closed"), private=True)
+    assert [own.name for own in dataset.metadata.creators] == ["Letters, Inc."]
+    assert records(dataset, "public") == rows_of(run, "public")

@@ -17,7 +17,7 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.pipelines.evaluations.model import keep_result
-from redactory.pipelines.tracking.figures import choices
+from redactory.pipelines.track import choices
 from redactory.redaction import RunFolder, read_manifest
 from redactory.training import TrainSettings
 from tests.integrations.tracked_run import WORDS, job

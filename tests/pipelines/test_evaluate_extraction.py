@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import redactory
-from redactory.evaluation.labelled_policies import LabelledPolicies
+from redactory.detectors import Detection, Span
 from redactory.evaluation.secret_values import vault_secrets
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.flows.cli import app
@@ -34,6 +35,20 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class Labels:
+    """A π that marks every labelled value, wherever it stands alone, and a π_c that marks nothing more."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.labels = {row["text"][s["start"] : s["end"]]: s["label"] for row in rows for s in row["spans"]}
+        longest = sorted(self.labels, key=len, reverse=True)
+        self.any = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)")
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        for text in texts:
+            found = tuple(Span(*m.span(), self.labels[m[0]], 1.0, "labels") for m in self.any.finditer(text))
+            yield Detection(found, found)
+
+
 @pytest.fixture(scope="module")
 def planted() -> dict[str, Any]:
     return simulate_customersim(ROWS, 4, CANARIES, COPIES).canaries
@@ -53,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, planted: dict[str, Any]) -> Ru
         "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
         "evaluate": {"canaries": str(canaries)},
     }
-    redactory.curate(config, output=folder / "run", detector=LabelledPolicies.of(rows, 0.0, 1))
+    redactory.curate(config, output=folder / "run", detector=Labels(rows))
     made = RunFolder(folder / "run")
     for trainer, epochs in (("sgd", 5), ("redact-only", 1)):
         train_model(made, TrainSettings(trainer=trainer, name=trainer, epochs=epochs, **SETTINGS))

@@ -14,7 +14,7 @@ import pytest
 
 import redactory
 from redactory.detectors import Detection, DetectSettings, Span
-from redactory.evaluation.redaction_plot import redaction_plot
+from redactory.evaluation.plots import redaction_plot
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.evaluations.redaction import independent_engine
 from redactory.redaction import RunFolder, is_finished
@@ -109,20 +109,6 @@ def test_the_picture_shows_each_attack_with_what_chance_gives(leaky: Path, attac
     assert f"{100 * linked['chance']['value']:.3g} %" in shown
     assert f"public, {public['looked_at']:,} points" in shown
     assert "share of claims that are right" in shown
-
-
-def test_the_picture_says_what_was_not_measured(attacked: dict[str, Any]) -> None:
-    nothing = {"linkage": {"document": None, "user": None}, "residual": None, "across": None}
-    shown = "".join(ElementTree.fromstring(redaction_plot({**attacked, **nothing})).itertext())
-    assert shown.count("not measured") == 3
-
-
-def test_a_bar_is_as_long_as_its_share(attacked: dict[str, Any]) -> None:
-    """The found share and the chance share are drawn on one axis: their lengths go as their values."""
-    own = attacked["linkage"]["document"]
-    boxes = ElementTree.fromstring(redaction_plot(attacked)).findall("{http://www.w3.org/2000/svg}rect")
-    found, chance = (float(box.attrib["width"]) for box in boxes[1:3])
-    assert chance / found == pytest.approx(own["chance"]["value"] / own["share"]["value"], abs=0.01)
 
 
 def test_an_engine_that_masked_is_not_independent() -> None:

@@ -7,13 +7,11 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import yaml
 
 import redactory
-from redactory.evaluation.epsilon_plot import epsilon_plot
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import Config
 from redactory.pipelines.plan import _of_config
@@ -117,13 +115,6 @@ def test_dpsgd_has_no_figures_of_policies_and_a_truncated_sampler_its_own() -> N
 def test_numbers_that_are_no_training_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         plan_training(replace(REQUEST, **change))
-
-
-def test_the_plot_is_a_picture_of_the_curve(planned: dict[str, Any]) -> None:
-    picture = ElementTree.fromstring(epsilon_plot(planned["curve"], "q < 1 & σ"))
-    lines = [e for e in picture.iter() if e.tag.endswith("polyline")]
-    assert [len(line.attrib["points"].split()) for line in lines] == [12, 12]
-    assert epsilon_plot([], "nothing").count("polyline") == 0
 
 
 def test_a_configuration_is_planned_as_it_would_be_trained(tmp_path: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.evaluation.audit_canaries import TEMPLATE, Coins, Form, coins_file, plant, read_coins
+from redactory.evaluation.plots import audit_plot, pictures
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.evaluations.model import keep_result, open_model
@@ -186,6 +187,4 @@ def _beside(manifest: Mapping[str, Any]) -> Path:
 
 
 def _draw(result: dict[str, Any]) -> dict[str, str]:
-    from redactory.evaluation.audit_plot import audit_plot
-
-    return {"audit.svg": audit_plot(result)}
+    return pictures("audit.svg", audit_plot, result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from redactory.evaluation.plots import exposure_plot, pictures
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
@@ -42,9 +43,7 @@ def evaluate_canary(
         return {"run": str(folder.root), "model": name, **found}
 
     def drawn(result: dict[str, Any]) -> dict[str, str]:
-        from redactory.evaluation.exposure_plot import exposure_plot
-
-        return {"exposure.svg": exposure_plot(result)}
+        return pictures("exposure.svg", exposure_plot, result)
 
     return sealed(folder.state, keep_result, folder, name, "canary", measure, drawn)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from redactory.evaluation.plots import extraction_plot, pictures
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
@@ -79,6 +80,4 @@ def _standing(run: RunFolder, values: list[str]) -> Collection[str]:
 
 
 def _drawn(result: dict[str, Any]) -> dict[str, str]:
-    from redactory.evaluation.extraction_plot import extraction_plot
-
-    return {"extraction.svg": extraction_plot(result)}
+    return pictures("extraction.svg", extraction_plot, result)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.evaluation.member_texts import SecretSentence, commonest_label, member_texts
+from redactory.evaluation.plots import membership_plot, pictures
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import SegmentSettings
@@ -159,6 +160,4 @@ def _reference(run: RunFolder, name: str, reference: str | Path | None) -> Named
 
 
 def _draw(result: dict[str, Any]) -> dict[str, str]:
-    from redactory.evaluation.roc_plot import membership_plot
-
-    return {"roc.svg": membership_plot(result)}
+    return pictures("roc.svg", membership_plot, result)

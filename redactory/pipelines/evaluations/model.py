@@ -69,6 +69,8 @@ def keep_result(
     folder.success.unlink(missing_ok=True)
     out = folder.root / "result.json"
     write_json(out, result)
+    for old in folder.root.glob("*.svg"):
+        old.unlink()
     for name, svg in figures.items():
         write_text(folder.root / name, svg)
     files = [out, *(folder.root / name for name in figures)]

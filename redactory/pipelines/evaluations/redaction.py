@@ -11,7 +11,7 @@ import numpy as np
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.words import words_if_any
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage
-from redactory.evaluation.redaction_plot import redaction_plot
+from redactory.evaluation.plots import pictures, redaction_plot
 from redactory.evaluation.report import write_report
 from redactory.evaluation.residual import Reader, residual_identifiers
 from redactory.foundation.canonical import file_sha256
@@ -52,7 +52,8 @@ def evaluate_redaction(
     ``across``: public points that nearly duplicate a private one, as ``dedup.across`` listed them.
 
     Whatever cannot be measured is null, with its reason under ``reasons``.  The result is sealed in the
-    run's private state, with a picture of it (``redaction.svg``); both carry ids, counts and labels, no text.
+    run's private state, with a picture of it (``redaction.svg``, where the extra ``plots`` is installed);
+    both carry ids, counts and labels, no text.
     """
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
@@ -197,9 +198,12 @@ def _keep(run: RunFolder, result: dict[str, Any]) -> None:
     kept = run.redaction
     make_private_folder(kept.root)
     kept.success.unlink(missing_ok=True)
-    out = kept.root / "result.json"
-    plot = kept.root / "redaction.svg"
-    write_json(out, result)
-    write_text(plot, redaction_plot(result))
-    seal(kept, {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}, [out, plot])
+    files = [kept.root / "result.json"]
+    write_json(files[0], result)
+    for old in kept.root.glob("*.svg"):
+        old.unlink()
+    for name, svg in pictures("redaction.svg", redaction_plot, result).items():
+        files.append(kept.root / name)
+        write_text(files[-1], svg)
+    seal(kept, {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}, files)
     write_report(run)

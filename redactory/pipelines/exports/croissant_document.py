@@ -1,15 +1,15 @@
 """Croissant (https://mlcommons.org/croissant), version 1.1: a data set described for other programs.
 
-Each shard with its sha256, each side as a record set.  The document is a function of the manifest alone.
+Each shard with its sha256, the public side as a record set; a function of the manifest alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from redactory.redaction import PRIVATE, PUBLIC
+from redactory.redaction import PUBLIC
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 _PARQUET = "application/x-parquet"
@@ -43,105 +43,69 @@ _CONTEXT: Final[dict[str, Any]] = {
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "examples": {"@id": "cr:examples", "@type": "@json"},
 }
-_FIELDS: Final = {
-    PUBLIC: {"point_id": "The point's released id.", "text": "The point's text, as it was written."},
-    PRIVATE: {
-        "point_id": "The point's released id.",
-        "user": "A keyed pseudonym of the user.",
-        "text": "The point's text, each hit of the strict policy replaced by <MASK>.",
-        "reasons": "Why the point is private.",
-    },
-}
-_SENSITIVE: Final = {
-    PUBLIC: "Points in which one of the policies found anything are not part of it. What detection misses, "
-    "it can hold.",
-    PRIVATE: "The record set private holds the points in which a policy found something, masked. What "
-    "detection misses, it can hold.",
-}
+_FIELDS: Final = {"point_id": "The point's released id.", "text": "The point's text, as it was written."}
 
 
-def croissant_document(
-    said: Mapping[str, Any],
-    files: Mapping[str, Mapping[str, Any]],
-    sides: Sequence[str] = (PUBLIC,),
-    more: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The JSON-LD of the ``sides``: ``said`` as an export's manifest says it, ``files`` as it lists them.
-
-    ``more`` are properties of the data set that only its publisher knows: license, url, creator.
-    """
-    shards = {side: _shards(files, side) for side in sides}
-    return {
+def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
+    """The document of an export: ``said`` as its manifest says it, ``files`` as the run's lists them."""
+    document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": said["run"],
-        "description": f"{' and '.join(sides).capitalize()} shards of a run of Redactory, release "
-        f"{said['release']}: texts for training language models, redacted and deduplicated.",
+        "description": f"Public shards of a run of Redactory, release {said['release']}: texts for training "
+        "language models, redacted and deduplicated.",
         "version": f"{said['release']}.0.0",
         "datePublished": said["date"],
-        **(more or {}),
-        "rai:personalSensitiveInformation": " ".join(_SENSITIVE[side] for side in sides),
-        "distribution": [entry for side in sides for entry in _distribution(side, shards[side])],
-        "recordSet": [_record_set(side) for side in sides],
+        "rai:personalSensitiveInformation": "Points in which one of the policies found anything are not part "
+        "of it. What detection misses, it can hold.",
+        "distribution": [*_shards(files), _TOGETHER],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": PUBLIC,
+                "name": PUBLIC,
+                "key": {"@id": f"{PUBLIC}/point_id"},
+                "field": [_field(column, means) for column, means in _FIELDS.items()],
+            }
+        ],
     }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
-    """The document of an export as it lies in it."""
-    return json.dumps(croissant_document(said, files), indent=2, ensure_ascii=False) + "\n"
+_TOGETHER: Final = {
+    "@type": "cr:FileSet",
+    "@id": f"{PUBLIC}-shards",
+    "name": f"{PUBLIC}-shards",
+    "encodingFormat": _PARQUET,
+    "includes": f"{PUBLIC}/part-*.parquet",
+}
+"""All shards.  It is not said to be contained in the file objects, which the format allows: Croissant's own
+library takes them for archives then, and finds no columns."""
 
 
-def _shards(files: Mapping[str, Mapping[str, Any]], side: str) -> dict[str, Mapping[str, Any]]:
-    return {name: files[name] for name in sorted(files) if name.startswith(f"{side}/part-")}
-
-
-def _distribution(side: str, shards: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A file object for each shard, and the set of them.
-
-    The set is not said to be contained in the file objects, which the format allows: its own library takes
-    them for archives then, and finds no columns.
-    """
-    objects: list[dict[str, Any]] = [
+def _shards(files: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
         {
             "@type": "cr:FileObject",
             "@id": name,
             "name": name,
             "contentUrl": name,
-            "contentSize": f"{entry['bytes']} B",
+            "contentSize": f"{files[name]['bytes']} B",
             "encodingFormat": _PARQUET,
-            "sha256": entry["sha256"],
+            "sha256": files[name]["sha256"],
         }
-        for name, entry in shards.items()
+        for name in sorted(files)
+        if name.startswith(f"{PUBLIC}/part-")
     ]
-    together = {
-        "@type": "cr:FileSet",
-        "@id": f"{side}-shards",
-        "name": f"{side}-shards",
-        "encodingFormat": _PARQUET,
-        "includes": f"{side}/part-*.parquet",
-    }
-    return [*objects, together]
 
 
-def _record_set(side: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": side,
-        "name": side,
-        "key": {"@id": f"{side}/point_id"},
-        "field": [_field(side, column, means) for column, means in _FIELDS[side].items()],
-    }
-
-
-def _field(side: str, column: str, means: str) -> dict[str, Any]:
-    several = {"isArray": True, "arrayShape": "-1"} if column == "reasons" else {}
+def _field(column: str, means: str) -> dict[str, Any]:
     return {
         "@type": "cr:Field",
-        "@id": f"{side}/{column}",
+        "@id": f"{PUBLIC}/{column}",
         "name": column,
         "description": means,
         "dataType": "sc:Text",
-        **several,
-        "source": {"fileSet": {"@id": f"{side}-shards"}, "extract": {"column": column}},
+        "source": {"fileSet": {"@id": f"{PUBLIC}-shards"}, "extract": {"column": column}},
     }

@@ -1,4 +1,4 @@
-"""Which other records are kept (section ``track``)."""
+"""Whether trainings are logged to MLflow too (section ``track``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SQLITE = "sqlite:///"
 
 
 class TrackSettings(Settings):
-    """Records that other programs read, in files of this machine; they change no shard and no model."""
+    """Records that MLflow reads, in a file of this machine; they change no shard and no model."""
 
     mlflow: Path | None = Field(
         None,
@@ -21,14 +21,8 @@ class TrackSettings(Settings):
         "Needs the extra mlflow.",
     )
     experiment: str = Field("redactory", min_length=1, description="MLflow: the name of the experiment.")
-    lineage: Path | None = Field(
-        None,
-        description="OpenLineage: the file (JSON lines) that events of curations and trainings are added to. "
-        "Needs the extra lineage.",
-    )
-    namespace: str = Field("redactory", min_length=1, description="OpenLineage: the namespace of the jobs.")
 
-    @field_validator("mlflow", "lineage", mode="before")
+    @field_validator("mlflow", mode="before")
     @classmethod
     def _a_file_of_this_machine(cls, value: Any) -> Any:
         value = path_in(value)

@@ -51,7 +51,7 @@ def test_a_poisoned_night_is_found_and_its_report_shows_why(steady: MadeJob) -> 
     }
     page = _page(run)
     assert "Held: unlike earlier nights" in page
-    assert page.count('<svg class="control"') == 4
+    assert page.count('<div class="control"') == 4
     assert page == render_report(run)
     # asked again, after it was held, it says the same
     enter(run, Event.HELD, manifest="0" * 64, counts={}, findings=[])

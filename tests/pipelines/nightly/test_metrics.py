@@ -50,7 +50,7 @@ def test_a_job_of_some_nights(tmp_path: Path) -> None:
     assert found["redactory_rejected_rows", ("broken_json",)] == 7
     assert found["redactory_duplicate_points", ("earlier",)] == 250
     assert found["redactory_duplicate_points", ("run",)] == 750
-    assert found["redactory_hits", ("NUMBER", "digits", "strict")] == 1_000
+    assert found["redactory_hits", ("digits", "NUMBER", "strict")] == 1_000
     assert found["redactory_input_bytes", ()] == 9_120_331
     assert found["redactory_last_night_duration_seconds", ()] >= 0
 

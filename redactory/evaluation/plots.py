@@ -1,0 +1,325 @@
+"""Pictures of plans and measurements: SVG by matplotlib (extra ``plots``), from numbers alone.
+
+The same numbers give the same bytes: no date, no name drawn at random.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.foundation.wording import some
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Result = Mapping[str, Any]
+_STYLE: Any = {
+    "svg.hashsalt": "redactory",
+    # letters as letters: small, and read by who searches the file
+    "svg.fonttype": "none",
+    # a title may hold a name with a dollar sign
+    "text.parse_math": False,
+    # the whole list would stand at each word
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#eeeeee",
+    "legend.frameon": False,
+}
+_ATTRIBUTE, _FINER = re.compile(r'="[^"]*"'), re.compile(r"(?<=\.\d\d)\d+")
+_WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
+BLUE, RED, GREEN, GREY, YELLOW = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a", "#d9a441"
+
+
+def require_matplotlib() -> None:
+    """``ConfigurationError`` where nothing can be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigurationError(
+            "plot needs matplotlib, not installed here: pip install 'redactory[plots]', or leave out plot"
+        )
+
+
+def pictures(name: str, plot: Callable[..., str], *facts: Any) -> dict[str, str]:
+    """{name: the picture}; nothing where matplotlib is not installed, for the figures say the same."""
+    return {name: plot(*facts)} if importlib.util.find_spec("matplotlib") else {}
+
+
+@dataclass
+class Drawing:
+    """A picture that is drawn on; ``svg`` holds it once it is done."""
+
+    figure: Figure
+    axes: Sequence[Axes]
+    svg: str = ""
+
+
+@contextmanager
+def drawing(
+    title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)
+) -> Iterator[Drawing]:
+    """A figure with one panel below the other, each with the title of its x and its y axis; inches."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+        panels = figure.subplots(len(labels), squeeze=False)[:, 0]
+        for axes, (x, y) in zip(panels, labels, strict=True):
+            axes.set(xlabel=x, ylabel=y)
+        shown = Drawing(figure, list(panels))
+        yield shown
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata=_WITHOUT)
+    whole = written.getvalue()
+    # hundredths of a point place everything; longer numbers could be taken for somebody's
+    shown.svg = _ATTRIBUTE.sub(lambda m: _FINER.sub("", m[0]), whole[whole.index("<svg") :])
+
+
+def logarithmic(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
+    """Make an axis logarithmic, with ``steps`` times powers of ten at its ticks, in plain digits."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+Lines = tuple[tuple[str, str, str, str], ...]
+"""What is drawn: the key in a row, its meaning, colour and line style."""
+SECRETS: Lines = (
+    ("epsilon", "one named secret", BLUE, "-"),
+    ("epsilon_bayesian", "a secret that a policy catches", RED, "--"),
+)
+UNITS: Lines = (
+    ("epsilon", "sound", BLUE, "-"),
+    ("epsilon_as_published", "as published, not a guarantee", GREY, ":"),
+)
+
+
+def epsilon_plot(curve: Sequence[Result], title: str, lines: Lines = SECRETS) -> str:
+    """``curve`` as rows of ``steps`` and epsilons, as the plan gives it; a line ends where none is finite."""
+    with drawing(title, ("noisy steps", "epsilon")) as shown:
+        (axes,) = shown.axes
+        for key, meaning, colour, style in lines:
+            points = [(row["steps"], row[key]) for row in curve if row.get(key) is not None]
+            if points:
+                axes.plot(*zip(*points, strict=True), style, color=colour, label=meaning)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        if axes.lines:
+            axes.legend()
+    return shown.svg
+
+
+_LEAST_SHARE = 1e-4
+_ATTACKS = {
+    "individual": ("perplexity", BLUE, "-"),
+    "reference": ("likelihood ratio, one reference", RED, "--"),
+    "rmia": ("the same, by rank (RMIA)", GREEN, ":"),
+    "reference_alone": ("reference model alone", GREY, "-."),
+}
+
+
+def membership_plot(result: Result) -> str:
+    """ROC curves of the attacks of :func:`~redactory.evaluation.membership.membership`, on logarithmic axes.
+
+    A share of 0 has no logarithm: a curve begins where the first negative is taken for a positive, with
+    the positives found until then.
+    """
+    title = f"Members told from others, {result['members']:,} sentences of each"
+    labels = ("false positives (share of others)", "true positives (share of members)")
+    with drawing(title, labels) as shown:
+        (axes,) = shown.axes
+        for key, (name, colour, style) in _ATTACKS.items():
+            if result.get(key):
+                curve = result[key]["roc"]
+                found = max((true for false, true in curve if false <= 0.0), default=0.0)
+                points = [(_LEAST_SHARE, found), *(point for point in curve if point[0] > 0.0)]
+                x, y = zip(*((x, max(y, _LEAST_SHARE)) for x, y in points), strict=True)
+                axes.step(x, y, style, where="post", color=colour, label=name)
+        axes.plot([_LEAST_SHARE, 1.0], [_LEAST_SHARE, 1.0], color="#bbbbbb", label="chance")
+        ends = (_LEAST_SHARE, 1.0)
+        for axis in (axes.xaxis, axes.yaxis):
+            logarithmic(axis)
+            axis.set_major_formatter(_percent)
+        axes.set(xlim=ends, ylim=ends)
+        shown.figure.legend(loc="outside right upper")
+    return shown.svg
+
+
+_BOUNDS = (
+    ("epsilon_lower", "shown, for any training", RED),
+    ("epsilon_lower_gaussian", "shown, if it is like a Gaussian", YELLOW),
+    ("epsilon_upper", "stated by the guarantee", BLUE),
+)
+
+
+def audit_plot(result: Result) -> str:
+    """The bars of a result of ``redactory evaluate audit``: two lower bounds and the upper bound."""
+    title = (
+        f"{result['correct']:,} of {result['guesses']:,} guesses right, of {result['canaries']:,} canaries"
+    )
+    label = f"epsilon at delta {result['delta']:g}, lower bounds at confidence {result['confidence']:g}"
+    with drawing(title, (label, ""), size=(7.0, 2.4)) as shown:
+        (axes,) = shown.axes
+        values = [result[key] for key, *_ in _BOUNDS]
+        names, colours = [name for _, name, _ in _BOUNDS], [colour for *_, colour in _BOUNDS]
+        bars = axes.barh(names, [value or 0.0 for value in values], color=colours)
+        axes.bar_label(bars, ["none" if value is None else f"{value:.3g}" for value in values], padding=4)
+        axes.invert_yaxis()
+        axes.set_xlim(right=1.15 * max((value or 0.0 for value in values), default=0.0) or 1.0)
+    return shown.svg
+
+
+_MISSED, _CAUGHT = "planted, missed by π", "planted, caught by π"
+_PLANTED, _NEVER = "planted", "never planted"
+_KINDS = {_MISSED: RED, _CAUGHT: BLUE, _PLANTED: BLUE, _NEVER: GREY}
+
+
+def exposure_plot(result: Result) -> str:
+    """A result of ``canary_exposure``: a dot a canary, in bits by kind of canary, with what chance gives.
+
+    A canary without an exposure is not drawn; how many there are is said.
+    """
+    some_missed = any(row.get("missed") for row in result["canaries"])
+    kinds: dict[str, list[float | None]] = {kind: [] for kind in _KINDS}
+    for row in result["canaries"]:
+        planted = (_MISSED if row.get("missed") else _CAUGHT) if some_missed else _PLANTED
+        kinds[planted if row["inserted"] else _NEVER].append(row["exposure"])
+    kinds = {kind: values for kind, values in kinds.items() if values}
+    most, chance = float(result["largest_possible"]), (result.get("chance") or {}).get("highest_95")
+    mean = 1.0 / math.log(2.0)
+    with drawing("Exposure of each canary", ("", "exposure (bits)"), size=(7.5, 4.0)) as shown:
+        (axes,) = shown.axes
+        names = []
+        for place, (kind, values) in enumerate(kinds.items()):
+            known = sorted(value for value in values if value is not None)
+            # apart from each other, and the same each time
+            across = [place + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(known))]
+            axes.plot(across, known, "o", color=_KINDS[kind], alpha=0.75)
+            without = len(values) - len(known)
+            told = some(len(values), "canary", "canaries") + (f", {without} without" if without else "")
+            names.append(f"{kind}\n{told}")
+        axes.set_xticks(range(len(names)), names)
+        axes.set(ylim=(0, 1.05 * most), xlim=(-0.6, max(len(names), 1) - 0.4))
+        axes.axhline(most, color="#333333", label=f"known by heart: {most:.1f}")
+        if chance is not None:
+            told = f"95 % of chance's highest: {chance:.1f}"
+            axes.axhline(chance, color=GREEN, linestyle="--", label=told)
+        axes.axhline(mean, color=GREEN, linestyle=":", label=f"chance's mean: {mean:.1f}")
+        shown.figure.legend(loc="outside right upper")
+    return shown.svg
+
+
+def extraction_plot(result: Result) -> str:
+    """A result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
+    groups = [group for group in result["by_times_seen"] if group["secrets"]]
+    label = "times that a secret stands in what the model was trained on"
+    title = f"Secrets found in {some(result['samples'], 'text')} that the model wrote"
+    with drawing(title, (label, "found (share)")) as shown:
+        (axes,) = shown.axes
+        for side, kind, colour, told in (
+            (-0.2, "secrets", RED, "secrets"),
+            (0.2, "controls", GREY, "controls: values of the same form that it never saw"),
+        ):
+            tried = [(place, group) for place, group in enumerate(groups) if group[kind]]
+            figures = [_share(group[f"{kind}_found"], group[kind]) for _, group in tried]
+            at = [place + side for place, _ in tried]
+            style: dict[str, Any] = {"color": colour, "alpha": 0.7, "width": 0.38, "label": told}
+            axes.bar(at, [one["value"] for one in figures], yerr=_reach(figures), error_kw=_THIN, **style)
+        names = [f"{_times(group)}\n{some(group['secrets'], 'secret')}" for group in groups]
+        axes.set_xticks(range(len(names)), names or [])
+        axes.set_ylim(bottom=0)
+        axes.legend(title=None if groups else "no secret was tried")
+        axes.yaxis.set_major_formatter(_percent)
+    return shown.svg
+
+
+def _share(found: int, n: int) -> dict[str, float]:
+    low, high = lower_bound(found, n, 0.975), min(upper_bound(found, n, 0.975), 1.0)
+    return {"value": found / n, "low": low, "high": high}
+
+
+def _times(group: Result) -> str:
+    low, high = group["from"], group["to"]
+    return f"{low:,} or more" if high is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _percent(share: float, _: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+_THIN = {"elinewidth": 0.8, "ecolor": "#333333"}
+
+
+def _reach(figures: Sequence[Result]) -> list[list[float]]:
+    """How far each figure {value, low, high} reaches down and up."""
+    return [
+        [max(0.0, one["value"] - one["low"]) for one in figures],
+        [max(0.0, one["high"] - one["value"]) for one in figures],
+    ]
+
+
+def redaction_plot(result: Result) -> str:
+    """A result of ``evaluate_redaction``: two panels of bars with their 95 % intervals.
+
+    Above: of the private points that were tied to a public one, how many by an author of both, and how many
+    would be by chance.  Below: the share of points in which an engine that did not mask still finds
+    something.  What was not measured is said in its place; near-duplicates across the split are a count.
+    """
+    residual, across = result["residual"], result["across"]
+    linked: list[tuple[str, Result, str]] = []
+    for unit, own in result["linkage"].items():
+        if own is not None and own["claimed"]:
+            linked.append((f"same {unit}, {own['claimed']:,} claims", own["share"], RED))
+            linked.append((f"same {unit} by chance", own["chance"], GREY))
+    left = [
+        (f"{side}, {some(residual[side]['looked_at'], 'point')}", residual[side]["share"], RED)
+        for side in ("public", "private")
+        if residual is not None and residual[side]["looked_at"]
+    ]
+    named = "" if residual is None else f" by {residual['engine']}"
+    counted = "not measured" if across is None else f"{across['public_points']:,}"
+    title = f"Public points that nearly duplicate a private one: {counted}"
+    labels = ("share of claims that are right", ""), ("share of the points looked at", "")
+    with drawing(title, *labels, size=(7.5, 4.6)) as shown:
+        heads = ("Private points tied to a public one", f"Suspected identifiers that are left, found{named}")
+        for axes, head, rows in zip(shown.axes, heads, (linked, left), strict=True):
+            axes.set_title(head, loc="left", fontsize=10)
+            axes.xaxis.set_major_formatter(_percent)
+            if not rows:
+                axes.set_yticks([0], ["not measured"])
+                continue
+            names, figures, colours = zip(*rows, strict=True)
+            values = [one["value"] for one in figures]
+            bars = axes.barh(names, values, xerr=_reach(figures), error_kw=_THIN, color=colours, alpha=0.7)
+            axes.bar_label(bars, [f"{100 * one['value']:.3g} %" for one in figures], padding=4)
+            axes.invert_yaxis()
+            axes.set_xlim(left=0)
+    return shown.svg
+
+
+def reliability_plot(bins: Sequence[tuple[float, float, int]], error: float) -> str:
+    """``bins`` as (mean confidence, share that was so, tokens); the diagonal is perfect calibration."""
+    labels = ("stated probability of plain", "share that is plain")
+    with drawing(f"calibration error {error:.4f}", labels, size=(4.0, 4.0)) as shown:
+        (axes,) = shown.axes
+        axes.plot([0, 1], [0, 1], "--", color="#bbbbbb")
+        axes.plot([mean for mean, *_ in bins], [share for _, share, _ in bins], "o-", color=BLUE)
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    return shown.svg

@@ -1,1 +1,0 @@
-"""Reproduction: the figures of the CRT paper on a corpus of one's own."""

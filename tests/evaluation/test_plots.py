@@ -1,0 +1,107 @@
+"""Pictures by matplotlib: sound SVG with the words that belong to them, the same bytes each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import redactory
+from redactory.evaluation import plots
+from redactory.foundation.errors import ConfigurationError
+
+SHARE = {"value": 0.25, "low": 0.2, "high": 0.3}
+CURVE = [{"steps": n, "epsilon": n / 9, "epsilon_bayesian": None if n < 4 else n / 20} for n in range(1, 12)]
+ROC = {"roc": [[0.0, 0.01], [0.001, 0.1], [0.01, 0.3], [1.0, 1.0]]}
+AUDIT = {
+    "correct": 70,
+    "guesses": 100,
+    "canaries": 1000,
+    "delta": 1e-5,
+    "confidence": 0.95,
+    "epsilon_lower": 0.4,
+    "epsilon_lower_gaussian": None,
+    "epsilon_upper": 3.5,
+}
+CANARIES = [
+    {"inserted": True, "missed": True, "exposure": 14.0},
+    {"inserted": True, "missed": False, "exposure": None},
+    {"inserted": False, "exposure": 1.0},
+]
+GROUPS = [
+    {"from": 1, "to": 3, "secrets": 40, "secrets_found": 9, "controls": 40, "controls_found": 0},
+    {"from": 4, "to": None, "secrets": 0, "secrets_found": 0, "controls": 0, "controls_found": 0},
+]
+LINKED = {"document": {"claimed": 1200, "share": SHARE, "chance": SHARE}, "user": None}
+LEFT = {"engine": "spacy", **{side: {"looked_at": 80, "share": SHARE} for side in ("public", "private")}}
+NOTHING = {"linkage": {"document": None}, "residual": None, "across": None}
+
+
+@pytest.mark.parametrize(
+    ("plot", "facts", "words"),
+    [
+        (
+            plots.epsilon_plot,
+            (CURVE, "q < 1 & $ε$"),
+            ("q < 1 & $ε$", "one named secret", "a secret that a policy catches"),
+        ),
+        (plots.epsilon_plot, ([], "none"), ("none", "noisy steps")),
+        (
+            plots.membership_plot,
+            ({"members": 1000, "individual": ROC, "rmia": ROC, "reference": None},),
+            ("perplexity", "the same, by rank (RMIA)", "chance", "1,000 sentences"),
+        ),
+        (plots.audit_plot, (AUDIT,), ("70 of 100 guesses right", "none", "3.5", "stated by the guarantee")),
+        (
+            plots.exposure_plot,
+            ({"canaries": CANARIES, "largest_possible": 19.9, "chance": {"highest_95": 7.61}},),
+            ("planted, missed by π", "1 without", "never planted", "chance's highest: 7.6"),
+        ),
+        (plots.exposure_plot, ({"canaries": [], "largest_possible": 19.9},), ("known by heart: 19.9",)),
+        (
+            plots.extraction_plot,
+            ({"by_times_seen": GROUPS, "samples": 300},),
+            ("1 to 3", "40 secrets", "300 texts"),
+        ),
+        (
+            plots.extraction_plot,
+            ({"by_times_seen": GROUPS[1:], "samples": 1},),
+            ("no secret was tried",),
+        ),
+        (
+            plots.redaction_plot,
+            ({"linkage": LINKED, "residual": LEFT, "across": {"public_points": 1234}},),
+            ("same document, 1,200 claims", "25 %", "public, 80 points", "found by spacy", "1,234"),
+        ),
+        (plots.redaction_plot, (NOTHING,), ("not measured",) * 3),
+        (
+            plots.reliability_plot,
+            (((0.02, 0.0, 30), (0.99, 1.0, 600)), 0.0123),
+            ("0.0123", "share that is plain"),
+        ),
+        (plots.reliability_plot, ((), 0.0), ("stated probability of plain",)),
+    ],
+)
+def test_a_picture_says_what_it_shows_and_is_the_same_each_time(
+    plot: Callable[..., str], facts: Any, words: tuple[str, ...]
+) -> None:
+    drawn = plot(*facts)
+    shown = " ".join("".join(ElementTree.fromstring(drawn).itertext()).split())
+    for word in words:
+        assert shown.count(word) >= words.count(word), word
+    assert "<script" not in drawn
+    assert plot(*facts) == drawn
+
+
+def test_without_matplotlib_a_measurement_has_no_picture_and_a_plot_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = plots.importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "matplotlib" else found(name)
+    )
+    assert plots.pictures("audit.svg", plots.audit_plot, AUDIT) == {}
+    with pytest.raises(ConfigurationError, match=r"pip install 'redactory\[plots\]'"):
+        redactory.plan(trainer="dpsgd", plot="absent/plan.svg")
