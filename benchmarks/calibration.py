@@ -36,11 +36,11 @@ from varied_text import varied_rows
 from redactory.detectors.engine import Engine, Reading
 from redactory.detectors.settings import FitSettings, SpacySettings, StanzaSettings, TaggerSettings
 from redactory.detectors.spacy_ner import SpacyEngine
-from redactory.detectors.stanza.engine import StanzaEngine
+from redactory.detectors.stanza_ner import StanzaEngine
 from redactory.detectors.tagger import LabelledText, TaggerEngine, train_tagger
-from redactory.detectors.tagger.calibration import temperature_of
-from redactory.evaluation.detection_scores import ALL, Counts, count_matches, labelled_spans
-from redactory.pipelines.labelling.labelled import labelled_rows
+from redactory.detectors.tagger.fitting import temperature_of
+from redactory.evaluation.detection import ALL, Counts, count_matches, labelled_spans
+from redactory.pipelines.labelled import labelled_rows
 
 NAMES = frozenset({"PERSON", "PER", "ORGANIZATION", "ORG", "LOCATION", "LOC", "GPE"})
 HELD = (0.9, 0.99, 0.999)

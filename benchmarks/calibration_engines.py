@@ -13,8 +13,8 @@ from spacy.language import Language
 from spacy.training import Example
 
 from redactory.detectors.engine import Plain, Reading
-from redactory.detectors.model import load_pipeline
 from redactory.detectors.settings import FitSettings, SpacySettings
+from redactory.detectors.spacy_model import load_pipeline
 from redactory.detectors.tagger.fitting import LabelledText, recase, slant
 
 SIZES = [1, 2, 3, 4, 5, 6]

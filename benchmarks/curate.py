@@ -84,7 +84,7 @@ def _texts(data: Path, segment: str) -> list[str]:
 
 
 def _bare_ner(data: Path, segment: str) -> Any:
-    from redactory.detectors.model import load_pipeline
+    from redactory.detectors.spacy_model import load_pipeline
 
     nlp = load_pipeline(MODEL)
     return lambda texts: sum(len(doc.ents) for doc in nlp.pipe(texts, batch_size=64))

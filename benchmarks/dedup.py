@@ -28,13 +28,19 @@ from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
 from redactory.dedup import NearSettings
-from redactory.dedup.banding import Signer, banding_for, buckets, parameters
-from redactory.dedup.choice import choose_range
-from redactory.dedup.groups import join_groups
-from redactory.dedup.near import NEAR_RANGES, Comparison, compare_buckets
-from redactory.dedup.shingles import Shingler
-from redactory.dedup.signed import SignedFiles, TextFacts, write_signed
-from redactory.dedup.words import Words
+from redactory.dedup.earlier_near import choose_range
+from redactory.dedup.near import NEAR_RANGES, Comparison, compare_buckets, join_groups
+from redactory.dedup.signatures import (
+    Shingler,
+    SignedFiles,
+    Signer,
+    TextFacts,
+    Words,
+    banding_for,
+    buckets,
+    parameters,
+    write_signed,
+)
 from redactory.foundation.keys import DigestKey
 from redactory.redaction import MASK
 

@@ -23,9 +23,9 @@ import numpy as np
 from varied_text import write_varied
 
 from redactory.dedup import RANGES, plan_range, write_digests
-from redactory.dedup.bloom import OnePass, repeated_digests
+from redactory.dedup.plan import OnePass, repeated_digests
 from redactory.detectors import Detection, TextDetector
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 from redactory.pipelines.maps import StageMap, Task, timed
 
 DEDUP_STAGES = ("screen redacted texts", "dedup", "dedup in one pass", "sign", "compare", "group", "choose")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup.banding import Banding
+from redactory.dedup.signatures import Banding
 
 STAGES = ("MinHashing", "Clustering", "Filtering")
 """Stages of text-dedup that are counted: neither its start, nor loading and saving the texts."""

@@ -29,12 +29,20 @@ from typing import Any
 from detection_contest import Contest, Recorded
 
 from redactory.detectors import Detection, DetectSettings, Reading, policy_hashes
-from redactory.evaluation.detection import LabelledPoint, measure_detection, public_share
-from redactory.evaluation.detection_scores import Counts, count_matches, figures, labelled_spans, proportion
-from redactory.evaluation.strata import TEMPLATE
+from redactory.evaluation.detection import (
+    Counts,
+    LabelledPoint,
+    count_matches,
+    figures,
+    labelled_spans,
+    measure_detection,
+    proportion,
+    public_share,
+)
+from redactory.evaluation.recall import TEMPLATE
 from redactory.foundation.progress import silent
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelling.labelled import labelled_points, labelled_rows
+from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import PUBLIC, route

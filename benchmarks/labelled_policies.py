@@ -9,7 +9,7 @@ from typing import Any
 import ahocorasick
 
 from redactory.detectors.detector import Detection
-from redactory.detectors.span import Span
+from redactory.detectors.engine import Span
 from redactory.foundation.stream import RandomStream
 
 

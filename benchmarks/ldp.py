@@ -24,8 +24,7 @@ from ldp_corpus import DIFFERENT, SAME, Clauses
 from line_plot import Axes, Line, line_plot
 
 import redactory
-from redactory.training.ldp.accounting import calibrated_noise, epsilon_sound
-from redactory.training.ldp.participation import FixedSends
+from redactory.training.ldp.accounting import FixedSends, calibrated_noise, epsilon_sound
 from redactory.training.ldp.published import epsilon_of_sends, epsilon_published
 
 DELTA, DRAWS = 1e-5, 5

@@ -15,10 +15,15 @@ from typing import Any
 
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.ldp.accounting import message
-from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
+from redactory.training.ldp.accounting import (
+    FixedSends,
+    HiddenCoins,
+    Participation,
+    VisibleCoins,
+    confirmed_epsilon,
+    message,
+)
 from redactory.training.ldp.published import NOTE, epsilon_of_sends, noise_published
-from redactory.training.ldp.second import confirmed_epsilon
 from redactory.training.mechanism import Relation
 
 SST, QUERIES, DELTA = 67_349, 872, 1e-5

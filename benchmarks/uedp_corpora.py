@@ -18,10 +18,10 @@ import numpy as np
 
 import redactory
 from redactory.detectors.detector import Detection
-from redactory.detectors.span import Span
+from redactory.detectors.engine import Span
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelling.labelled import labelled_points
+from redactory.pipelines.labelled import labelled_points
 from redactory.pipelines.segment import segmenter
 from redactory.redaction.folder import RunFolder
 

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from line_plot import Axes, Line, line_plot
 
-from redactory.training.uedp.algorithm1_accounting import paper_noise_ratio
-from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, zero_out
-from redactory.training.uedp.federated_figures import figure_of
-from redactory.training.uedp.planning import suggested_cap
+from redactory.training.uedp.algorithm1 import figure_of, paper_noise_ratio
+from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, suggested_cap, zero_out
+from redactory.training.uedp.bounding import GREEDY
 from redactory.training.uedp.published import Estimator, published_epsilon, published_rate
-from redactory.training.uedp.stability import GREEDY
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.relations import Constants, Protect
+from redactory.training.units.settings import Constants, Protect
 
 COLOURS = {
     "noiseless": "#444444",

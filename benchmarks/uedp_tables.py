@@ -10,10 +10,10 @@ import numpy as np
 from uedp_corpora import PARTS, Corpus, Source, one_line_each
 
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelling.labelled import labelled_points
+from redactory.pipelines.labelled import labelled_points
 from redactory.pipelines.segment import segmenter
-from redactory.training.uedp.lists import read_units
-from redactory.training.uedp.planning import points_by_label
+from redactory.training.uedp.bounded_accounting import points_by_label
+from redactory.training.uedp.units import read_units
 from redactory.training.units.settings import UnitSettings
 
 

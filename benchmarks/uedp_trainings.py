@@ -12,11 +12,11 @@ from uedp_corpora import Corpus
 from uedp_heldout import HeldOut
 from uedp_pretraining import kept_at, pretrained_once
 
-from redactory.evaluation.accuracy import accuracy
+from redactory.evaluation.utility import accuracy
 from redactory.training import TrainSettings, load_model, train_model
 from redactory.training.model import load_classifier
 from redactory.training.uedp.bounding import bound
-from redactory.training.uedp.lists import read_units
+from redactory.training.uedp.units import read_units
 from redactory.training.units.settings import UnitSettings
 
 METHODS = ("noiseless", "de-identification", "user-level", "uedp-alg1", "uedp-alg1-all-users", "uedp-bounded")

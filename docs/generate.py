@@ -24,11 +24,11 @@ from pydantic_core import PydanticUndefined
 from redactory.detectors import presidio_patterns, spacy_ner
 from redactory.detectors.classifier import engine as classifier
 from redactory.detectors.engines import MODELS
-from redactory.detectors.listing import engine as listing
-from redactory.detectors.stanza import engine as stanza
+from redactory.detectors import lists as listing
+from redactory.detectors import stanza_ner as stanza
 from redactory.detectors.tagger import engine as tagger
 from redactory.flows.cli import app
-from redactory.foundation.wording import listed
+from redactory.foundation.errors import listed
 from redactory.pipelines.config import Config
 from redactory.redaction import shards
 

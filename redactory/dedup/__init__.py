@@ -8,8 +8,7 @@ their true similarity, and chosen among within a side; mode ``bloom`` is one pas
 each mode proves, or does not, is said in :mod:`redactory.dedup.rules`.
 """
 
-from redactory.dedup.digests import ranges_of, read_range, write_digests
-from redactory.dedup.plan import RANGES, DuplicatePlan, plan_range
+from redactory.dedup.plan import RANGES, DuplicatePlan, plan_range, ranges_of, read_range, write_digests
 from redactory.dedup.rules import RULES, Rule, rule_of
 from redactory.dedup.settings import BloomSettings, DedupSettings, IndexSettings, NearSettings
 

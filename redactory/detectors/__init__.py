@@ -7,12 +7,13 @@ text without hits.  No message carries text.
 """
 
 from redactory.detectors.blind import Kind, blind_kinds, blind_of, blind_words, blindness, languages_of
-from redactory.detectors.changed import changed_since, differing
 from redactory.detectors.detector import Detection, Detector, TextDetector
-from redactory.detectors.engine import Reading
+from redactory.detectors.engine import Reading, Span
 from redactory.detectors.policy import (
     ConservativePolicy,
     StrictPolicy,
+    changed_since,
+    differing,
     policies_of,
     policy_hashes,
     policy_records,
@@ -24,7 +25,6 @@ from redactory.detectors.settings import (
     DetectSettings,
     StrictSettings,
 )
-from redactory.detectors.span import Span
 
 __all__ = [
     "ConservativePolicy",

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from redactory.detectors.engines import MODELS, finds_of
 from redactory.detectors.settings import DetectSettings, RuleName
-from redactory.foundation.errors import RedactoryError
-from redactory.foundation.wording import listed
+from redactory.foundation.errors import RedactoryError, listed
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

@@ -1,4 +1,4 @@
-"""The one interface of engines: texts in; spans and, where the engine can, plain-confidence out."""
+"""A span: where, what, how sure, by whom."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from redactory.detectors.span import Span
+
+class Span(NamedTuple):
+    """Code points [start, end) of a text, a label, a score in [0, 1] and the detector that said so."""
+
+    start: int
+    end: int
+    label: str
+    score: float
+    detector: str
+
+
+# The one interface of engines: texts in; spans and, where the engine can, plain-confidence out.
+
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
 """Reason codes of texts that could not be processed."""

@@ -16,9 +16,9 @@ _ENGINES: dict[str, tuple[str, str]] = {
     "tagger": ("redactory.detectors.tagger", "TaggerEngine"),
     "spacy": ("redactory.detectors.spacy_ner", "SpacyEngine"),
     "patterns": ("redactory.detectors.presidio_patterns", "PatternEngine"),
-    "stanza": ("redactory.detectors.stanza.engine", "StanzaEngine"),
+    "stanza": ("redactory.detectors.stanza_ner", "StanzaEngine"),
     "transformers": ("redactory.detectors.classifier.engine", "TransformersEngine"),
-    "lists": ("redactory.detectors.listing.engine", "ListEngine"),
+    "lists": ("redactory.detectors.lists", "ListEngine"),
 }
 _EXTRAS = {"stanza": "stanza", "transformers": "train"}
 """Of an engine that not every installation has, the extra that brings it."""

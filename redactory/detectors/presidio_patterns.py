@@ -1,14 +1,19 @@
-"""The engine of pattern recognizers: Presidio's, ours, and those of the configuration.
-
-Its hits are those of Presidio's analyzer with the same recognizers, found without it: each recognizer
-runs only where its trigger says that it could hit.
-"""
+"""What Presidio says and asks while it runs: its warnings heard, its logs silenced, no host asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+import logging
+import operator
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import regex
 
 from redactory.detectors.chosen import (
     custom_recognizer,
@@ -16,16 +21,365 @@ from redactory.detectors.chosen import (
     own_labels,
     predefined_recognizers,
 )
-from redactory.detectors.context import ContextWords
-from redactory.detectors.engine import TIMEOUT, Finds, Reading
-from redactory.detectors.matching import Chosen, Hit, PatternTimeout, outermost
-from redactory.detectors.presidio_messages import listen, stay_offline
+from redactory.detectors.engine import TIMEOUT, Finds, Reading, Span
+from redactory.detectors.phones import phone_places
 from redactory.detectors.recognizers import FAMILIES
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.span import Span
-from redactory.detectors.triggers import MANY, Lexicon, triggers_of
-from redactory.foundation.canonical import file_sha256
-from redactory.foundation.versions import version_of
+from redactory.detectors.spacy_model import lean_imports, lean_spacy
+from redactory.detectors.triggers import ALWAYS, MANY, OPEN, Gate, Lexicon, Traits, Trigger, triggers_of
+from redactory.foundation.canonical import file_sha256, version_of
+
+if TYPE_CHECKING:
+    from presidio_analyzer import EntityRecognizer
+    from spacy.language import Language
+
+
+class _Timeouts(threading.local):
+    """Presidio tells of a time-out by a warning alone; this keeps it, for each thread, as a flag."""
+
+    seen = False
+
+
+timeouts = _Timeouts()
+
+
+def listen() -> None:
+    """Hear Presidio's warnings however logging is set up, and keep its messages out of every log.
+
+    Its messages quote matches and context words.  A log handler or filter would miss a warning under
+    ``logging.disable`` or a higher level, and a time-out that is missed is a text let through.
+    """
+    logger = logging.getLogger("presidio-analyzer")
+    vars(logger)["warning"] = _note
+    if _silent not in logger.filters:
+        logger.addFilter(_silent)
+
+
+def stay_offline() -> None:
+    """Keep the e-mail recognizer from fetching the list of public suffixes."""
+    import tldextract
+
+    tldextract.tldextract.TLD_EXTRACTOR = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+
+def _note(message: object, *_: object, **__: object) -> None:
+    if "timed out" in str(message):
+        timeouts.seen = True
+
+
+def _silent(record: logging.LogRecord) -> bool:
+    return False
+
+
+# Hits of Presidio's recognizers, without the analyzer around them.
+
+
+class PatternTimeout(Exception):
+    """A regular expression did not come to an end on this text."""
+
+
+class Hit(NamedTuple):
+    """One match: code points [start, end), its label and score."""
+
+    label: str
+    start: int
+    end: int
+    score: float
+
+
+class Step(NamedTuple):
+    """One recognizer, ready to run: when, how, and with which context words."""
+
+    recognizer: EntityRecognizer
+    gate: Gate
+    matches: Callable[[Traits], list[Hit]]
+    context: tuple[str, ...]
+    bounds: Mapping[str, float]
+
+    def groups(self, digits: int) -> int | None:
+        """Groups of words one of which a text with so many digits (``MANY``: or more) needs for a hit.
+
+        0 where it needs none of them; None where such a text has no hit at all.
+        """
+        if self.gate.digits > digits:
+            return None
+        if self.gate.group or not isinstance(self.matches, _Patterns):
+            return self.gate.group
+        needed = [group for group, *_ in self.matches.forms[digits]]
+        if not needed:
+            return None
+        return functools.reduce(operator.or_, needed) if all(needed) else 0
+
+    def least(self, label: str) -> float:
+        """The score under which the recognizer's author says that a hit is none."""
+        return self.bounds.get(label, self.bounds.get("default", 0.0))
+
+
+class Chosen(NamedTuple):
+    """A recognizer with its trigger and, by their names, those of its patterns.
+
+    ``linear`` tells that its expressions need no watch over a short text.
+    """
+
+    recognizer: EntityRecognizer
+    needs: Trigger = ALWAYS
+    within: Mapping[str, Trigger] = {}
+    linear: bool = False
+
+    def step(self, lexicon: Lexicon) -> Step:
+        """The recognizer in the fastest form that hits the same."""
+        from presidio_analyzer import PatternRecognizer
+        from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+
+        recognizer: Any = self.recognizer
+        kind = type(recognizer)
+        matches: Callable[[Traits], list[Hit]]
+        if kind.analyze is PatternRecognizer.analyze:
+            gates = {name: lexicon.gate(needs) for name, needs in self.within.items()}
+            matches = _Patterns(recognizer, gates, SHORT if self.linear else 0)
+        elif kind.analyze is PhoneRecognizer.analyze:
+            matches = _Phones(recognizer)
+        else:
+            matches = _Analyzed(recognizer)
+        context = tuple(word.lower() for word in recognizer.context or ())
+        return Step(recognizer, lexicon.gate(self.needs), matches, context, dict(recognizer.score_thresholds))
+
+
+SHORT = 1_000
+"""Code points in which expressions that take linear time are not timed: the clock costs as much as they."""
+
+
+class _Patterns:
+    """The patterns of a recognizer one after the other, as ``PatternRecognizer.analyze`` runs them."""
+
+    def __init__(self, recognizer: Any, gates: Mapping[str, Gate], untimed: int) -> None:
+        from presidio_analyzer import pattern_recognizer
+
+        self._recognizer = recognizer
+        self._clock: Any = pattern_recognizer
+        self._untimed = untimed
+        self._label = recognizer.supported_entities[0]
+        forms = []
+        for pattern in recognizer.patterns:
+            gate = gates.get(pattern.name, OPEN)
+            look = None if gate.form is None else gate.form.search
+            expression = words_looked_up(pattern.regex)
+            matches = regex.compile(expression, flags=recognizer.global_regex_flags or 0).finditer
+            forms.append((gate.digits, gate.group, gate.shapes, look, matches, pattern.score))
+        # by the number of digits of a text: those that may match it
+        self.forms = [tuple(form[1:] for form in forms if form[0] <= digits) for digits in range(MANY + 1)]
+
+    def __call__(self, traits: Traits) -> list[Hit]:
+        text, shape, many, groups = traits
+        seconds = None if len(text) < self._untimed else self._clock.REGEX_TIMEOUT_SECONDS
+        hits = []
+        try:
+            for group, shapes, look, matches, score in self.forms[many]:
+                if group and not group & groups:
+                    continue
+                for part in shapes:
+                    if part in shape:
+                        break
+                else:
+                    continue
+                if look is not None and look(text) is None:
+                    continue
+                for match in matches(text, timeout=seconds):
+                    start, end = match.span()
+                    if start < end and (found := self._checked(text[start:end], score)) > 0:
+                        hits.append(Hit(self._label, start, end, found))
+        except TimeoutError:
+            raise PatternTimeout from None
+        return outermost(hits) if hits else hits
+
+    def _checked(self, value: str, score: float) -> float:
+        valid = self._recognizer.validate_result(value)
+        if valid is not None:
+            score = 1.0 if valid else 0.0
+        return 0.0 if self._recognizer.invalidate_result(value) else score
+
+
+class _Phones:
+    """``PhoneRecognizer.analyze``, sparing what cannot be a number."""
+
+    def __init__(self, recognizer: Any) -> None:
+        self._label = recognizer.supported_entities[0]
+        self._score = recognizer.SCORE
+        self._regions = tuple(recognizer.supported_regions)
+        self._leniency = recognizer.leniency
+
+    def __call__(self, traits: Traits) -> list[Hit]:
+        places = phone_places(traits.text, self._regions, self._leniency)
+        return outermost([Hit(self._label, start, end, self._score) for start, end in places])
+
+
+class _Analyzed:
+    """A recognizer with an ``analyze`` of its own."""
+
+    def __init__(self, recognizer: EntityRecognizer) -> None:
+        self._recognizer: Any = recognizer
+
+    def __call__(self, traits: Traits) -> list[Hit]:
+        timeouts.seen = False
+        results = (
+            self._recognizer.analyze(text=traits.text, entities=self._recognizer.supported_entities) or ()
+        )
+        if timeouts.seen:
+            raise PatternTimeout
+        return [Hit(r.entity_type, r.start, r.end, r.score) for r in results]
+
+
+_MANY_WORDS = regex.compile(r"\(\?:(?:\(\?:[a-z0-9-]+\)\|){30,}\(\?:[a-z0-9-]+\)\)")
+
+
+def words_looked_up(expression: str) -> str:
+    """``expression``, which still matches the same, with a look ahead of each long list of words.
+
+    Presidio's links end in one of 675 domains, tried one after the other behind each full stop of each of
+    253 places, from each place of the text; the look ahead costs the length of a word.
+    """
+
+    def looked_up(listed: regex.Match[str]) -> str:
+        return f"(?={_tree(regex.findall(r'[a-z0-9-]+', listed[0]))}){listed[0]}"
+
+    return str(_MANY_WORDS.sub(looked_up, expression))
+
+
+def _tree(words: Iterable[str]) -> str:
+    """An expression that matches where one of ``words`` does, each first letter tried once."""
+    beyond: dict[str, list[str]] = {}
+    for word in words:
+        if not word:
+            return ""  # what goes on from here is the longer kin of a word that matched
+        beyond.setdefault(word[0], []).append(word[1:])
+    return f"(?:{'|'.join(regex.escape(first) + _tree(rest) for first, rest in beyond.items())})"
+
+
+def outermost(hits: Sequence[Hit]) -> list[Hit]:
+    """Less the hits of score 0 and those within another of the same label and no lower score."""
+    if len(hits) < 2:
+        return [hit for hit in hits if hit.score > 0]
+    kept: list[Hit] = []
+    around: list[Hit] = []
+    for hit in sorted(set(hits), key=lambda h: (h.label, h.start, -h.end, -h.score)):
+        around = [other for other in around if other.label == hit.label and other.end >= hit.start]
+        if hit.score > 0 and not any(o.end >= hit.end and o.score >= hit.score for o in around):
+            kept.append(hit)
+            around.append(hit)
+    return kept
+
+
+# Context words as Presidio's enhancer weighs them, on a tokenizer alone.
+
+
+SEAM = "\0"
+"""Parts neighbouring words; no term of context reaches across it."""
+MOST_STRINGS = 200_000
+"""Distinct strings that a tokenizer may learn before a fresh one takes its place: memory stays flat."""
+
+
+class ContextWords:
+    """The rules of the enhancer and a tokenizer of one language."""
+
+    def __init__(self, language: str) -> None:
+        with lean_imports():
+            from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
+
+        self._language = language
+        self._nlp = blank(language)
+        self.rules: Any = LemmaContextAwareEnhancer()
+
+    def of(self, text: str) -> Surroundings:
+        """What stands around the places of ``text``."""
+        if len(self._nlp.vocab.strings) > MOST_STRINGS:
+            self._nlp = blank(self._language)
+        return Surroundings(text, self._nlp, self.rules)
+
+
+class Surroundings:
+    """The words of one text, cut when they are first asked for."""
+
+    def __init__(self, text: str, nlp: Language, rules: Any) -> None:
+        self._text = text
+        self._lowered = text.lower()
+        self._nlp = nlp
+        self._rules = rules
+        self._around: dict[int, str] = {}
+
+    def raised(self, score: float, start: int, context: Sequence[str]) -> float:
+        """The score of a hit at ``start``, higher if a keyword around it holds one of ``context``.
+
+        ``context`` is in small letters.
+        """
+        rules = self._rules
+        if score >= rules.MAX_SCORE:
+            return score
+        # other scripts may have letters whose small form depends on the word's end
+        if not any(term in self._lowered or not term.isascii() for term in context):
+            return score
+        around = self.around(start)
+        if not any(term in around for term in context):
+            return score
+        raised = max(score + rules.context_similarity_factor, rules.min_score_with_context_similarity)
+        return float(min(raised, rules.MAX_SCORE))
+
+    def around(self, start: int) -> str:
+        """The keywords that count as context of a hit at code point ``start``, joined by ``SEAM``.
+
+        The word at ``start`` and some keywords to the left of it, then likewise to the right, where the
+        word at ``start`` counts again or, if it is no keyword, the next that is one.
+        """
+        if start not in self._around:
+            ends, words = self._cut
+            index = min(bisect_right(ends, start), len(words) - 1)
+            left = (words[i] for i in range(index, -1, -1) if self._is_keyword(words[i]))
+            right = (words[i] for i in range(index, len(words)) if self._is_keyword(words[i]))
+            self._around[start] = SEAM.join(
+                (
+                    *itertools.islice(left, self._rules.context_prefix_count + 1),
+                    *itertools.islice(right, self._rules.context_suffix_count + 1),
+                )
+            )
+        return self._around[start]
+
+    @cached_property
+    def _cut(self) -> tuple[list[int], list[str]]:
+        text = self._text
+        places = self._nlp.make_doc(text).to_array(["IDX", "LENGTH"]).tolist()
+        ends = [start + length for start, length in places]
+        return ends, [text[start : start + length].lower() for start, length in places]
+
+    def _is_keyword(self, word: str) -> bool:
+        if self._parts is not None:
+            return word in self._parts
+        return self._carries_meaning(word)
+
+    def _carries_meaning(self, word: str) -> bool:
+        lexeme = self._nlp.vocab[word]
+        return not (lexeme.is_stop or lexeme.is_punct or word == "be")
+
+    @cached_property
+    def _parts(self) -> frozenset[str] | None:
+        """All keywords, where a colon in one of the words makes its parts keywords too."""
+        _, words = self._cut
+        if not any(":" in word for word in words):
+            return None
+        kept = (word for word in words if self._carries_meaning(word))
+        return frozenset(part for word in kept for part in word.split(":"))
+
+
+def blank(language: str) -> Language:
+    """A tokenizer of ``language``; the one for any language where spaCy has none that works here."""
+    spacy: Any = lean_spacy()
+    try:
+        nlp: Language = spacy.blank(language)
+    except ImportError:
+        nlp = spacy.blank("xx")
+    return nlp
+
+
+# The engine of pattern recognizers: Presidio's, ours, and those of the configuration.
+
 
 DETECTOR = "presidio"
 VERSIONED = ("presidio-analyzer", "phonenumbers", "tldextract", "regex", "spacy")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redactory.detectors.engine import Finds, Plain, Reading
-from redactory.detectors.model import identify, load_pipeline, meta_of, versions
+from redactory.detectors.engine import Finds, Plain, Reading, Span
 from redactory.detectors.settings import KNOWN_LABELS, SpacySettings
-from redactory.detectors.span import Span
+from redactory.detectors.spacy_model import identify, load_pipeline, meta_of, versions
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from redactory.foundation.canonical import folder_sha256
+from redactory.foundation.canonical import folder_sha256, version_of
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.versions import version_of
 
 _LOGGERS = ("stanza", "transformers", "tokenizers", "torch")
 _NOTHING = logging.CRITICAL + 1

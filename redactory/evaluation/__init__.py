@@ -7,7 +7,6 @@ simulator, whose people are invented.
 
 from redactory.evaluation.canary import canary_copies_left, canary_exposure
 from redactory.evaluation.leaks import secrets_left
-from redactory.evaluation.perplexity import perplexity
 from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.report import render_report, write_report
 from redactory.evaluation.simulator import (
@@ -16,6 +15,7 @@ from redactory.evaluation.simulator import (
     simulate_customersim,
     write_simulation,
 )
+from redactory.evaluation.utility import perplexity
 
 __all__ = [
     "Simulation",

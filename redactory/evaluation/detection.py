@@ -1,4 +1,8 @@
-"""Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public."""
+"""What marks find of labelled spans: counts of one text, and the figures that sums of them give.
+
+Every count is free of types: label schemes of engines and corpora differ.  Characters of white space
+count nowhere, so that a mask over two names and the space between them is as good as two masks.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,219 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from redactory.detectors import Detection, Span, TextDetector
-from redactory.evaluation.bootstrap import RESAMPLES, SEED
-from redactory.evaluation.detection_scores import (
-    Counts,
-    count_matches,
-    figures,
-    labelled_spans,
-    proportion,
-    share,
-)
 from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.utility import RESAMPLES, SEED, Bootstrap, Sums
+from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction import PUBLIC, route
+
+Interval = tuple[int, int]
+Counts = Counter[tuple[str, str]]
+"""(label, or :data:`ALL`; what is counted) -> how often."""
+
+MATCHES = ("exact", "cover", "overlap")
+"""The same bounds; every character; any character."""
+ALL = "\0"
+
+
+def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: Iterable[Interval]) -> Counts:
+    """Count what ``marks`` find of the ``labelled`` (start, end, label) spans of one text.
+
+    Marks that overlap count as one.  Span level, by match: a labelled span is found when a mark has its
+    bounds (exact), when marks cover all its characters (cover), when they cover any (overlap); a mark is
+    right under the same three conditions towards the labelled spans.  Character level: a character is
+    labelled when any labelled span holds it.  Bounds are taken without outer white space; a span of
+    nothing but white space counts nowhere.
+    """
+    solid = np.fromiter((not sign.isspace() for sign in text), np.bool_, len(text))
+    found = _united(_bare(text, marks))
+    wanted = [(bounds, label) for start, end, label in labelled for bounds in _bare(text, [(start, end)])]
+    masked = _inside(found, len(text)) & solid
+    true = _inside((bounds for bounds, _ in wanted), len(text)) & solid
+    counts: Counts = Counter()
+    for name, flags in (("chars_marked", masked), ("chars_labelled", true), ("chars_both", masked & true)):
+        counts[ALL, name] = int(flags.sum())
+    before, before_masked, before_true = _before(solid), _before(masked), _before(true)
+    exact = {bounds for bounds, _ in wanted} & set(found)
+    for (start, end), label in wanted:
+        chars, covered = before[end] - before[start], before_masked[end] - before_masked[start]
+        hits = _hits((start, end) in exact, chars, covered)
+        for name, hit in zip(MATCHES, hits, strict=True):
+            counts[ALL, f"{name}_labelled"] += hit
+        counts[ALL, "labelled"] += 1
+        counts[label, "labelled"] += 1
+        counts[label, "cover_labelled"] += hits[1]
+        counts[label, "chars_labelled"] += int(chars)
+        counts[label, "chars_both"] += int(covered)
+    for start, end in found:
+        chars, right = before[end] - before[start], before_true[end] - before_true[start]
+        hits = _hits((start, end) in exact, chars, right)
+        for name, hit in zip(MATCHES, hits, strict=True):
+            counts[ALL, f"{name}_marked"] += hit
+        counts[ALL, "marked"] += 1
+    return counts
+
+
+def figures(rows: Sequence[Counts], confidence: float = 0.95) -> dict[str, Any]:
+    """The figures of counts that were summed by row: ``value``, ``low`` and ``high`` of each.
+
+    {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2
+    (of characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}.  ``cover_recall``
+    is a proportion of secrets with its two-sided Clopper-Pearson interval; every other interval is a
+    percentile bootstrap over rows.  A figure over nothing is null.
+    """
+    table = _Table(rows, confidence)
+    chars = table.scores(("chars_both", "chars_marked"), ("chars_both", "chars_labelled"))
+    return {
+        "cover_recall": table.cover(ALL),
+        **{
+            name: table.scores((f"{name}_marked", "marked"), (f"{name}_labelled", "labelled"))
+            for name in MATCHES
+        },
+        "char_precision": chars["precision"],
+        "char_recall": chars["recall"],
+        "f1": chars["f1"],
+        "f2": chars["f2"],
+        "spans": table.total[ALL, "labelled"],
+        "marks": table.total[ALL, "marked"],
+        "by_label": {
+            label: {
+                "n": table.total[label, "labelled"],
+                "cover_recall": table.cover(label),
+                "char_recall": table.figure(lambda own: own.ratio("chars_both", "chars_labelled"), label),
+            }
+            for label in table.labels
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums of one label's counts, by name, as many as there are resamples."""
+
+    sums: Sums
+    place: Mapping[tuple[str, str], int]
+    label: str
+
+    def ratio(self, over: str, under: str) -> Sums:
+        return _quotient(self._column(over), self._column(under))
+
+    def _column(self, name: str) -> Sums:
+        place = self.place.get((self.label, name))
+        return np.zeros(len(self.sums)) if place is None else self.sums[:, place]
+
+
+class _Table:
+    """Counts, a row each, and what can be asked of their sums."""
+
+    def __init__(self, rows: Sequence[Counts], confidence: float) -> None:
+        self.total: Counts = Counter()
+        for row in rows:
+            self.total.update(row)
+        self._confidence = confidence
+        self._place = {key: number for number, key in enumerate(self.total)}
+        table = np.zeros((len(rows), len(self._place)))
+        for number, row in enumerate(rows):
+            for key, count in row.items():
+                table[number, self._place[key]] = count
+        self._bootstrap = Bootstrap(table, confidence)
+        self.labels = sorted({label for label, _ in self.total} - {ALL})
+
+    def figure(self, of: Callable[[_Sums], Sums], label: str = ALL) -> dict[str, Any]:
+        return self._bootstrap.figure(lambda sums: of(_Sums(sums, self._place, label)))
+
+    def scores(self, precision: tuple[str, str], recall: tuple[str, str]) -> dict[str, Any]:
+        """Precision, recall, F1 and F2 of two ratios."""
+        return {
+            "precision": self.figure(lambda own: own.ratio(*precision)),
+            "recall": self.figure(lambda own: own.ratio(*recall)),
+            "f1": self.figure(lambda own: _f(own.ratio(*precision), own.ratio(*recall), 1)),
+            "f2": self.figure(lambda own: _f(own.ratio(*precision), own.ratio(*recall), 2)),
+        }
+
+    def cover(self, label: str) -> dict[str, Any]:
+        covered, n = self.total[label, "cover_labelled"], self.total[label, "labelled"]
+        return proportion(covered, n, self._confidence)
+
+
+def proportion(hits: int, n: int, confidence: float = 0.95) -> dict[str, Any]:
+    """{value, low, high} of hits in n independent trials: two-sided Clopper-Pearson; null where n is 0."""
+    side = 1 - (1 - confidence) / 2
+    return {
+        "value": hits / n if n else None,
+        "low": lower_bound(hits, n, side),
+        "high": upper_bound(hits, n, side),
+    }
+
+
+def share(rows: Iterable[tuple[int, int]], confidence: float = 0.95) -> dict[str, Any]:
+    """{value, low, high} of a share whose (hits, n) come by row: a percentile bootstrap over the rows."""
+    table = np.array(list(rows), dtype=np.float64).reshape(-1, 2)
+    return Bootstrap(table, confidence).figure(lambda sums: _quotient(sums[:, 0], sums[:, 1]))
+
+
+def labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+    """{start, end, label} mappings as (start, end, label)."""
+    return [(int(span["start"]), int(span["end"]), str(span["label"])) for span in spans]
+
+
+def _bare(text: str, intervals: Iterable[Interval]) -> list[Interval]:
+    """``intervals`` without outer white space; those of nothing else are left out."""
+    bare = []
+    for start, end in intervals:
+        piece = text[start:end]
+        first, last = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+        if first < last:
+            bare.append((first, last))
+    return bare
+
+
+def _united(intervals: list[Interval]) -> list[Interval]:
+    united: list[Interval] = []
+    for start, end in sorted(intervals):
+        if united and start < united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return united
+
+
+def _inside(intervals: Iterable[Interval], length: int) -> NDArray[np.bool_]:
+    flags = np.zeros(length, np.bool_)
+    for start, end in intervals:
+        flags[start:end] = True
+    return flags
+
+
+def _before(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(flags)])
+
+
+def _hits(exact: bool, chars: int, covered: int) -> tuple[bool, bool, bool]:
+    return exact, bool(covered == chars), bool(covered > 0)
+
+
+def _quotient(over: Sums, under: Sums) -> Sums:
+    result = np.full(len(over), np.nan)
+    np.divide(over, under, out=result, where=under > 0)
+    return result
+
+
+def _f(precision: Sums, recall: Sums, beta: int) -> Sums:
+    """F_beta: 0 where nothing is right, undefined where neither precision nor recall is defined."""
+    neither = np.isnan(precision) & np.isnan(recall)
+    p, r = np.nan_to_num(precision), np.nan_to_num(recall)
+    under = beta**2 * p + r
+    value = (1 + beta**2) * p * r / np.where(under == 0, 1.0, under)
+    return np.where(neither, np.nan, value)
+
+
+# Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public.
+
 
 CONFIDENCE = 0.95
 INTERVALS = {
@@ -113,7 +317,7 @@ def measure_detection(
     """Recall and precision of the policies on labelled points, their misses, and the public share.
 
     ``strict`` scores the marks of π, ``conservative`` those of π and π_c together, as
-    :func:`~redactory.evaluation.detection_scores.figures` says; a quarantined point has no marks, and
+    :func:`~redactory.evaluation.detection.figures` says; a quarantined point has no marks, and
     ``quarantined`` counts them.  ``gamma`` (with ``strict`` only), ``miss_rate`` (δ₂: both missed it) and
     ``strata`` come of running F twice on every secret, :func:`~redactory.evaluation.recall.measure_misses`.
     ``public_share`` is the share of all points that go public; its ``of_clean`` that of the points without

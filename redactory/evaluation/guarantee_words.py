@@ -1,4 +1,4 @@
-"""A guarantee card in words that need no mathematics first, and its figures under names people can read."""
+"""A card under a user or entity relation in words that need no mathematics first."""
 
 from __future__ import annotations
 
@@ -7,13 +7,66 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redactory.evaluation.unit_words import is_of_units, unit_rows, unit_world
-from redactory.foundation.wording import upwards
+from redactory.foundation.errors import upwards
+
+_WORLDS = {
+    "users": "Take one user, with all that she wrote.",
+    "entities": "Take one entity, with every point in which it is listed.",
+    "both": "Take one user with all that she wrote, and at the same time one entity with every point in "
+    "which it is listed.",
+    "either": "Take one user with all that she wrote, or one entity with every point in which it is listed.",
+}
+_COMPARED = (
+    "Compare this model with the one that the same training would have given had those points said nothing "
+    "at all, all else being equal."
+)
+
+
+def is_of_units(card: Mapping[str, Any]) -> bool:
+    """Whether ``card`` is one of a trainer that hides users or entities, or of their baselines."""
+    return "epsilon_sound" in card
+
+
+def unit_world(card: Mapping[str, Any]) -> str:
+    """Which two worlds the card compares, for a card with a figure."""
+    return f"{_WORLDS[card['protect']]} {_COMPARED}"
+
+
+def unit_rows(card: Mapping[str, Any]) -> list[tuple[str, str, float | None, str]]:
+    """(title, key of the reason, figure, words before it) of each figure."""
+    published = card.get("epsilon_as_published")
+    if isinstance(published, Mapping):
+        published = published.get("epsilon")
+    rows = [(f"{card['unit']}: {card['relation']}", "epsilon_sound", card["epsilon_sound"], "ε = ")]
+    if card.get("epsilon_user_removal") is not None:
+        name = card["adjacency_user_removal"]
+        rows.append((name, "epsilon_user_removal", card["epsilon_user_removal"], "ε = "))
+    rows += [
+        (_size(card, size), "curve", value, "ε = ")
+        for size, value in (card.get("curve") or {}).items()
+        if value is not None
+    ]
+    if published is not None:
+        rows.append(("as published, not a guarantee", "epsilon_as_published", published, "ε = "))
+    return rows
+
+
+def _size(card: Mapping[str, Any], size: str) -> str:
+    """What a place of the curve stands for: points (``uedp-bounded``), users at once, users of an entity."""
+    if card["trainer"] == "uedp-bounded":
+        return f"units of at most {size} points"
+    if card["protect"] == "users":
+        return f"{size} users at once"
+    return f"an entity in the points of at most {size} users"
+
+
+# A guarantee card in words that need no mathematics first, and its figures under names people can read.
+
 
 _LARGEST_ODDS = 1000.0
 _LARGEST_EXPONENT = 50.0
 
-_WORLDS = {
+_WORLDS_guarantee_words = {
     "crt": (
         "Take one secret in one sentence that went to the private side. Compare this model with the one that "
         "the same training would have given had that secret been blotted out beforehand."
@@ -23,7 +76,7 @@ _WORLDS = {
         "training would have given with any other private sentence in its place."
     ),
 }
-_WORLDS["crt-drop"] = _WORLDS["crt"]
+_WORLDS_guarantee_words["crt-drop"] = _WORLDS_guarantee_words["crt"]
 _TITLES = {
     "epsilon_substitution": "one private sentence, whatever secret it holds",
     "epsilon_bayesian": "a secret that at least one policy catches, nobody knows which",
@@ -65,7 +118,7 @@ def promises(card: Mapping[str, Any]) -> list[str]:
     if named is None:
         return []
     certainty = f", except with a probability of 1 in {round(1 / card['delta']):,}."
-    world = unit_world(card) if is_of_units(card) else _WORLDS[card["trainer"]]
+    world = unit_world(card) if is_of_units(card) else _WORLDS_guarantee_words[card["trainer"]]
     sentences = [
         f"{world} Whoever holds the model, and even knows every other word of the corpus, "
         f"can with its help {_odds(named)}{certainty}"

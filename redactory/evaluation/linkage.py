@@ -13,17 +13,22 @@ import hashlib
 import math
 import re
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+import ahocorasick
 import numpy as np
 
-from redactory.evaluation.bootstrap import Bootstrap
+from redactory.detectors.engine import Reading, Span
+from redactory.detectors.settings import SUSPECTED_LABELS
+from redactory.evaluation.utility import Bootstrap
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
+from redactory.redaction.values import tells
 
 LONGEST_PHRASE = 3
 RARE = 2
@@ -195,3 +200,127 @@ def _chances(public: Sequence[Shown], private: Sequence[Shown]) -> list[float]:
         len(set().union(*(written.get(author, set()) for author in point.authors))) / max(len(private), 1)
         for point in public
     ]
+
+
+# Residual identifiers: what an engine that had no part in masking still finds in the shards.
+
+
+Reader = Callable[[Sequence[str]], Sequence[Reading]]
+MOST_LISTED = 100
+_CHUNK = 256
+
+
+def residual_identifiers(
+    read: Reader,
+    points: Sequence[tuple[str, str]],
+    most: int = 5_000,
+    seed: int = 0,
+    progress: Progress = silent,
+    words: Set[str] | None = None,
+) -> dict[str, Any]:
+    """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
+
+    A hit that touches a mask is none: masking was there already; nor is one of ordinary ``words``, or of
+    a label that is only suspected by default (``SUSPECTED_LABELS``).
+
+    Returns {points, looked_at, failed, held, share: {value, low, high} (Clopper-Pearson, 95 % two-sided),
+    labels: {label: hits}, listed: [{point_id, labels}]}; ``listed`` names at most 100 points, without their
+    text. A text that the engine could not read counts in ``failed`` and in no share.
+    """
+    order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:most]
+    drawn = [points[int(place)] for place in sorted(order)]
+    labels: Counter[str] = Counter()
+    listed: list[dict[str, Any]] = []
+    held = failed = 0
+    for start in range(0, len(drawn), _CHUNK):
+        some = drawn[start : start + _CHUNK]
+        for (point_id, text), reading in zip(some, read([text for _, text in some]), strict=True):
+            if reading.failure is not None:
+                failed += 1
+                continue
+            found = Counter(s.label for s in reading.spans if _is_telling(text, s, words))
+            labels.update(found)
+            held += bool(found)
+            if found and len(listed) < MOST_LISTED:
+                listed.append({"point_id": point_id, "labels": dict(sorted(found.items()))})
+        progress("residual identifiers", min(start + _CHUNK, len(drawn)), len(drawn), "points")
+    read_at_all = len(drawn) - failed
+    return {
+        "points": len(points),
+        "looked_at": len(drawn),
+        "failed": failed,
+        "held": held,
+        "share": _share(held, read_at_all),
+        "labels": dict(labels.most_common()),
+        "listed": listed,
+    }
+
+
+def _share(held: int, read: int) -> dict[str, float | None]:
+    if not read:
+        return {"value": None, "low": None, "high": None}
+    return {
+        "value": held / read,
+        "low": lower_bound(held, read, 0.975),
+        "high": upper_bound(held, read, 0.975),
+    }
+
+
+def _is_telling(text: str, span: Span, words: Set[str] | None) -> bool:
+    if span.label in SUSPECTED_LABELS or _on_mask(text, span.start, span.end):
+        return False
+    return words is None or tells(text[span.start : span.end], words)
+
+
+def _on_mask(text: str, start: int, end: int) -> bool:
+    place = text.find(MASK, max(start - len(MASK) + 1, 0))
+    return place != -1 and place < end
+
+
+# Where known values stand in texts: one automaton for all of them (Aho and Corasick), in memory only.
+
+
+class ValueSearch:
+    """Finds whole occurrences of ``values`` whatever their case; a value is named by its index.
+
+    An occurrence is whole where no letter or digit that touches it on either side would continue a letter
+    or digit of it.  Equal values (but for their case) are one, under the first one's index.
+    """
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._automaton = ahocorasick.Automaton()
+        self._lengths: list[int] = []
+        for index, value in enumerate(values):
+            folded = value.casefold()
+            self._lengths.append(len(folded))
+            if folded and folded not in self._automaton:
+                self._automaton.add_word(folded, index)
+        if len(self._automaton):
+            self._automaton.make_automaton()
+
+    def __repr__(self) -> str:
+        return f"ValueSearch({len(self._automaton)} values)"
+
+    def in_text(self, text: str) -> Iterator[int]:
+        """The index of each occurrence in ``text``, overlapping ones too."""
+        if not len(self._automaton):
+            return
+        folded = text.casefold()
+        for last, index in self._automaton.iter(folded):
+            start, end = last + 1 - self._lengths[index], last + 1
+            if not (
+                _joined(folded[start - 1 : start], folded[start])
+                or _joined(folded[last], folded[end : end + 1])
+            ):
+                yield index
+
+    def count(self, texts: Iterable[str]) -> Counter[int]:
+        """How often each value stands in all of ``texts``."""
+        found: Counter[int] = Counter()
+        for text in texts:
+            found.update(self.in_text(text))
+        return found
+
+
+def _joined(left: str, right: str) -> bool:
+    return left.isalnum() and right.isalnum()

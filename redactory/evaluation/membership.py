@@ -1,28 +1,337 @@
-"""Membership inference: can sentences whose secrets were trained on be told from others like them?
+"""The sentences of a membership attack: a thousand with their own secrets, a thousand with others.
 
-CRT, sections 5.1 and 5.3 and appendix A.5, after Carlini et al. (2021): a sentence of low perplexity is
-taken for one that was trained on.  The threshold is chosen on one half of the sentences and scored on the
-other, so that a model that gives nothing away has an accuracy of 1/2.
+CRT, appendix A.5: half are protected secrets that were trained on, half "of similar format" that were not.
+Here both halves are sentences of the corpus, drawn alike; in one half the secret is replaced by a value that
+stands nowhere in the corpus.  What tells the halves apart is the value, not the sentence around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.group_membership import group_attack
-from redactory.evaluation.reference_attack import reference_attacks
-from redactory.evaluation.threshold import Halves, attack
+from redactory.evaluation.utility import RESAMPLES
 from redactory.foundation.errors import InputError
+from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
+
+@dataclass(frozen=True)
+class SecretSentence:
+    """A point and the one secret in it that the attack is about, ``text[start:end]``."""
+
+    text: str = field(repr=False)
+    start: int
+    end: int
+    label: str
+
+    @property
+    def value(self) -> str:
+        """The secret."""
+        return self.text[self.start : self.end]
+
+    def with_value(self, value: str) -> str:
+        """The sentence with another secret."""
+        return self.text[: self.start] + value + self.text[self.end :]
+
+
+def commonest_label(sentences: Iterable[SecretSentence]) -> str:
+    """The label with the most different values, of equal ones the first; ``InputError`` without any."""
+    values = {(one.label, one.value) for one in sentences}
+    counts = Counter(label for label, _ in values)
+    if not counts:
+        raise InputError("membership: no labelled secret lies whole in a point of the corpus")
+    return min(counts, key=lambda label: (-counts[label], label))
+
+
+def member_texts(
+    sentences: Iterable[SecretSentence],
+    fresh: Callable[[Sequence[SecretSentence]], Sequence[str | None]],
+    count: int = 1_000,
+    seed: int = 0,
+) -> tuple[list[str], list[str]]:
+    """``count`` sentences as they are and ``count`` with another value, or as many of each as there are.
+
+    No two of the sentences have the same secret.  ``fresh`` gives for each sentence a value of the same form
+    that stands nowhere in the corpus, or None; a sentence without one is left out.
+
+    Returns (members, others), of equal number.
+    """
+    of_value: dict[str, SecretSentence] = {}
+    for one in sentences:
+        of_value.setdefault(one.value, one)
+    apart = list(of_value.values())
+    order = RandomStream.from_seed(seed).permutation("members", 0, len(apart))
+    drawn = [apart[i] for i in order[: 2 * count]]
+    # alternately, so that both halves are as large where there are few
+    kept, exchanged = drawn[0::2], drawn[1::2]
+    given = fresh(exchanged)
+    others = [one.with_value(v) for one, v in zip(exchanged, given, strict=True) if v is not None]
+    number = min(len(kept), len(others))
+    return [one.text for one in kept[:number]], others[:number]
+
+
+# How well scores tell two groups apart, at every threshold: ROC, area, true positives at few false ones.
+
+
 Scores = NDArray[np.float64]
+
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+_MOST_POINTS = 400
+_BLOCK = 100
+
+
+def separation(
+    positives: Scores, negatives: Scores, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Any]:
+    """Figures of scores [n] of ``positives`` and [m] of ``negatives``, the larger the likelier positive.
+
+    Returns {auc, tpr: {"0.001": F, "0.01": F}, roc: [[false, true], ...]}, F = {value, low, high}: percentile
+    intervals over ``resamples`` draws of both groups with replacement.  With m negatives no rate of false
+    positives between 0 and 1/m can be told from 0: the true positives at it are those over every negative.
+    """
+    found = [area(positives, negatives)]
+    found += [true_positives(positives, negatives, rate) for rate in FALSE_POSITIVE_RATES]
+    drawn = _again(positives, negatives, RandomStream.from_seed(seed), resamples)
+    tail = 50.0 * (1.0 - confidence)
+    low, high = np.percentile(drawn, [tail, 100.0 - tail], axis=0)
+    figures = [
+        {"value": float(v), "low": float(least), "high": float(most)}
+        for v, least, most in zip(found, low, high, strict=True)
+    ]
+    return {
+        "auc": figures[0],
+        "tpr": {f"{rate:g}": one for rate, one in zip(FALSE_POSITIVE_RATES, figures[1:], strict=True)},
+        "roc": roc(positives, negatives),
+    }
+
+
+def area(positives: Scores, negatives: Scores) -> float:
+    """The probability that a positive scores over a negative, equal scores counting half."""
+    ordered = np.sort(negatives)
+    below = np.searchsorted(ordered, positives, "left") + np.searchsorted(ordered, positives, "right")
+    return float(below.mean() / (2 * len(negatives)))
+
+
+def true_positives(positives: Scores, negatives: Scores, rate: float) -> float:
+    """The share of positives over a threshold that at most ``rate`` of the negatives pass."""
+    allowed = int(rate * len(negatives))
+    threshold = np.sort(negatives)[::-1][allowed] if allowed < len(negatives) else -np.inf
+    return float((positives > threshold).mean())
+
+
+def roc(positives: Scores, negatives: Scores) -> list[list[float]]:
+    """[share of negatives, share of positives] at or over every threshold, rising from [0, 0] to [1, 1].
+
+    Of many points, those are kept that a curve over the logarithm of the first share needs.
+    """
+    thresholds = np.unique(np.concatenate([positives, negatives]))[::-1]
+    ups, downs = np.sort(positives), np.sort(negatives)
+    true = 1.0 - np.searchsorted(ups, thresholds, "left") / len(ups)
+    false = 1.0 - np.searchsorted(downs, thresholds, "left") / len(downs)
+    kept = _corners(false, true)
+    return [[0.0, 0.0], *([float(false[i]), float(true[i])] for i in kept)]
+
+
+def _corners(false: Scores, true: Scores) -> Sequence[int]:
+    last = np.flatnonzero(np.diff(false, append=2.0) > 0)  # the highest point of each vertical step
+    if len(last) <= _MOST_POINTS:
+        return [int(i) for i in last]
+    wanted = np.geomspace(1.0, len(last), _MOST_POINTS).astype(np.int64) - 1
+    return [int(last[i]) for i in np.unique(wanted)]
+
+
+def _again(positives: Scores, negatives: Scores, stream: RandomStream, resamples: int) -> Scores:
+    """The area and the true positives of each draw of both groups with replacement: [resamples, 3]."""
+    values, places = np.unique(np.concatenate([positives, negatives]), return_inverse=True)
+    groups = places[: len(positives)], places[len(positives) :]
+    figures = np.empty((resamples, 1 + len(FALSE_POSITIVE_RATES)))
+    for first in range(0, resamples, _BLOCK):
+        size = min(_BLOCK, resamples - first)
+        ups, downs = (
+            _counts(stream.uniform(f"group {kind}", first, size * len(group)), group, size, len(values))
+            for kind, group in enumerate(groups)
+        )
+        under = downs.cumsum(1)
+        figures[first : first + size, 0] = (ups * (under - downs / 2)).sum(1) / (
+            len(positives) * len(negatives)
+        )
+        over = len(positives) - ups.cumsum(1)
+        for number, rate in enumerate(FALSE_POSITIVE_RATES, 1):
+            # the lowest value that few enough negatives are over
+            place = (len(negatives) - under <= int(rate * len(negatives))).argmax(1)
+            figures[first : first + size, number] = over[np.arange(size), place] / len(positives)
+    return figures
+
+
+def _counts(drawn: Scores, group: NDArray[np.int64], size: int, values: int) -> NDArray[np.int64]:
+    """How often each value was drawn, of as many draws from ``group`` as it has members: [size, values]."""
+    chosen = group[(drawn * len(group)).astype(np.int64)] + np.repeat(np.arange(size) * values, len(group))
+    return np.bincount(chosen, minlength=size * values).reshape(size, values)
+
+
+# A threshold on scores, chosen on one half of the sentences and scored on the other.
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Which sentences choose the threshold and which are scored; of 2n, the first n are members."""
+
+    chosen: NDArray[np.int64]
+    scored: NDArray[np.int64]
+    count: int
+
+    @classmethod
+    def of(cls, count: int, seed: int) -> Halves:
+        """A fair cut of the members, and another of the others."""
+        stream = RandomStream.from_seed(seed)
+        parts = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
+        cut = count // 2
+        chosen, scored = (
+            np.concatenate(both) for both in zip(*((p[:cut], p[cut:]) for p in parts), strict=True)
+        )
+        return cls(np.sort(chosen), np.sort(scored), count)
+
+    def split(self, scores: Scores, places: NDArray[np.int64]) -> tuple[Scores, Scores]:
+        """The scores at ``places`` of members and of others."""
+        return scores[places[places < self.count]], scores[places[places >= self.count]]
+
+
+def attack(scores: Scores, halves: Halves, confidence: float, seed: int) -> dict[str, Any]:
+    """The figures of one attack; the larger a score, the likelier a member."""
+    threshold = best_threshold(*halves.split(scores, halves.chosen))
+    accuracy = scored_accuracy(*halves.split(scores, halves.scored), threshold, confidence)
+    return {**accuracy, **separation(scores[: halves.count], scores[halves.count :], confidence, seed)}
+
+
+def best_threshold(members: Scores, others: Scores) -> float:
+    """The threshold over which most are members and under which most are not; of equal ones the middle."""
+    every = np.unique(np.concatenate([members, others]))
+    cuts = np.concatenate([[-np.inf], (every[1:] + every[:-1]) / 2.0, [np.inf]])
+    over = 1.0 - np.searchsorted(np.sort(members), cuts) / len(members)
+    under = np.searchsorted(np.sort(others), cuts) / len(others)
+    right = over + under
+    best = np.flatnonzero(right >= right.max() - 1e-12)
+    return float(cuts[best[len(best) // 2]])
+
+
+def scored_accuracy(members: Scores, others: Scores, threshold: float, confidence: float) -> dict[str, Any]:
+    """{accuracy, scored}: the share that ``threshold`` tells right, with its Clopper-Pearson interval."""
+    right = int((members > threshold).sum() + (others <= threshold).sum())
+    scored, side = len(members) + len(others), 1.0 - (1.0 - confidence) / 2.0
+    low, high = lower_bound(right, scored, side), upper_bound(right, scored, side)
+    return {"accuracy": {"value": right / scored, "low": low, "high": high}, "scored": scored}
+
+
+# Group membership inference (CRT, appendix A.5): twenty sentences together, by the sum of perplexities.
+
+
+_RESAMPLES = 200
+
+
+def group_attack(
+    perplexities: Scores, halves: Halves, groups: int, size: int, confidence: float, seed: int
+) -> dict[str, Any]:
+    """Tell ``groups`` groups of ``size`` members from as many of others, in each half of the sentences.
+
+    A group is drawn, with replacement, from the sentences of one half, so that none is in a group that
+    chooses the threshold and in one that is scored.  Groups share sentences and are not independent: the
+    intervals are percentiles over draws of the sentences themselves, and of groups from each draw.
+
+    Returns {accuracy, auc, scored, groups, group_size, sentences}: of the half that is scored.
+    """
+    draws = _Draws(RandomStream.from_seed(seed), groups, size)
+    threshold = best_threshold(*(-draws.sums("chosen", s) for s in halves.split(perplexities, halves.chosen)))
+    pools = halves.split(perplexities, halves.scored)
+
+    def measured(purpose: str, number: int, drawn: tuple[Scores, Scores]) -> tuple[float, float]:
+        members, others = (-draws.sums(f"{purpose} {kind}", p, number) for kind, p in enumerate(drawn))
+        right = (members > threshold).mean() + (others <= threshold).mean()
+        return float(right / 2.0), area(members, others)
+
+    found = measured("scored", 0, pools)
+    again = np.array(
+        [
+            measured("again", number, (draws.again(0, number, pools[0]), draws.again(1, number, pools[1])))
+            for number in range(_RESAMPLES)
+        ]
+    )
+    tail = 50.0 * (1.0 - confidence)
+    low, high = np.percentile(again, [tail, 100.0 - tail], axis=0)
+    accuracy, auc = (
+        {"value": value, "low": float(least), "high": float(most)}
+        for value, least, most in zip(found, low, high, strict=True)
+    )
+    return {
+        "accuracy": accuracy,
+        "auc": auc,
+        "scored": 2 * groups,
+        "groups": groups,
+        "group_size": size,
+        "sentences": sum(map(len, pools)),
+    }
+
+
+class _Draws:
+    def __init__(self, stream: RandomStream, groups: int, size: int) -> None:
+        self._stream, self._shape = stream, (groups, size)
+
+    def sums(self, purpose: str, pool: Scores, number: int = 0) -> Scores:
+        """Of each group, the sum over sentences drawn from ``pool``."""
+        groups, size = self._shape
+        drawn = self._stream.uniform(f"groups, {purpose} {len(pool)}", number, groups * size)
+        return np.asarray(pool[(drawn * len(pool)).astype(np.int64)].reshape(groups, size).sum(1))
+
+    def again(self, kind: int, number: int, pool: Scores) -> Scores:
+        """As many sentences as ``pool`` has, drawn from it with replacement."""
+        drawn = self._stream.uniform(f"sentences {kind}", number, len(pool))
+        return np.asarray(pool[(drawn * len(pool)).astype(np.int64)])
+
+
+# Membership inference with one reference model: what a model finds likelier than another that never saw
+# it.
+
+
+def rmia_scores(ratios: Scores, population: Scores, gamma: float = 1.0) -> Scores:
+    """For each of ``ratios`` (natural logs, [n]) the share of ``population`` that it is ``gamma`` times: [n].
+
+    P_z[ratio(x) / ratio(z) >= γ] (Zarifzadeh et al. 2024, equation 2), z of the population; equal ones
+    count half.  1 less a threshold on it is about the rate of false positives to be borne.
+    """
+    ordered, asked = np.sort(population), ratios - np.log(gamma)
+    both = np.searchsorted(ordered, asked, "left") + np.searchsorted(ordered, asked, "right")
+    return np.asarray(both / (2 * len(ordered)))
+
+
+def reference_attacks(ratios: Scores, halves: Halves, confidence: float, seed: int) -> dict[str, Any]:
+    """{reference, rmia}: the figures of both attacks, ``ratios`` [2n] those of n members and n others.
+
+    The population of RMIA is the others of the half that is not scored, and all its figures are of the
+    other half.  Its curve is that of the ratio on these sentences, in steps of the population.
+    """
+    members, population = halves.split(ratios, halves.chosen)
+    threshold = best_threshold(rmia_scores(members, population), rmia_scores(population, population))
+    scored = [rmia_scores(part, population) for part in halves.split(ratios, halves.scored)]
+    return {
+        "reference": attack(ratios, halves, confidence, seed),
+        "rmia": {
+            **scored_accuracy(scored[0], scored[1], threshold, confidence),
+            **separation(scored[0], scored[1], confidence, seed),
+        },
+    }
+
+
+# Membership inference: can sentences whose secrets were trained on be told from others like them?
+
 
 GROUPS, GROUP_SIZE = 1_000, 20
 """Appendix A.5: a thousand groups of each kind, twenty sentences in each."""
@@ -47,7 +356,7 @@ def membership(
     As many of each are used; the result says how many.  ``individual`` takes a sentence of low perplexity
     for a member, ``group`` a group of ``group_size`` by the sum of its perplexities; with a ``reference``
     model, ``reference`` and ``rmia`` take the sentences that ``model`` finds likelier than that
-    (:mod:`redactory.evaluation.reference_attack`), and ``reference_alone`` is ``individual`` against the
+    (:mod:`redactory.evaluation.membership`), and ``reference_alone`` is ``individual`` against the
     reference: what the sentences give away without any model that learnt them.
 
     Each attack is {accuracy, scored, auc, tpr: {"0.001", "0.01"}, roc} with figures {value, low, high}, or

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, some
 from redactory.foundation.intervals import lower_bound, upper_bound
-from redactory.foundation.wording import some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,29 +1,200 @@
-"""A simulated support corpus with exact ground truth, in the spirit of CRT's CustomerSim (CRT, section 5.1).
-
-Every person, address and number is invented.  Rows come one after another from a generator, so a million
-of them need no memory, and the same seed gives the same bytes.
-"""
+"""Which numbers are planted in a simulated corpus, in which rows, and which of them a policy is to miss."""
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import random
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 from redactory.evaluation import dialogue_templates as say
-from redactory.evaluation.people import Customer, People
-from redactory.evaluation.planting import CANARY_DIGITS as CANARY_DIGITS
-from redactory.evaluation.planting import CANARY_TEMPLATE as CANARY_TEMPLATE
-from redactory.evaluation.planting import DEFAULT_TEMPLATE, Canary, CanaryPlan, sets_of
+from redactory.evaluation.canary import PLACE
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import commit, write_json
 from redactory.foundation.progress import Progress, silent
+
+CANARY_TEMPLATE, CANARY_DIGITS = f"My ID is: {PLACE}", 6
+DEFAULT_TEMPLATE = f"My ID is: {{{CANARY_DIGITS}}}"
+_MOST_DIGITS = 18
+_TEMPLATE = re.compile(r"(?P<before>[^{}]*[^{}0-9])\{(?P<digits>[0-9]{1,2})\}")
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A number and the words before it."""
+
+    before: str
+    digits: str = field(repr=False)
+    missed: bool = False
+
+
+@dataclass(frozen=True)
+class CanaryPlan:
+    """``planted``: the canaries of each row that has one; ``told``: the canary file."""
+
+    planted: Mapping[int, Sequence[Canary]]
+    told: dict[str, Any]
+
+    @classmethod
+    def drawn(
+        cls,
+        draw: random.Random,
+        rows: int,
+        canaries: int,
+        copies: int,
+        miss_rate: float,
+        templates: Sequence[str],
+        seed: int,
+    ) -> CanaryPlan:
+        """``canaries`` numbers of each template and as many controls, ``copies`` of each in random rows."""
+        if not 0.0 <= miss_rate <= 1.0:
+            raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
+        if not templates or len(set(templates)) != len(templates):
+            raise ConfigurationError("simulate: at least one canary template, each once")
+        planted: dict[int, list[Canary]] = defaultdict(list)
+        missing = random.Random(f"canary misses-{seed}")
+        sets, taken = [], set[str]()
+        for template in templates:
+            before, digits = template_parts(template)
+            numbers = _numbers(draw, digits, 2 * canaries, taken)
+            taken.update(numbers)
+            missed = [index for index in range(canaries) if missing.random() < miss_rate]
+            for index, number in enumerate(numbers[:canaries]):
+                canary = Canary(before, number, index in missed)
+                for _ in range(copies):
+                    planted[draw.randrange(rows)].append(canary)
+            sets.append(
+                {
+                    "template": before + PLACE,
+                    "inserted": numbers[:canaries],
+                    "control": numbers[canaries:],
+                    "copies": copies,
+                    "seed": seed,
+                    "miss_rate": miss_rate,
+                    "missed": missed,
+                }
+            )
+        return cls(planted, sets[0] if len(sets) == 1 else {"sets": sets})
+
+
+def sets_of(canaries: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sets of a canary file that :meth:`CanaryPlan.drawn` told."""
+    return list(canaries["sets"]) if "sets" in canaries else [dict(canaries)]
+
+
+def template_parts(template: str) -> tuple[str, int]:
+    """The words and the number of digits of a template such as "My ID is: {6}"."""
+    match = _TEMPLATE.fullmatch(template)
+    digits = int(match["digits"]) if match else 0
+    if match is None or not 1 <= digits <= _MOST_DIGITS or not match["before"].isprintable():
+        raise ConfigurationError(
+            "simulate: a canary template is words in one line and then a number of digits in braces, at "
+            f"most {_MOST_DIGITS}, such as '{DEFAULT_TEMPLATE}'"
+        )
+    return match["before"], digits
+
+
+def _numbers(draw: random.Random, digits: int, count: int, taken: set[str]) -> list[str]:
+    """``count`` different numbers, none of them ``taken``."""
+    space = 10**digits
+    if count + len(taken) > space:
+        raise ConfigurationError(f"simulate: at most {space // 2} canaries can be told apart")
+    drawn = (f"{n:0{digits}d}" for n in draw.sample(range(space), min(space, count + len(taken))))
+    return [number for number in drawn if number not in taken][:count]
+
+
+# Invented customers: who they are, how to reach them, and when they come back.
+
+
+_PHONE_FORMS = ("{}-{}-{}", "({}) {}-{}", "{}.{}.{}", "{} {} {}", "+1 {} {} {}")
+_MAIL_DOMAINS = ("example.com", "example.org", "example.net")
+_RETURN_SHARE = 0.25
+_MOST_RETURNS = 3
+_RETURN_WINDOW = 200
+
+
+@dataclass(frozen=True)
+class Customer:
+    """One invented person; every field but ``user_id`` is a secret of hers."""
+
+    user_id: str
+    name: str
+    first: str
+    phone: str
+    address: str
+    email: str
+
+
+class People:
+    """Draws customers from an own, seeded Faker and an own random stream.
+
+    Nothing here reads or moves the state that Faker's instances or ``random`` share by default.
+    """
+
+    def __init__(self, seed: int) -> None:
+        # a tenth of a second that only a simulation needs
+        from faker import Faker
+
+        self.draw = random.Random(f"people-{seed}")
+        self._faker = Faker("en_US", use_weighting=False)  # every name as likely, and twice as fast
+        self._faker.seed_instance(seed)
+        self._count = 0
+
+    def new_customer(self) -> Customer:
+        """A person not met before (two may share a name, as people do)."""
+        first, last = self._faker.first_name(), self._faker.last_name()
+        self._count += 1
+        mail = f"{first}.{last}{self.draw.randrange(10, 100)}@{self.draw.choice(_MAIL_DOMAINS)}".lower()
+        phone = self.draw.choice(_PHONE_FORMS).format(self._digits(3), self._digits(3), self._digits(4))
+        return Customer(f"cust-{self._count:07d}", f"{first} {last}", first, phone, self.new_address(), mail)
+
+    def new_address(self) -> str:
+        """A postal address on one line."""
+        return str(self._faker.address()).replace("\n", " ")
+
+    def new_order_number(self) -> str:
+        """Three, five and three digits."""
+        return f"{self._digits(3)}-{self._digits(5)}-{self._digits(3)}"
+
+    def new_tracking_number(self) -> str:
+        """Ten of A-Z and 0-9, with at least one digit."""
+        letters = self.draw.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
+        letters[self.draw.randrange(10)] = self.draw.choice("0123456789")
+        return "".join(letters)
+
+    def visits(self) -> Iterator[Customer]:
+        """Customers as they write, without end: about a quarter come back, one to three times.
+
+        A return lies at most a few hundred dialogues later, so what is kept in mind stays small.
+        """
+        due: list[tuple[int, int, int, Customer]] = []
+        row = order = 0
+        while True:
+            if due and due[0][0] <= row:
+                _, _, left, customer = heapq.heappop(due)
+            else:
+                customer = self.new_customer()
+                left = self.draw.randint(1, _MOST_RETURNS) if self.draw.random() < _RETURN_SHARE else 0
+            if left:
+                order += 1
+                heapq.heappush(due, (row + self.draw.randint(1, _RETURN_WINDOW), order, left - 1, customer))
+            yield customer
+            row += 1
+
+    def _digits(self, count: int) -> str:
+        return f"{self.draw.randrange(10 ** (count - 1), 10**count)}"
+
+
+# A simulated support corpus with exact ground truth, in the spirit of CRT's CustomerSim (CRT, section
+# 5.1).
+
 
 CANARY_LABEL = "CANARY"
 _SYSTEM, _USER = "SYS: ", "USR: "
@@ -162,8 +333,8 @@ def _dialogue(people: People, customer: Customer) -> list[Turn]:
     rounds = 2 if draw.random() < _SECOND_QUESTION_SHARE else 1
     for issue in draw.choices(say.ISSUES, say.ISSUE_WEIGHTS, k=rounds):
         turns.append(turn(_USER, *hello, issue.openings))
-        for field in draw.choice(issue.asked):
-            turns += [turn(_SYSTEM, say.ASKS[field]), turn(_USER, say.ANSWERS[field])]
+        for asked in draw.choice(issue.asked):
+            turns += [turn(_SYSTEM, say.ASKS[asked]), turn(_USER, say.ANSWERS[asked])]
         turns.append(turn(_SYSTEM, issue.resolutions, say.MORE))
         hello = ()
     turns.append(turn(_USER, say.THANKS))
@@ -176,13 +347,13 @@ def _fill(template: str, values: dict[str, str]) -> Turn:
     """The template with its fields filled, and the spans of those that are secrets."""
     text = ""
     spans: list[tuple[int, int, str]] = []
-    for literal, field, _, _ in Formatter().parse(template):
+    for literal, name, _, _ in Formatter().parse(template):
         text += literal
-        if field is None:
+        if name is None:
             continue
-        if field in say.SECRET_LABELS:
-            spans.append((len(text), len(text) + len(values[field]), say.SECRET_LABELS[field]))
-        text += values[field]
+        if name in say.SECRET_LABELS:
+            spans.append((len(text), len(text) + len(values[name]), say.SECRET_LABELS[name]))
+        text += values[name]
     return Turn(text, tuple(spans))
 
 

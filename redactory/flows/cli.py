@@ -11,36 +11,33 @@ import typer
 
 import redactory
 from redactory.flows import (
-    apply_commands,
-    budget_commands,
     detection_commands,
-    export_commands,
-    extraction_commands,  # noqa: F401  registers evaluate extraction
-    generate_commands,
-    guarantee_commands,
-    inference_commands,  # noqa: F401  registers evaluate membership and audit
-    json_log,
     nightly_commands,
     output,
     pages,
-    redaction_commands,  # noqa: F401  registers evaluate redaction
-    scan_commands,
     schedule_commands,
-    schema_commands,
     stopping,
     store_commands,
     takedown_commands,
-    track_commands,
     train_commands,
 )
-from redactory.flows.audit_commands import audits
-from redactory.flows.endings import NOT_LOGGED, asks_for_help, is_usage, unexpected, usage_message
-from redactory.flows.evaluate_commands import evaluations
-from redactory.flows.index_commands import indexes
+from redactory.flows import detection_commands as scan_commands
+from redactory.flows import other_commands as schema_commands
+from redactory.flows import other_commands as track_commands
+from redactory.flows import stopping as json_log
+from redactory.flows import store_commands as export_commands
+from redactory.flows import train_commands as apply_commands
+from redactory.flows import train_commands as budget_commands
+from redactory.flows import train_commands as generate_commands
+from redactory.flows import train_commands as guarantee_commands
+from redactory.flows.detection_commands import labels
+from redactory.flows.evaluate_commands import audits, evaluations
 from redactory.flows.key_commands import keys
-from redactory.flows.label_commands import labels
 from redactory.flows.ldp_commands import ldp
-from redactory.flows.options import (
+from redactory.flows.nightly_commands import quarantines, releases
+from redactory.flows.other_commands import simulations
+from redactory.flows.output import (
+    NOT_LOGGED,
     AnyRunArgument,
     ConfigArgument,
     DaskOption,
@@ -49,17 +46,19 @@ from redactory.flows.options import (
     PrefectOption,
     ResumeOption,
     WorkersOption,
+    asks_for_help,
     carry_out,
+    is_usage,
     say_blind,
     show,
+    unexpected,
+    usage_message,
 )
 from redactory.flows.plan_commands import plans
-from redactory.flows.quarantine_commands import quarantines
-from redactory.flows.release_commands import releases
-from redactory.flows.simulate_commands import simulations
+from redactory.flows.store_commands import indexes
 from redactory.flows.train_commands import say_open, say_remarks
-from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError
+from redactory.foundation.processes import forbid_core_dumps
 
 _INTERRUPTED = 130
 _GO_ON = "give the command again to go on (with --resume where it has one)"
@@ -149,7 +148,7 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Write a commented example configuration."""
-    from redactory.pipelines.examples import write_example
+    from redactory.pipelines.describe import write_example
 
     try:
         write_example(file)

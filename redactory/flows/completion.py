@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from redactory.foundation.folder_names import JOB, MODELS, SUCCESS
+from redactory.foundation.files import JOB, MODELS, SUCCESS
 
 
 def run_folders(incomplete: str) -> list[str]:

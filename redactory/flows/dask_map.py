@@ -1,38 +1,147 @@
-"""A run's map over Dask: parts of stages on workers that share the run folder.
-
-A worker that is lost has its parts done again by another.  It may turn out to be alive, and go on: so the
-parts of a stage are written in a folder that is taken away when the stage is over, and with it the chance to
-commit anything late.
-"""
+"""A Dask cluster for one command: processes of its own, or a client of one that runs already."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
+import importlib.util
+import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup.index_folder import IndexFolder
+from redactory.dedup.index import IndexFolder
 from redactory.detectors import policy_hashes
-from redactory.flows.dask_cluster import check_dask, cluster
 from redactory.flows.dask_worker import PROBE_CONTEXT, Parcel, Terms, carry_out, look, opened, packed
+from redactory.flows.server import ADDRESS
 from redactory.foundation import errors
-from redactory.foundation.errors import ConfigurationError, SealedError
+from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.files import make_private_folder, take_away, write_bytes
-from redactory.foundation.reports import StageReport
+from redactory.foundation.keys import SECURE, check_wire, is_loopback
+from redactory.foundation.progress import StageReport
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, name_of
-from redactory.pipelines.output_folder import check_output
-from redactory.pipelines.preflight import check_keys
+from redactory.pipelines.output_folder import check_keys, check_output
 from redactory.pipelines.release import versions
 from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.keyservice import configured_service
+
+LOCAL = "local"
+PATIENCE = 20.0
+"""Seconds until a scheduler answers, and until its first worker is there."""
+_SETTINGS = {
+    # what is in memory stays there: results are counts
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+    # no pages: a scheduler listens for requests for them even without a dashboard
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+
+
+def check_dask(dask: str) -> None:
+    """``ConfigurationError`` unless ``dask`` is ``local`` or an address that is safe to send a run to."""
+    if dask != LOCAL:
+        check_wire(dask, "--dask")
+
+
+@contextmanager
+def cluster(dask: str, workers: int, folder: Path) -> Iterator[Any]:
+    """A client of ``workers`` processes that live until the context ends, or of the scheduler at ``dask``.
+
+    Dask's own files lie in ``folder``.  Processes of ours speak TLS with a certificate that is drawn for
+    them: on an open port of this machine every user of it could give them work, or ask for what they have.
+    """
+    check_dask(dask)
+    dask_itself, distributed = _dask()
+    with dask_itself.config.set({**_SETTINGS, "temporary-directory": str(folder)}), _quiet():
+        if dask == LOCAL:
+            with _processes(distributed, workers, folder) as own, _client(distributed, own, None) as client:
+                yield client
+        else:
+            with _client(distributed, dask, _security(distributed, dask)) as client:
+                try:
+                    client.wait_for_workers(1, timeout=PATIENCE)
+                except TimeoutError:
+                    raise RunStateError(f"--dask: no worker is connected to {dask}; start some") from None
+                yield client
+
+
+def _dask() -> tuple[Any, Any]:
+    try:
+        import dask
+        import distributed
+    except ImportError:
+        raise ConfigurationError("--dask needs Dask: pip install 'redactory[dask]'") from None
+    return dask, distributed
+
+
+@contextmanager
+def _processes(distributed: Any, workers: int, folder: Path) -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=workers,
+        # the engines compute in one thread, and a process does one part at a time
+        threads_per_worker=1,
+        security=distributed.Security.temporary(),
+        local_directory=str(folder),
+        memory_limit=0,
+        dashboard_address=None,
+        # the port that it listens on all the same, without a page: any that is free
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        silence_logs=logging.CRITICAL,
+    ) as own:
+        yield own
+
+
+def _security(distributed: Any, address: str) -> Any:
+    """Dask's own settings of certificates, which ``tls://`` needs."""
+    if not address.startswith(f"{SECURE}://"):
+        return None
+    security = distributed.Security(require_encryption=True)
+    if not (security.tls_ca_file and security.tls_client_cert and security.tls_client_key):
+        raise ConfigurationError(
+            f"--dask: {address} needs certificates: set Dask's distributed.comm.tls.ca-file, client.cert and "
+            "client.key (in its configuration, or DASK_DISTRIBUTED__COMM__TLS__CA_FILE and so on)"
+        )
+    return security
+
+
+@contextmanager
+def _client(distributed: Any, at: Any, security: Any) -> Iterator[Any]:
+    try:
+        connected = distributed.Client(at, timeout=PATIENCE, set_as_default=False, security=security)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"--dask: no scheduler answers at {at} as it should ({type(error).__name__})"
+        ) from None
+    with connected as client:
+        yield client
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask's own words stay unsaid here: what went wrong is told by us."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "dask")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+# A run's map over Dask: parts of stages on workers that share the run folder.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,3 +312,60 @@ def _look_at_all(client: Any, terms: Terms) -> None:
             ) from None
         if seen != found["mark"]:
             raise ConfigurationError(f"--dask: the worker at {address} writes to another {mark.parent}")
+
+
+# Prefect's tasks on Dask, where both are installed and the workers can speak with Prefect's server.
+
+
+def with_dask(dask: str) -> tuple[Any, Any]:
+    """``on_dask`` and ``tasks_on``; ``ConfigurationError`` for what cannot work."""
+    check_dask(dask)
+    if dask != LOCAL and not is_loopback(dask) and not os.environ.get(ADDRESS):
+        raise ConfigurationError(
+            f"--dask: the workers at {dask} tell Prefect's server of their tasks: name one in {ADDRESS}"
+        )
+    if importlib.util.find_spec("prefect_dask") is None:
+        raise ConfigurationError(
+            "--dask with --prefect needs prefect-dask: pip install 'redactory[dask,flows]'"
+        )
+    return on_dask, tasks_on
+
+
+# Prefect's tasks on the workers of a Dask cluster, through prefect-dask.
+
+
+def tasks_on(workers: Workers) -> StageMap:
+    """A map whose every part is a Prefect task on one of the workers.
+
+    Prefect tries a part again that failed there, Dask one whose worker was lost.
+    """
+
+    from distributed import KilledWorker
+    from prefect_dask.task_runners import DaskTaskRunner
+
+    from redactory.flows.prefect_tasks import as_tasks
+
+    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        if not numbers:
+            return
+        client, name = workers.client, name_of(task)
+        runner: Any = DaskTaskRunner(
+            address=client.scheduler.address, client_kwargs={"security": client.security}
+        )
+        with parcel_of(task, workers.terms) as parcel:
+            try:
+                yield from as_tasks(
+                    runner, len(client.nthreads()), name, functools.partial(_carried_out, parcel), numbers
+                )
+            except KilledWorker:
+                killed = True
+            else:
+                killed = False
+        if killed:
+            raise part_lost(name)
+
+    return spread
+
+
+def _carried_out(parcel: Parcel, number: int) -> StageReport:
+    return opened(carry_out(number, parcel))

@@ -19,11 +19,11 @@ from typing import Any
 from redactory.detectors import policy_hashes
 from redactory.detectors.settings import DetectSettings
 from redactory.foundation import errors
-from redactory.foundation.core_dumps import forbid_core_dumps
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import staged, write_text
-from redactory.foundation.reports import StageReport
-from redactory.foundation.wire import check_wire
+from redactory.foundation.keys import check_wire
+from redactory.foundation.processes import forbid_core_dumps
+from redactory.foundation.progress import StageReport
 from redactory.pipelines.maps import Task, timed
 from redactory.pipelines.release import versions
 from redactory.pipelines.sealed import sealed

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 import redactory
-from redactory.flows.with_prefect import start_flow
+from redactory.flows.schedule import start_flow
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.progress import Progress
 from redactory.pipelines.output_folder import check_output

@@ -11,7 +11,7 @@ import typer
 
 import redactory
 from redactory.flows import output
-from redactory.flows.options import JsonOption, RunArgument, show
+from redactory.flows.output import JsonOption, RunArgument, show
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import Kind, new_key
 

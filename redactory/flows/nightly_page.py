@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from redactory.flows.output import out, table
-from redactory.foundation.wording import some
+from redactory.foundation.errors import some
 
 FATES = ("public", "private", "duplicate", "quarantined")
 SHOWN = ("rows", "public", "private")

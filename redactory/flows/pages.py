@@ -1,18 +1,141 @@
-"""What each command prints for people."""
+"""What fitting prints for people: of a tagger, and of the conservative policy."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.markup import escape
+from rich.text import Text
 
-from redactory.flows.accuracy_page import accuracy
-from redactory.flows.exposure_page import canary
-from redactory.flows.inference_page import beside_guarantee
+from redactory.flows.evaluation_pages import accuracy, beside_guarantee, canary
 from redactory.flows.output import out, table
-from redactory.flows.unit_page import unit_figures
-from redactory.foundation.wording import some, upwards
+from redactory.foundation.errors import some, upwards
 from redactory.pipelines.curated_hints import MENDS, curated_hints
+
+
+def fitted(result: dict[str, Any]) -> None:
+    """``redactory fit-policy``: the curve of public share against miss rate, and what was chosen."""
+    out.print(
+        f"One secret of each {result['unit']}: {result['secrets']:,} of {result['secrets_labelled']:,} "
+        f"labelled ones, in {some(result['rows'], 'row')}. Bounded is {result['estimand']}.",
+        soft_wrap=True,
+    )
+    chosen, curve, previous, rows = result["chosen"], result["curve"], None, []
+    for point in curve:
+        fate = (point["public_share"], point["misses"], point["holds"])
+        present = _is_same(point, result["present"])
+        if fate != previous or present:
+            state = "chosen" if point == chosen else "holds" if point["holds"] else ""
+            state = ", ".join(filter(None, (state, "present" if present else "")))
+            rows.append((*_policy_of(point, curve[0]["rules"]), *_curve_of(point), state))
+        previous = fate
+    headers = ("plain", "sure", "rules", "public", "of clean", "missed", "rate", "at most", "")
+    table("Public share against miss rate, from the safest policy on", rows, headers)
+    asked = f"a miss rate of at most {result['miss_rate']:g} at confidence {result['confidence']:g}"
+    if chosen is None:
+        out.print(
+            f"No policy shows {asked}, not even the safest one: nothing was written. Only "
+            "conservative.flags_everything, which makes every point private, misses nothing.",
+            soft_wrap=True,
+        )
+        return
+    out.print(f"Wrote {result['out']}: {asked} was shown on these labels.", soft_wrap=True)
+    if looser := _looser(chosen, result["present"]):
+        out.print(f"It is looser than the present configuration: {'; '.join(looser)}.", soft_wrap=True)
+    out.print(f"Its rows can be told again by {result['rows_file']}; keep it.", soft_wrap=True)
+    if result["key_fresh"]:
+        out.print(
+            "No REDACTORY_KEY was set: no other process can tell these rows again, so none will measure what "
+            "this policy misses. Set a lasting key and fit again.",
+            soft_wrap=True,
+        )
+
+
+def _is_same(point: dict[str, Any], present: dict[str, Any]) -> bool:
+    bounds = ("plain_confidence", "sure")
+    return set(point["rules"]) == set(present["rules"]) and all(point[key] == present[key] for key in bounds)
+
+
+def _looser(chosen: dict[str, Any], present: dict[str, Any]) -> list[str]:
+    """In what the chosen policy lets more text be public than the present one."""
+    bounds = {"plain": "plain_confidence", "sure": "sure"}
+    told = [
+        f"{name} {chosen[key]:.8g} instead of {present[key]:.8g}"
+        for name, key in bounds.items()
+        if chosen[key] < present[key]
+    ]
+    gone = [rule for rule in present["rules"] if rule not in chosen["rules"]]
+    return [*told, f"without {', '.join(gone)}"] if gone else told
+
+
+def _policy_of(point: dict[str, Any], every: list[str]) -> tuple[str, ...]:
+    gone = [rule for rule in every if rule not in point["rules"]]
+    rules = "all" if not gone else f"no {', '.join(gone)}" if point["rules"] else "none"
+    return f"{point['plain_confidence']:.8g}", f"{point['sure']:.8g}", rules
+
+
+def _curve_of(point: dict[str, Any]) -> tuple[str, ...]:
+    shares = (f"{point['public_share']:.1%}", f"{point['clean_public_share']:.1%}")
+    return *shares, f"{point['misses']:,}", *(f"{100 * point[key]:.3g}%" for key in ("rate", "upper"))
+
+
+def tagger_fitted(result: dict[str, Any]) -> None:
+    """``redactory fit``."""
+    held_out, reliability = result["held_out"], result["reliability"]
+    rows = [
+        (label, f"{count:,}", _share(held_out["by_label"].get(label)))
+        for label, count in result["labels"].items()
+    ]
+    table("Labels", rows, ("label", "spans trained on", "covered whole, held out"))
+    out.print(
+        f"Held out, {some(held_out['rows'], 'text')}: {_share(held_out['cover_recall'])} of the spans "
+        "covered, "
+        f"{_share(held_out['char_precision'])} of the marked characters labelled.",
+        soft_wrap=True,
+    )
+    out.print(
+        f"Calibrated: temperature {reliability['temperature']}, calibration error "
+        f"{reliability['error_before']:.4f} before, {reliability['error']:.4f} after."
+    )
+    section = "transformers.folder" if "base" in result["settings"] else "tagger.models"
+    out.print(f"Wrote {result['tagger']}: name it in detect.{section}", soft_wrap=True)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+# What the terminal shows of a guarantee under a user or entity relation.
+
+
+_PUBLISHED = "epsilon_as_published"
+
+
+def unit_figures(card: dict[str, Any]) -> None:
+    """Each figure with its value, or the reason why there is none; then the curve over K."""
+    for name in ("epsilon_sound", "epsilon_user_removal", _PUBLISHED):
+        if name not in card:
+            continue
+        value = card[name]
+        if isinstance(value, dict):
+            value = value.get("epsilon")
+        said = "as published, not a guarantee" if name == _PUBLISHED and value is not None else ""
+        shown = "none" if value is None else upwards(value)
+        out.print(f"  {name:<24} {shown:>8}  {card['reasons'].get(name, said)}", soft_wrap=True)
+    for size, value in (card.get("curve") or {}).items():
+        shown = "none" if value is None else upwards(value)
+        out.print(f"  {'any units, K = ' + size:<24} {shown:>8}", soft_wrap=True)
+    for one in card.get("conditions") or []:
+        if isinstance(one, dict) and one.get("holds") is False:
+            out.print(f"  condition {one.get('item')} fails: {one.get('why')}", soft_wrap=True)
+    if not card["holds"]:
+        out.print(f"  does not hold: {card['holds_reason']}", soft_wrap=True)
+    out.print()
+
+
+# What each command prints for people.
+
 
 _FIGURES = (
     "epsilon",
@@ -88,7 +211,7 @@ def curated(result: dict[str, Any]) -> None:
     _counts(result)
     out.print("Duplicates", style="bold")
     # numpy comes with it, and every command would wait for that
-    from redactory.dedup.told import told
+    from redactory.dedup.rules import told
 
     for sentence in told(result["dedup"]):
         out.print(f"  {sentence}", soft_wrap=True)
@@ -247,3 +370,104 @@ def _counts(result: dict[str, Any]) -> None:
         + [(fate, f"{result[fate]:,}", f"{result[fate] / points:.1%}") for fate in _FATES]
         + [(f"  {reason}", f"{n:,}", "") for reason, n in result["quarantined_by_reason"].items()],
     )
+
+
+# What ``redactory explain`` prints: the one page that shows text, and only on the terminal.
+
+
+MASKED, FLAGGED = "bold white on red", "black on yellow"
+Mark = dict[str, Any]
+
+
+def explained(result: dict[str, Any], marks: Callable[[dict[str, Any]], None]) -> None:
+    """The text with what each policy does to it in colours, then ``marks`` of it."""
+    shown = Text(result["text"])
+    for mark in result["marks"]:
+        if mark["makes_private"] and not mark["masks"]:
+            shown.stylize(FLAGGED, mark["start"], mark["end"])
+    for mark in result["marks"]:
+        if mark["masks"]:
+            shown.stylize(MASKED, mark["start"], mark["end"])
+    out.print(shown, soft_wrap=True)
+    out.print(Text.assemble((" masked by π ", MASKED), " ", (" makes the point private ", FLAGGED)))
+    out.print()
+    if result["failure"]:
+        out.print(f"The point would be quarantined: {result['failure']}")
+        return
+    out.print(f"Side: {result['side']}. What stands there: ", end="")
+    out.print(Text(result["masked"]), soft_wrap=True)
+    marks(result)
+
+
+def every_mark(result: dict[str, Any]) -> None:
+    """Each mark of each engine and rule, with what each policy makes of it."""
+    rows = [
+        (
+            *_place(result["text"], mark["start"], mark["end"]),
+            mark["label"],
+            f"{mark['score']:.3f}",
+            mark["detector"],
+            "masks" if mark["masks"] else "",
+            "private" if mark["makes_private"] else "",
+        )
+        for mark in result["marks"]
+    ]
+    if rows:
+        table("Marks", rows, ("place", "text", "label", "score", "by", "π", "π_c"), text=True)
+    else:
+        out.print("No engine and no rule marks anything.")
+
+
+def deciding_hits(result: dict[str, Any]) -> None:
+    """One row for each place that is masked or makes the point private, with the hits that decide it."""
+    marks: list[Mark] = result["marks"]
+    masked = _together([mark for mark in marks if mark["masks"]])
+    # what stands in a masked place adds nothing to what becomes of it
+    flagged = _together(
+        [
+            m
+            for m in marks
+            if m["makes_private"] and not any(_overlap(m, one) for own in masked for one in own)
+        ]
+    )
+    rows = [
+        *((own, "masked") for own in masked),
+        *((own, "makes private") for own in flagged),
+    ]
+    rows.sort(key=lambda row: row[0][0]["start"])
+    if rows:
+        headers = ("place", "text", "label", "score", "by", "")
+        table("What decides", [_row(result["text"], own, what) for own, what in rows], headers, text=True)
+    else:
+        out.print("Nothing in it is masked or makes it private.")
+    if left := len(marks) - sum(len(own) for own, _ in rows):
+        out.print(f"{left} more {'mark changes' if left == 1 else 'marks change'} nothing; --all shows them.")
+
+
+def _together(marks: Iterable[Mark]) -> list[list[Mark]]:
+    """Marks in text order, those that overlap in one group."""
+    groups: list[list[Mark]] = []
+    end = 0
+    for mark in sorted(marks, key=lambda one: (one["start"], one["end"])):
+        if groups and mark["start"] < end:
+            groups[-1].append(mark)
+        else:
+            groups.append([mark])
+        end = max(end, mark["end"])
+    return groups
+
+
+def _overlap(one: Mark, other: Mark) -> bool:
+    return bool(one["start"] < other["end"] and other["start"] < one["end"])
+
+
+def _row(text: str, marks: list[Mark], what: str) -> tuple[str, ...]:
+    place = _place(text, marks[0]["start"], max(mark["end"] for mark in marks))
+    labels, detectors = (
+        ", ".join(dict.fromkeys(mark[key] for mark in marks)) for key in ("label", "detector")
+    )
+    return (*place, labels, f"{max(mark['score'] for mark in marks):.3f}", detectors, what)
+
+
+def _place(text: str, start: int, end: int) -> tuple[str, str]:
+    return f"{start}–{end}", repr(text[start:end])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redactory.flows.output import out, table
-from redactory.foundation.wording import some, upwards
+from redactory.foundation.errors import some, upwards
 
 _TITLES = {
     "epsilon": "one named secret that π missed",

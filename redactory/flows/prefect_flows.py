@@ -1,11 +1,14 @@
-"""Prefect flows around the plain functions.
+"""What Prefect's interface shows of a run: the flow of points, the report, the guarantee.
 
-Parameters are paths and small settings; every flow and task body is sealed, so that an exception which
-Prefect pickles or logs carries no text; only the curation's summary is persisted, as JSON.
+Counts, codes, figures and paths: no text.
 """
 
 from __future__ import annotations
 
+import datetime
+import re
+import sys
+import zoneinfo
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,20 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
+from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from redactory.flows.artifacts import publish_promise, publish_run
-from redactory.flows.prefect_tasks import quiet_task, step_as_task, tasks_over
+from redactory.flows.dask_map import with_dask
+from redactory.flows.prefect_tasks import WorkerPool, quiet_task, step_as_task, tasks_over
 from redactory.flows.reuse import content_key, content_of, still_there
-from redactory.flows.run_line import say_how_it_ended
-from redactory.flows.run_place import place_of
-from redactory.flows.with_dask import with_dask
-from redactory.flows.worker_pool import WorkerPool
-from redactory.foundation.core_dumps import forbid_core_dumps
-from redactory.foundation.errors import CheckFailed, InputError, RedactoryError, SealedError
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    InputError,
+    RedactoryError,
+    SealedError,
+    some,
+    upwards,
+)
 from redactory.foundation.files import make_private_folder
+from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines import curate as curation
 from redactory.pipelines import run as whole
@@ -37,9 +45,154 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.sealed import sealed
-from redactory.pipelines.train_checks import check_device
+from redactory.pipelines.nightly.night import nightly as plain
+from redactory.pipelines.nightly.watermark import is_dated
+from redactory.pipelines.sealed import sealed, wordless
+from redactory.pipelines.train import check_device
 from redactory.redaction import RunFolder
+
+FATES = (
+    ("rows", ("documents", "rejected")),
+    ("points", ("public", "private", "duplicate", "quarantined")),
+)
+PROMISES = (
+    "epsilon_confidentiality",
+    "epsilon_bayesian",
+    "epsilon_substitution",
+    "coverage_failure",
+)
+PROMISES_OF_UNITS = ("epsilon_sound", "epsilon_user_removal")
+
+
+def publish_run(name: str, summary: dict[str, Any], reused: bool) -> None:
+    """The flow of points of a finished run, and where its report lies; one history for each ``name``."""
+    lines = ["| of | count | share |", "|---|---:|---:|"]
+    for kind, fates in FATES:
+        lines.append(f"| **{kind}** | {summary[kind]:,} | |")
+        lines += [
+            f"| {fate} | {summary[fate]:,} | {_share(summary[fate], summary[kind])} |" for fate in fates
+        ]
+    for title in ("rejected", "quarantined"):
+        reasons = summary[f"{title}_by_reason"]
+        lines += [f"| {title}: `{code}` | {count:,} | |" for code, count in sorted(reasons.items())]
+    told = f"`{summary['run']}`" + (" (unchanged input: the earlier run stands)" if reused else "")
+    create_markdown_artifact(
+        "\n".join([told, "", *lines]), key=_key("points", name), description="Flow of points"
+    )
+    report = Path(summary["report"]).resolve()
+    create_link_artifact(
+        report.as_uri(), link_text=str(report), key=_key("report", name), description="Report of the run"
+    )
+
+
+def publish_promise(name: str, model: dict[str, Any]) -> None:
+    """The figures of the trained model's guarantee, each null with its reason."""
+    card = model["guarantee"]
+    reasons = card.get("reasons", {})
+    keys = PROMISES_OF_UNITS if "epsilon_sound" in card else PROMISES
+    lines = ["| figure | value |", "|---|---|"]
+    lines += [f"| `{key}` | {_figure(card.get(key), reasons.get(key))} |" for key in keys]
+    create_markdown_artifact(
+        "\n".join(lines), key=_key("guarantee", name), description="Guarantee of the model"
+    )
+
+
+def _figure(value: float | None, reason: str | None) -> str:
+    return f"none: {reason or 'not stated'}" if value is None else upwards(value)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else ""
+
+
+def _key(what: str, name: str) -> str:
+    """Prefect's keys are lower-case letters, digits and dashes."""
+    return f"{what}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"
+
+
+# Where a scheduled run writes: one folder a run, named after the moment it was due.
+
+
+START, DATE = "{start}", "{date}"
+
+
+def one_folder_a_run(output: str) -> str:
+    """``output`` where it names a placeholder, else a folder for each run below it."""
+    return output if START in output or DATE in output else f"{output.rstrip('/')}/{START}"
+
+
+def folder_of_all(template: str) -> str:
+    """The folder that holds the runs of a template: what stands before the first placeholder's name."""
+    fixed = min(template.find(sign) for sign in (START, DATE) if sign in template)
+    return template[:fixed].rpartition("/")[0] or "."
+
+
+def place_of(template: str, due: datetime.datetime, timezone: str) -> str:
+    """``template`` with ``{date}`` as the day in ``timezone`` and ``{start}`` as the second in UTC.
+
+    Both follow from when the run was due, not from when it began: tried again, a run finds its folder.
+    """
+    day = due.astimezone(zone_of(timezone)).strftime("%Y-%m-%d")
+    # in UTC: the hour that the clocks are put back happens twice anywhere else
+    second = due.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ")
+    return template.replace(DATE, day).replace(START, second)
+
+
+def zone_of(timezone: str) -> zoneinfo.ZoneInfo:
+    """The time zone of that name; ``ConfigurationError`` where there is none."""
+    try:
+        return zoneinfo.ZoneInfo(timezone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"--timezone: '{timezone}' is no time zone; name one like Europe/Berlin or UTC"
+        ) from None
+
+
+# One line on standard error for each run that a schedule started: the process goes on, and is watched.
+
+
+def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
+    """Prefect calls it with a flow, its run and the state that the run ended in.
+
+    A run that a command started says nothing here: the command prints its result.
+    """
+    if run.deployment_id is None:
+        return
+    due, asked = run.expected_start_time, run.parameters
+    result = state.result(raise_on_failure=False)
+    if state.is_completed():
+        place = place_of(asked["output"], due, asked["timezone"])
+        told = _nights(result) if "nights" in result else _result(result, place)
+    else:
+        # only messages of our own are known to hold no text
+        told = f"{state.name.lower()}: {result}" if isinstance(result, RedactoryError) else state.name.lower()
+    print(
+        f"{due:%Y-%m-%dT%H:%M:%SZ} {flow.name} {Path(asked['config']).stem}: {told}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _result(result: dict[str, Any], place: str) -> str:
+    if result.get("run", place) != place:
+        return f"unchanged input, the earlier run stands: {result['run']}"
+    fates = ", ".join(
+        f"{result[fate]:,} {fate}" for fate in ("public", "private", "duplicate", "quarantined")
+    )
+    return f"{some(result['rows'], 'row')}, {some(result['points'], 'point')} ({fates}): {place}"
+
+
+def _nights(result: dict[str, Any]) -> str:
+    """What became of each night; a run that was held has ended the flow by then."""
+    told = [
+        night["state"] if night["run"] is None else f"{Path(night['run']).name} {night['state']}"
+        for night in result["nights"]
+    ]
+    return f"{', '.join(told)}: {result['job']}"
+
+
+# Prefect flows around the plain functions.
+
 
 listener: ContextVar[Progress] = ContextVar("listener", default=silent)
 """Who hears of progress in this process; no parameter, since Prefect stores parameters."""
@@ -251,3 +404,56 @@ def check_verified(run: RunFolder) -> None:
     failed: list[str] = body()
     if failed:
         raise CheckFailed(f"{run.root} does not hold: {', '.join(failed)}; see redactory verify {run.root}")
+
+
+# The nightly job as a Prefect flow: ``redactory.nightly``, whose curations are tasks.
+
+
+@quiet_flow("nightly")
+def nightly(
+    config: str,
+    output: str,
+    workers: int | None = None,
+    timezone: str = "UTC",
+    verify: bool = False,
+    dask: str | None = None,
+) -> dict[str, Any]:
+    """``redactory.nightly`` with a Prefect task for each partition of each stage; ``output`` is the job.
+
+    ``{date}`` in the input's path is the day, in ``timezone``, on which the run was due.  With ``verify`` a
+    run is verified before it is judged.  A run that is held fails the flow: somebody has to look.
+    """
+    forbid_core_dumps()
+    return wordless("the night was at work", _nightly, config, output, workers, timezone, verify, dask)
+
+
+def _nightly(
+    config: str, output: str, workers: int | None, timezone: str, verify: bool, dask: str | None
+) -> dict[str, Any]:
+    settings = load_config(config)
+    due = flow_run.scheduled_start_time.astimezone(zone_of(timezone))
+    name = Path(config).stem
+
+    def curating(own: Config, **more: Any) -> dict[str, Any]:
+        asked = Asked(config, output, own, True, dask)
+        with task_map(asked) as stage_map:
+            summary = dict[str, Any](
+                sealed(asked.run.state, curation.curate, own, stage_map=stage_map, **more)
+            )
+        publish_run(name, summary, False)
+        if verify:
+            check_verified(asked.run)
+        return summary
+
+    result = plain(
+        config,
+        output=output,
+        date=due.date().isoformat() if is_dated(settings) else None,
+        workers=workers,
+        curating=curating,
+        progress=listener.get(),
+    )
+    held = [Path(night["run"]).name for night in result["nights"] if night["state"] == "held"]
+    if held:
+        raise CheckFailed(f"{', '.join(held)} is held: redactory release list {output}")
+    return result

@@ -1,14 +1,15 @@
-"""Prefect tasks around the plain functions: sealed, tried again, limited.
-
-A task's result is a report (counts) or a summary, returned and not persisted; its arguments are numbers.
-Tasks carry the tag ``redactory``, so that a server can limit how many run at once over all runs.
-"""
+"""The processes behind partition tasks: replaced when one is lost, so that a task tried again finds them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from prefect import task as prefect_task
 from prefect.cache_policies import NO_CACHE
@@ -16,12 +17,52 @@ from prefect.client.schemas.objects import State
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from redactory.flows.worker_pool import WorkerPool
 from redactory.foundation.errors import SealedError
-from redactory.foundation.reports import StageReport
-from redactory.pipelines.maps import StageMap, Task, name_of
+from redactory.foundation.processes import process_pool
+from redactory.foundation.progress import StageReport
+from redactory.pipelines.maps import StageMap, Task, name_of, timed
 from redactory.pipelines.run import Step, Work
 from redactory.pipelines.sealed import sealed
+
+
+class WorkerPool:
+    """``count`` processes; a context that ends with them.  Threads may call it at once."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def call(self, task: Task, number: int) -> StageReport:
+        """``task(number)`` in one of the processes; whatever it raises there is raised here."""
+        pool = self._current()
+        try:
+            return pool.submit(timed, task, number).result()
+        except BrokenProcessPool:
+            # one process that dies takes all others with it: whoever comes next gets new ones
+            with self._lock:
+                if self._pool is pool:
+                    self._pool = None
+            raise
+
+    def _current(self) -> ProcessPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._stack.enter_context(process_pool(self.count))
+            return self._pool
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+
+# Prefect tasks around the plain functions: sealed, tried again, limited.
+
 
 TAG = "redactory"
 RETRY_SECONDS = [2.0, 8.0]

@@ -19,7 +19,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.readers import find_sources, fingerprint
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.redaction.keyservice import configured_service
-from redactory.redaction.signing import SIGNED_BY, configured_signer
+from redactory.redaction.sealing import SIGNED_BY, configured_signer
 
 
 def content_of(settings: Config) -> dict[str, Any]:

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import importlib
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
-from redactory.flows.dask_cluster import check_dask
-from redactory.flows.environment import QUIET
-from redactory.flows.run_place import DATE, START, folder_of_all, one_folder_a_run, zone_of
-from redactory.foundation.errors import ConfigurationError
+import yaml
+
+from redactory.flows.dask_map import check_dask
+from redactory.flows.prefect_flows import DATE, START, folder_of_all, one_folder_a_run, zone_of
+from redactory.flows.server import (
+    ADDRESS,
+    QUIET,
+    drop_schedules,
+    limit_tasks,
+    make_pool,
+    own_server,
+    server_address,
+    settle_own_server,
+    settle_prefect,
+    unset_empty,
+)
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_text
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress
+from redactory.pipelines.loading import load_config
+from redactory.pipelines.output_folder import check_output
+from redactory.redaction import RunFolder
 
 Work = Literal["curate", "run", "nightly"]
 FLOWS: dict[Work, tuple[str, str]] = {
     "curate": ("curate", "redactory.flows.prefect_flows.curate"),
     "run": ("curate-and-train", "redactory.flows.prefect_flows.curate_and_train"),
-    "nightly": ("nightly", "redactory.flows.nightly_flow.nightly"),
+    "nightly": ("nightly", "redactory.flows.prefect_flows.nightly"),
 }
 """For each kind of work the flow's name in Prefect, and where the flow is."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -132,3 +160,193 @@ def deployment_entry(schedule: Schedule, pool: str) -> dict[str, Any]:
     if schedule.cron is not None:
         entry["schedules"] = [{"cron": schedule.cron, "timezone": schedule.timezone, "active": True}]
     return entry
+
+
+# ``redactory deploy``: a job into ``prefect.yaml``, and from there to a Prefect server.
+
+
+HEADER = "# Written by redactory deploy; prefect deploy --all --prefect-file reads it."
+
+
+def deploy(schedule: Schedule, file: Path, pool: str, limit: int | None) -> dict[str, Any]:
+    """Put the job into ``file`` and register it where a server is named; what was done.
+
+    ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
+    """
+    server = server_address()
+    if limit is not None and server is None:
+        raise ConfigurationError("--limit is kept by a server: name yours in PREFECT_API_URL")
+    check_cron(schedule)
+    write_deployment(schedule, file, pool)
+    if server is not None:
+        make_pool(pool)
+        if limit is not None:
+            limit_tasks(limit)
+        _register(schedule, file)
+        if schedule.cron is None:
+            drop_schedules(schedule.full_name)
+    return {
+        "file": str(file),
+        "deployment": schedule.full_name,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "output": schedule.parameters["output"],
+        "pool": pool,
+        "server": server,
+        "registered": server is not None,
+    }
+
+
+def write_deployment(schedule: Schedule, file: Path, pool: str) -> None:
+    """Add the job to ``file``, in the place of one of the same name and flow.
+
+    A file that was written by somebody else is left alone (``ConfigurationError``).
+    """
+    entries = [entry for entry in _entries(file) if _same(entry) != (schedule.name, schedule.entrypoint)]
+    content = {"name": "redactory", "deployments": [*entries, deployment_entry(schedule, pool)]}
+    write_text(file, f"{HEADER}\n{yaml.safe_dump(content, sort_keys=False)}", PUBLIC_FILE)
+
+
+def _entries(file: Path) -> list[dict[str, Any]]:
+    if not file.exists():
+        return []
+    mend = "name another file with --file, and keep what is in this one"
+    try:
+        text = file.read_text(encoding="utf-8")
+        value = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError):
+        raise ConfigurationError(f"{file} cannot be read as YAML; {mend}") from None
+    if not text.startswith(HEADER):
+        raise ConfigurationError(f"{file} was not written by redactory deploy; {mend}")
+    entries: list[dict[str, Any]] = value["deployments"]
+    return entries
+
+
+def _same(entry: dict[str, Any]) -> tuple[str, str]:
+    return entry["name"], entry["entrypoint"]
+
+
+def _register(schedule: Schedule, file: Path) -> None:
+    """Have Prefect read the file: what is registered is what stands in it."""
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--prefect-file", str(file)]
+    done = subprocess.run(
+        # by its own name: Prefect cannot tell the flow of an entrypoint that is a module
+        [*command, "--name", schedule.name],
+        env={**os.environ, "PREFECT_LOGGING_LEVEL": "CRITICAL"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        told = " ".join(done.stdout.split())[-400:]
+        raise RunStateError(f"the job is in {file}, but prefect deploy failed: {told}")
+
+
+# Starting a flow from the command line, with Prefect's home in the run's private area.
+
+
+def start_flow(
+    flow: str, config: str, output: str | Path | None, progress: Progress, /, **settings: Any
+) -> dict[str, Any]:
+    """Run the flow ``flow`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
+    loaded = load_config(config, output=output)
+    run = RunFolder(Path(loaded.output))
+    if flow != "train":
+        check_output(run, resume=bool(settings.get("resume")))
+    settle_prefect(run.state / "prefect")
+    prefect_flows = our_flows()
+    token = prefect_flows.listener.set(progress)
+    try:
+        result: dict[str, Any] = getattr(prefect_flows, flow)(config, str(run.root), **settings)
+        return result
+    finally:
+        prefect_flows.listener.reset(token)
+
+
+def flow_at(entrypoint: str) -> Any:
+    """The flow of that dotted name; as :func:`our_flows`."""
+    our_flows()
+    module, _, function = entrypoint.rpartition(".")
+    return getattr(importlib.import_module(module), function)
+
+
+def our_flows() -> ModuleType:
+    """:mod:`redactory.flows.prefect_flows`; Prefect reads its settings here, so they are settled before."""
+    try:
+        from redactory.flows import prefect_flows
+    except ImportError:
+        raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
+    return prefect_flows
+
+
+# ``redactory serve``: one process that keeps a job's schedule and runs it, with its own server or yours.
+
+
+HOME = ".prefect"
+"""Prefect's home beside the runs; its name is hidden from readers of data folders."""
+
+
+def serve(schedule: Schedule, port: int, limit: int | None, told: Callable[[dict[str, Any]], None]) -> None:
+    """Register the job, hand what to know about it to ``told``, and run it whenever it is due.
+
+    Ends with an interrupt or SIGTERM; the schedule is paused then, and a run that is under way is cancelled.
+    It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.
+    """
+    home, password = make_private_folder(schedule.folder / HOME), None
+    unset_empty()
+    if ADDRESS not in os.environ:
+        password = settle_own_server(home, port)
+    settle_prefect(home)
+    flow = flow_at(schedule.entrypoint)
+    check_cron(schedule)
+    deployment = _deployment(flow, schedule)
+    with own_server(port) if password else contextlib.nullcontext():
+        if limit is not None:
+            limit_tasks(limit)
+        told(
+            {
+                "deployment": schedule.full_name,
+                "cron": schedule.cron,
+                "timezone": schedule.timezone,
+                "output": schedule.parameters["output"],
+                "server": os.environ[ADDRESS],
+                "interface": os.environ[ADDRESS].removesuffix("/api"),
+                "password_file": password and str(password),
+                "keyed": not load_digest_key().fresh,
+            }
+        )
+        _run(deployment, schedule)
+
+
+def _deployment(flow: Any, schedule: Schedule) -> Any:
+    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+    from prefect.schedules import Cron
+    from prefect.types.entrypoint import EntrypointType
+
+    return flow.to_deployment(
+        schedule.name,
+        schedule=Cron(schedule.cron, timezone=schedule.timezone) if schedule.cron else None,
+        parameters=schedule.parameters,
+        concurrency_limit=ConcurrencyLimitConfig(
+            limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE
+        ),
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+
+
+def _run(deployment: Any, schedule: Schedule) -> None:
+    """Prefect's runner until an interrupt or SIGTERM, which ends it in the same way."""
+    from prefect.runner import Runner
+
+    class OurRunner(Runner):
+        def handle_sigterm(self, *_: Any, **__: Any) -> None:
+            # its own way out drops what it awaits, with a traceback
+            signal.raise_signal(signal.SIGINT)
+
+    runner = OurRunner(pause_on_shutdown=True, limit=1)
+    runner.add_deployment(deployment)
+    if schedule.cron is None:
+        drop_schedules(schedule.full_name)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(runner.start())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from redactory.flows import output
-from redactory.flows.options import ConfigArgument, DaskOption, JsonOption, WorkersOption, show
+from redactory.flows.output import ConfigArgument, DaskOption, JsonOption, WorkersOption, show
 from redactory.flows.schedule import Work, plan_schedule
 
 TimezoneOption = Annotated[str, typer.Option("--timezone", help="Time zone of the schedule and of {date}.")]
@@ -54,7 +54,7 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Schedule a job on a Prefect server: into prefect.yaml, and registered where PREFECT_API_URL is set."""
-    from redactory.flows.deploy import deploy as put
+    from redactory.flows.schedule import deploy as put
 
     planned = plan_schedule(
         config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify, dask=dask
@@ -79,7 +79,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Keep a job's schedule and run it, until it is ended; starts a Prefect server where none is named."""
-    from redactory.flows.serve import serve as keep
+    from redactory.flows.schedule import serve as keep
 
     planned = plan_schedule(
         config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify, dask=dask

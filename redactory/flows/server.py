@@ -1,8 +1,12 @@
-"""A Prefect server of our own, on the loopback address, behind a password, at home in a private folder."""
+"""Prefect's settings for this process: quiet, offline, at home in a private folder, behind a password.
+
+They are read when Prefect is first imported, so this comes before it.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -13,9 +17,57 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from redactory.flows.environment import ADDRESS, CLIENT_PASSWORD, SERVER_PASSWORD, new_password
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.files import write_text
+from redactory.foundation.files import make_private_folder, write_text
+
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # log records would go to the orchestrator's database
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "ERROR",
+    # a run that failed is told of in a line of ours, not in Prefect's own frames
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+}
+"""What a process that runs our flows is told, wherever it runs; a deployment hands it to its worker."""
+
+_START_SECONDS = "90"
+ADDRESS = "PREFECT_API_URL"
+SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
+
+
+def settle_prefect(home: Path) -> None:
+    """Set what is not set already; Prefect's database and storage then lie in ``home``, mode 0700.
+
+    A server that Prefect starts for this process listens on the loopback address, where every user of
+    the machine could talk to it: it is given a password that only this process and its children know.
+    """
+    make_private_folder(home)
+    unset_empty()
+    os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
+    settings = {**QUIET, "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _START_SECONDS}
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    if not any(name in os.environ for name in (ADDRESS, SERVER_PASSWORD, CLIENT_PASSWORD)):
+        os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = new_password()
+
+
+def unset_empty() -> None:
+    """Unset each variable of Prefect that is set to nothing: it would be an address, a home or a password."""
+    for name in [name for name, value in os.environ.items() if name.startswith("PREFECT_") and not value]:
+        del os.environ[name]
+
+
+def new_password() -> str:
+    """A password for a server of ours, as Prefect writes it: user and password."""
+    return f"redactory:{secrets.token_urlsafe(18)}"
+
+
+# A Prefect server of our own, on the loopback address, behind a password, at home in a private folder.
+
 
 HOST = "127.0.0.1"
 _READY_SECONDS, _END_SECONDS = 120.0, 20.0
@@ -74,3 +126,49 @@ def _wait(server: subprocess.Popen[bytes]) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
     raise RunStateError("the Prefect server did not start; name one that runs in PREFECT_API_URL")
+
+
+# What is asked of a Prefect server: its address, a work pool, a limit on tasks, no more schedules.
+
+
+def server_address() -> str | None:
+    """The API that Prefect's settings name (``PREFECT_API_URL`` or a profile), or None."""
+    try:
+        from prefect.settings import PREFECT_API_URL
+    except ImportError:
+        raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
+    address: str | None = PREFECT_API_URL.value()
+    return address or None
+
+
+def make_pool(name: str) -> None:
+    """A work pool whose workers start processes, unless there is one of that name."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        try:
+            client.read_work_pool(name)
+        except ObjectNotFound:
+            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+
+def drop_schedules(deployment: str) -> None:
+    """Take what an earlier registration scheduled: Prefect keeps it where the new one has no schedule."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name(deployment)
+        for schedule in found.schedules:
+            client.delete_deployment_schedule(found.id, schedule.id)
+
+
+def limit_tasks(at_once: int) -> None:
+    """At most ``at_once`` tasks of ours at a time, over all runs on the server."""
+    from prefect.client.orchestration import get_client
+
+    from redactory.flows.prefect_tasks import TAG
+
+    with get_client(sync_client=True) as client:
+        client.create_concurrency_limit(tag=TAG, concurrency_limit=at_once)

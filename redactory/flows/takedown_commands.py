@@ -10,9 +10,8 @@ import typer
 
 import redactory
 from redactory.flows import output
-from redactory.flows.options import JsonOption, RunArgument, show
-from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.wording import some
+from redactory.flows.output import JsonOption, RunArgument, show
+from redactory.foundation.errors import ConfigurationError, some
 
 if TYPE_CHECKING:
     from redactory.pipelines.purge import What

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.metadata
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,3 +47,12 @@ def folder_sha256(folder: Path) -> str:
     """
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
     return hash_of([[p.relative_to(folder).as_posix(), file_sha256(p)] for p in files])
+
+
+# Versions of installed packages: looked up once, for none changes while a process lives.
+
+
+@functools.cache
+def version_of(package: str) -> str:
+    """The installed version of ``package``; ``importlib.metadata.PackageNotFoundError`` without one."""
+    return importlib.metadata.version(package)

@@ -1,4 +1,4 @@
-"""The configuration: one description for the file, the command line, the documentation and the hash."""
+"""How much room a run is taken to need (section ``disk``)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,102 @@ from pydantic import Field, field_validator, model_validator
 
 from redactory.dedup import DedupSettings
 from redactory.detectors import DetectSettings, Kind
+from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.settings import Settings
-from redactory.pipelines.settings.disk import DiskSettings
-from redactory.pipelines.settings.nightly import NightlySettings
-from redactory.pipelines.settings.track import TrackSettings
-from redactory.pipelines.stores.store import is_url
+from redactory.pipelines.store import is_url
 from redactory.training.settings import TrainSettings
+
+
+class DiskSettings(Settings):
+    """What must be free before anything is written; changes no shard."""
+
+    factor: float = Field(
+        12.0,
+        ge=0,
+        description="Bytes on the disk, at the peak, for each byte of the input in the open; 0 asks for "
+        "nothing but the reserve.",
+    )
+    reserve_gb: float = Field(
+        0.5, ge=0, description="So many gigabytes (10⁹ bytes) must stay free besides what the run needs."
+    )
+
+
+# The nightly job (section ``nightly``); no shard follows from it.
+
+
+Command = tuple[str, ...]
+
+
+class HookSettings(Settings):
+    """Commands that are told how a night ended: a program and its arguments, never a shell's line."""
+
+    on_failure: Command = Field((), description="Called when a night ended with an error: [program, ...].")
+    on_release: Command = Field((), description="Called when a run was released, or a held one approved.")
+    on_held: Command = Field((), description="Called when a run was held back by the drift limits.")
+    timeout_seconds: float = Field(
+        60.0, gt=0, description="A command that takes longer is ended, and counts as failed."
+    )
+
+
+class KeepSettings(Settings):
+    """How long the private part of a run is kept, in days after it was released; null keeps it for ever."""
+
+    vault_days: int | None = Field(None, ge=0, description="The original text of the points.")
+    quarantine_days: int | None = Field(None, ge=0, description="What could not be processed.")
+    state_days: int | None = Field(None, ge=0, description="Samples, tracebacks, the orchestrator's home.")
+
+
+class NightlySettings(Settings):
+    """What a night does beside the curation."""
+
+    quiet_minutes: float = Field(
+        60,
+        ge=0,
+        description="A last row that is not whole (no line end, an open quotation) is left for a later "
+        "night, until its file was not written for so long; then it is read as it is.",
+    )
+    publish: str | None = Field(
+        None,
+        description="URL below which each released run is mirrored, under its name; runs must be encrypted.",
+    )
+    keep: KeepSettings = KeepSettings()
+    drift: DriftSettings = DriftSettings()
+    hooks: HookSettings = HookSettings()
+
+
+# Whether trainings are logged to MLflow too (section ``track``).
+
+
+_SQLITE = "sqlite:///"
+
+
+class TrackSettings(Settings):
+    """Records that MLflow reads, in a file of this machine; they change no shard and no model."""
+
+    mlflow: Path | None = Field(
+        None,
+        description="MLflow: the SQLite file (a path, or sqlite:///PATH) that trainings are logged to. "
+        "Needs the extra mlflow.",
+    )
+    experiment: str = Field("redactory", min_length=1, description="MLflow: the name of the experiment.")
+
+    @field_validator("mlflow", mode="before")
+    @classmethod
+    def _a_file_of_this_machine(cls, value: Any) -> Any:
+        value = path_in(value)
+        if isinstance(value, str | Path) and "://" in str(value):
+            raise ValueError("a file on this machine is needed, and nothing is sent elsewhere: give a path")
+        return value
+
+
+def path_in(value: Any) -> Any:
+    """The path of a SQLite URL; anything else as it is."""
+    return value.removeprefix(_SQLITE) if isinstance(value, str) else value
+
+
+# The configuration: one description for the file, the command line, the documentation and the hash.
+
 
 Segmenter = Literal["sentence", "turn", "line", "document"]
 

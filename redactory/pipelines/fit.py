@@ -20,8 +20,8 @@ from redactory.detectors.classifier.fitting import (
     train_classifier,
 )
 from redactory.detectors.engine import Engine
-from redactory.detectors.model import versions
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
+from redactory.detectors.spacy_model import versions
 from redactory.detectors.tagger import LabelledText, Reliability, TaggerEngine, calibrate, train_tagger
 from redactory.evaluation.plots import pictures, reliability_plot
 from redactory.foundation.canonical import file_blocks, folder_sha256
@@ -30,7 +30,7 @@ from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.settings import plainly
-from redactory.pipelines.labelling.labelled import labelled_rows
+from redactory.pipelines.labelled import labelled_rows
 
 LEAST_ROWS = 20
 

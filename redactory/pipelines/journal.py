@@ -1,17 +1,67 @@
-"""The journal of a run: what it is a run of, and which parts are done."""
+"""How two runs differ in what their shards follow from: by the names of keys and files, without values."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from pydantic import ValidationError
+
 from redactory.foundation.canonical import canonical_json
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import KEY_VARIABLE
+from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog
-from redactory.foundation.reports import StageReport
-from redactory.pipelines.differences import AnotherRun, difference
+from redactory.pipelines.config import Config, InputSettings
 from redactory.pipelines.maps import StageMap, Task
+from redactory.pipelines.readers import Source, find_sources, size_of
+from redactory.redaction import RunFolder, read_manifest
+
+NAMED = 8
+"""Differences that a message lists; a changed model would fill a page with what follows from it."""
+
+
+class AnotherRun(RunStateError):
+    """What lies in the run folder was begun, or made, of something else than what is asked for now."""
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first part in which two identities (``Journal.begin``) differ, and what differs in it; or None."""
+    # the input last: its digests follow from the key
+    for part in sorted({**now, **before}, key=lambda part: part == "input"):
+        old, new = before.get(part), now.get(part)
+        if old == new:
+            continue
+        found = list(_files(old, new) if isinstance(old, list) and isinstance(new, list) else _keys(old, new))
+        more = [f"and {len(found) - NAMED} more"] if len(found) > NAMED else []
+        return f"{part} ({', '.join([*found[:NAMED], *more])})" if found else part
+    return None
+
+
+def _keys(old: Any, new: Any, key: str = "") -> Iterator[str]:
+    """The paths of the settings that differ."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        if key and old != new:
+            yield key
+        return
+    for name in sorted({*old, *new}):
+        yield from _keys(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+
+
+def _files(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[str]:
+    """Which files of the input differ, and how."""
+    before, now = ({entry["path"]: entry for entry in entries} for entries in (old, new))
+    yield from (f"{path} is missing" for path in before if path not in now)
+    yield from (f"{path} is new" for path in now if path not in before)
+    yield from (f"{path} has changed" for path in now if path in before and before[path] != now[path])
+    if before == now:
+        yield "the files come in another order"
+
+
+# The journal of a run: what it is a run of, and which parts are done.
+
 
 HEAD, PART, STAGE, FILES, INDEX = "run", "part", "stage", "files", "index"
 REISSUE = "reissue"
@@ -108,3 +158,51 @@ class Journal:
     def _append(self, kind: str, body: dict[str, Any]) -> None:
         self._last = self._log.append(kind, body)
         self._log.forget()
+
+
+# A finished run that is asked for again: it stands for what it was made of, and for nothing else.
+
+
+def check_made_of(run: RunFolder, config: Config, sources: list[Source] | None = None) -> None:
+    """``RunStateError`` where the finished ``run`` was made by another configuration, or of other files.
+
+    Files (``sources``, or what is found at ``input.path``) are compared by name and size; one that is gone
+    by now does not matter.
+    """
+    manifest = read_manifest(run)
+    now = _sizes(_found(config.input) if sources is None else sources)
+    names = {entry["path"] for entry in now}
+    before = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
+    differs = difference(
+        {"configuration": _curation(manifest), "input": before},
+        {"configuration": config.curation(), "input": now},
+    )
+    if differs is not None:
+        raise AnotherRun(
+            f"{run.root} holds a finished run of another {differs}: give another output folder, "
+            "or ask for it as it was made"
+        )
+
+
+def _curation(manifest: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return Config.model_validate(manifest["configuration"]).curation()
+    except ValidationError:
+        # made by a version that had other settings
+        return {}
+
+
+def _found(settings: InputSettings) -> list[Source]:
+    try:
+        return find_sources(settings.path, settings.format)
+    except ConfigurationError:
+        # a finished run needs its input no more
+        return []
+
+
+def _sizes(sources: list[Source]) -> list[dict[str, Any]]:
+    sizes = []
+    for source in sources:
+        with suppress(FileNotFoundError):
+            sizes.append({"path": source.name, "bytes": size_of(source)})
+    return sizes

@@ -11,10 +11,9 @@ from typing import Any
 
 from redactory.detectors import blind_of, blind_words
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.locks import only_one
-from redactory.foundation.wording import listed
-from redactory.pipelines.releases.log import check_released
+from redactory.foundation.errors import CheckFailed, RunStateError, listed
+from redactory.foundation.files import only_one
+from redactory.pipelines.release_log import check_released
 from redactory.pipelines.verify_seals import Check
 from redactory.redaction import RunFolder, read_manifest, require_regular
 

@@ -1,26 +1,124 @@
-"""From a YAML file, an input path or a mapping to a checked configuration."""
+"""Reading a configuration's YAML: one mapping, no key twice, and every mistake told with its line."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import plainly
-from redactory.pipelines.config import Config
+from redactory.pipelines.config import Config, path_in
+from redactory.pipelines.publish import WORK_VARIABLE
 from redactory.pipelines.readers.sources import FORMATS
-from redactory.pipelines.settings.track import path_in
-from redactory.pipelines.work_place import worked_on_here
-from redactory.pipelines.yaml_file import read_yaml
+from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS
+
+
+class _OnceEach(yaml.SafeLoader):
+    """A loader that refuses a key that is given twice: YAML's own would take the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    problem="a list or a mapping stands where a key is needed; look for brackets and '?'",
+                    problem_mark=key.start_mark,
+                )
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key '{key.value}' is given twice; keep one of them",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; ``ConfigurationError`` names the file, the line and the mend."""
+    try:
+        # a byte order mark, as some editors write it, is no part of the text
+        value = yaml.load(path.read_text(encoding="utf-8-sig"), _OnceEach)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror}; 'redactory init {path}' writes an example"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}, line {line}: this is not UTF-8; save the file as UTF-8") from None
+    except (ValueError, RecursionError):
+        # a date that is none, a number with too many digits, brackets without end
+        raise ConfigurationError(
+            f"{path}: this cannot be read as YAML: put values that look like a date or a number in quotation "
+            "marks, and look for too many brackets"
+        ) from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}{_place(error)}: {_problem(error)}") from None
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f"{path}: a configuration is a mapping, with at least the key 'input', like 'input: corpus.jsonl'"
+        )
+    return value
+
+
+def _place(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    problem = str(getattr(error, "problem", None) or "")
+    if isinstance(error, yaml.constructor.ConstructorError):
+        return problem
+    if "'\\t'" in problem:
+        return "this is not YAML: a tab stands here; indent with spaces"
+    return (
+        f"this is not YAML ({problem}); look for a bracket or a quotation mark that is not closed, and at "
+        "the indentation, here and in the line before"
+    )
+
+
+# Where a run is worked on whose output is a URL: in a folder on this machine; from there it is published.
+
+
+def worked_on_here(value: Mapping[str, Any], changes: Mapping[str, Any], beside: Path) -> dict[str, Any]:
+    """The configuration ``value`` with ``changes``; an ``output`` at a URL becomes a folder and ``store``.
+
+    The folder is named after the run, below ``work``, ``$REDACTORY_WORK`` or ``beside``, the configuration's
+    own folder.  An ``output`` on this machine that is asked for instead of a URL is not published.
+    """
+    changed = {**_placed(value, beside)}
+    if "output" in changes and not is_url(changes["output"]):
+        if changed.get("store") and Path(changes["output"]) != Path(changed["output"]):
+            changed["store"] = None
+        return {**changed, **changes}
+    return _placed({**changed, **changes}, beside)
+
+
+def _placed(value: Mapping[str, Any], beside: Path) -> dict[str, Any]:
+    output = value.get("output")
+    if output is None or not is_url(output):
+        return dict(value)
+    url = str(output).rstrip("/")
+    name = url.rpartition("/")[2]
+    if not name or name in (".", "..") or is_url(f"{name}//"):
+        raise ConfigurationError(f"output: {url} names no folder: give one below the bucket")
+    work = value.get("work") or os.environ.get(WORK_VARIABLE) or beside
+    return {**value, "output": str(Path(work) / name), "store": url}
+
+
+# From a YAML file, an input path or a mapping to a checked configuration.
+
 
 Given = Config | Mapping[str, Any] | str | Path
 """What the public functions take as a configuration."""

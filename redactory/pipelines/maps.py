@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from redactory.foundation.processes import process_pool
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 
 Task = Callable[[int], StageReport]
 AHEAD = 4

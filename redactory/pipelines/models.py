@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.redaction import RunFolder, is_finished, read_manifest
+from redactory.redaction import RunFolder, is_finished, read_manifest, result_of
 
 TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
 
@@ -31,3 +32,11 @@ def named_model(run: RunFolder, model: str | None) -> str:
         mend = f"there are: {there} (--model)" if there else "train one first (redactory train CONFIG)"
         raise RunStateError(f"{run.root} has no finished model '{name}'; {mend}")
     return name
+
+
+# What the last one-run audit of a model found.
+
+
+def audited(run: RunFolder, model: str) -> dict[str, Any] | None:
+    """The sealed result of ``evaluate audit``; None where the model was not audited."""
+    return result_of(run.model(model), "audit")

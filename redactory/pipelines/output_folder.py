@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.files import make_private_folder, remove_leftovers, take_away
-from redactory.foundation.locks import only_one
+from redactory.foundation.files import (
+    PUBLIC_FILE,
+    make_folder,
+    make_private_folder,
+    only_one,
+    remove,
+    remove_leftovers,
+    sync,
+    take_away,
+)
+from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
+from redactory.pipelines.readers import Source, size_of
 from redactory.pipelines.readers.sources import is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
+from redactory.redaction.folder import PUBLIC_FOLDER, job_of
+from redactory.redaction.keyservice import configured_service
+from redactory.redaction.sealing import configured_signer
 
 
 def check_output(run: RunFolder, resume: bool) -> None:
@@ -122,3 +137,164 @@ def _remove_leftovers(run: RunFolder) -> None:
     for folder in (run.work, *run.data_folders):
         for below in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
             remove_leftovers(below)
+
+
+# A new folder that is whole or absent: made beside its place, then renamed into it.
+
+
+@contextmanager
+def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """Give a private folder to fill; once the block ends well it is renamed to ``place``.
+
+    ``last`` is asked before the rename, and raises where there is to be none.
+    It lies, with its lock, in a folder of ours beside ``place``: nothing else there is written.  What an
+    interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or another
+    process is making it.
+    """
+    place = place.absolute()
+    make_folder(place.parent)
+    room = place.with_name(f".{place.name}.unfinished")
+    lock, staging = room / "lock", room / "content"
+    if room.is_symlink() or (room.exists() and not room.is_dir()):
+        # it would be emptied, and filled, somewhere else
+        raise RunStateError(f"{room} is not a folder of ours, or leads elsewhere; remove it")
+    if room.is_dir() and (
+        others := sorted({path.name for path in room.iterdir()} - {lock.name, staging.name})
+    ):
+        raise RunStateError(
+            f"{room} holds {others[0]}, which no export or fetch left there; remove that folder"
+        )
+    make_private_folder(room)
+    try:
+        with only_one(lock, str(place)):
+            if place.exists() or place.is_symlink():
+                raise RunStateError(f"{place} exists; give a new folder")
+            if staging.is_symlink():
+                raise RunStateError(f"{staging} leads elsewhere; remove it")
+            yield make_private_folder(staging)
+            for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
+                sync(folder)
+            last()
+            staging.rename(place)
+            sync(place.parent)
+    finally:
+        # it stays where something is left to go on with, or another process is at work
+        with suppress(OSError):
+            room.rmdir()
+
+
+def emptied(folder: Path) -> None:
+    """Take away what an interrupted process left in ``folder``."""
+    for path in folder.iterdir():
+        remove(path)
+
+
+def open_to_read(folder: Path) -> None:
+    """Let everybody read what is in ``folder``, and ``folder`` itself: nothing of it is private."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(PUBLIC_FOLDER if path.is_dir() else PUBLIC_FILE)
+
+
+# Preflight: whether each key is one, and the disk has room for a run and may be written, before anything
+# is.
+
+
+PACKED = {".gz": 8.0, ".zst": 8.0, ".parquet": 4.0}
+"""Bytes in the open that a byte of such a file is taken to stand for; English text packs 3 to 8 times."""
+_GB = 10**9
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a run needs at ``place`` and what is free there, in bytes; ``held`` lies in the folder already."""
+
+    place: Path
+    needed: int
+    reserve: int
+    free: int
+    held: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether the run fits and the reserve stays free."""
+        return self.free >= max(0, self.needed - self.held) + self.reserve
+
+
+def check_keys() -> None:
+    """``ConfigurationError`` where a key that the environment names is none.
+
+    The signing key is needed last, hours after the first byte, and the encryption key when the run's folders
+    stand: a run that was begun would be in the way of the corrected command.
+    """
+    load_digest_key()
+    configured_service()
+    configured_signer()
+
+
+def check_sources(config: Config, sources: Iterable[Source]) -> None:
+    """:func:`check_room` for a run over ``sources``; one whose size cannot be told counts as nothing."""
+    check_room(config, ((source.url, size_of(source) or 0) for source in sources))
+
+
+def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
+    """``RunStateError`` where ``config.output`` cannot be written, or has no room for these (URL, bytes)."""
+    output = Path(config.output)
+    place = standing(output)
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RunStateError(
+            f"{place} may not be written, so there can be no {output}: give another output folder, or this "
+            "user the right to write there"
+        )
+    room = room_for(config, inputs)
+    if not room.enough:
+        raise RunStateError(
+            f"the run needs about {_said(max(0, room.needed - room.held))} at {output}, "
+            f"{_said(room.reserve)} are to stay free, and {place} has {_said(room.free)}: make room, give an "
+            "output folder on another file system, or, where your runs are known to need less, a lower "
+            "disk.factor or disk.reserve_gb"
+        )
+
+
+def room_for(config: Config, inputs: Iterable[tuple[str, int]]) -> Room:
+    """What a run over these inputs (URL, bytes on the disk) is taken to need, and what there is."""
+    output = Path(config.output)
+    place = standing(output)
+    opened = sum(size * PACKED.get(PurePosixPath(url).suffix.lower(), 1.0) for url, size in inputs)
+    return Room(
+        place=place,
+        needed=int(opened * config.disk.factor),
+        reserve=int(config.disk.reserve_gb * _GB),
+        free=shutil.disk_usage(place).free,
+        held=_bytes_below(output),
+    )
+
+
+def standing(path: Path) -> Path:
+    """``path``, or the nearest folder above it that exists: it is on the same file system."""
+    absolute = path.absolute()
+    return next(folder for folder in (absolute, *absolute.parents) if folder.is_dir())
+
+
+def _bytes_below(folder: Path) -> int:
+    """What an interrupted run has written already."""
+    if not folder.is_dir():
+        return 0
+    return sum(entry.lstat().st_size for entry in folder.rglob("*") if not entry.is_dir())
+
+
+def _said(octets: float) -> str:
+    return f"{octets / _GB:,.1f} GB" if octets >= _GB / 10 else f"{octets / 10**6:,.1f} MB"
+
+
+# Being the only one who writes in a run that is there already.
+
+
+@contextmanager
+def alone(run: RunFolder) -> Iterator[None]:
+    """Nobody else writes in the run, nor in the job that it belongs to; ``RunStateError`` where one does."""
+    job = job_of(run)
+    with ExitStack() as held:
+        if job is not None:
+            held.enter_context(only_one(job.lock, str(job.root)))
+        held.enter_context(only_one(run.lock, str(run.root)))
+        yield

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.foundation.locks import only_one
+from redactory.foundation.files import only_one
 from redactory.foundation.records import SILENCE, ages, read_records
-from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
-from redactory.pipelines.releases.log import Event, check_newest
+from redactory.pipelines.reissue import Change, alone, begin, pending, reissue
+from redactory.pipelines.release_log import Event, check_newest
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.takedown.models import is_training, trainings_of
+from redactory.pipelines.takedown.takedown import is_training, trainings_of
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest
-from redactory.redaction.job_folder import JobFolder, job_of
+from redactory.redaction.folder import JobFolder, job_of
 
 PURGE = "purge"
 What = Literal["vault", "quarantine", "state"]

@@ -1,4 +1,4 @@
-"""Release: what a finished curation says of itself, and the moment it is finished."""
+"""The dataset card: what a reader of the shards needs to know, and how to load them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ import datetime
 import platform
 import secrets
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from redactory.dedup import DedupSettings, rule_of
+from redactory.dedup.signatures import parameters
 from redactory.detectors import blind_of, blind_words, blindness, policy_records
 from redactory.detectors.engines import identities_of
+from redactory.detectors.settings import side_channel
 from redactory.evaluation.report import write_report
-from redactory.foundation.canonical import canonical_json
+from redactory.foundation.canonical import canonical_json, version_of
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import write_text
+from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import DigestKey
+from redactory.foundation.progress import StageReport
 from redactory.foundation.records import chain_head
-from redactory.foundation.reports import StageReport
-from redactory.foundation.versions import version_of
-from redactory.pipelines.card import dataset_card
-from redactory.pipelines.dedup_facts import check_across, dedup_facts
-from redactory.pipelines.indexes import indexing
+from redactory.pipelines import index as indexing
 from redactory.pipelines.journal import Journal
-from redactory.pipelines.releases.anchor import anchor_of
+from redactory.pipelines.release_log import anchor_of
 from redactory.pipelines.stages.redact import BINS
 from redactory.pipelines.work import Job
 from redactory.redaction import (
+    PRIVATE,
+    PUBLIC,
     RunFolder,
     is_encrypted,
     key_of,
@@ -36,7 +42,146 @@ from redactory.redaction import (
     succeed,
     write_manifest,
 )
-from redactory.redaction.content import keyed_digest
+from redactory.redaction.shards import keyed_digest
+
+MISSED = """What both policies
+  missed stands here in the open. How much that can be is only known where it was measured on labelled
+  secrets: a model's card and the run's report then state a bound, and the confidence with which it holds
+  (95 % by default, and two such bounds together 90 %)."""
+
+
+def dataset_card(name: str, manifest: dict[str, Any]) -> str:
+    """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the two sides."""
+    front = {
+        "pretty_name": name,
+        "task_categories": ["text-generation"],
+        "configs": [
+            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
+            for side in ("public", "private")
+        ],
+    }
+    counts, policies = manifest["counts"], manifest["policies"]
+    told = side_channel(policies)
+    tuned = f"- {told}\n" if told else ""
+    release = manifest.get("release", 1)
+    anew = f"\nRelease {release}: {_anew(manifest['changes'])}.\n" if release > 1 else ""
+    return f"""---
+{yaml.safe_dump(front, sort_keys=False).strip()}
+---
+
+# {name}
+{blind_note(blind_of(manifest))}
+Training shards written by Redactory {manifest["versions"]["redactory"]}. **Only `public/` may leave this
+folder**; everything else in it is private.
+{anew}
+| | points |
+|---|---:|
+| public | {counts["public"]:,} |
+| private | {counts["private"]:,} |
+| duplicates, dropped | {counts["duplicate"]:,} |
+| quarantined | {counts["quarantined"]:,} |
+| **all** | **{counts["points"]:,}** |
+
+A model trained on these shards leaves under its own guarantee: `models/NAME/README.md` says which.
+
+- `public/`: `point_id`, `text`. No policy marked anything in these points. {MISSED}
+- `private/`: `point_id`, `user` (a keyed pseudonym), `text` with every hit of the strict policy replaced
+  by `<MASK>`, `reasons`.
+- Strict policy `{policies["strict"]["hash"][:16]}`, conservative policy
+  `{policies["conservative"]["hash"][:16]}`.
+- Deduplication, after masking and within each side: {_modes(manifest["dedup"]["sides"])}.
+{tuned}
+```python
+import pandas
+public = pandas.read_parquet("public")
+```
+
+`public` and `private` are two data sets: read one folder or the other, never their parent. `manifest.json`
+holds the sha256 of every file; `redactory verify` checks them all.
+"""
+
+
+def blind_note(blind: Mapping[str, Any] | None) -> str:
+    """What nothing looked for, as a paragraph of its own; empty where there is nothing to say."""
+    words = blind_words(blind) if blind else None
+    return f"\n> **{words}**\n" if words else ""
+
+
+def _anew(changes: list[dict[str, Any]]) -> str:
+    """Why a run was written anew, each reason with its day."""
+    return ", ".join(f"{change['why']} on {change['time'][:10]}" for change in changes)
+
+
+def _modes(sides: dict[str, dict[str, str]]) -> str:
+    return ", ".join(f"{own['mode']} on the {side} one" for side, own in sides.items())
+
+
+# What a manifest says of deduplication: the rules that the guarantee goes by, and what was measured.
+
+
+CONFIDENCE = 0.95
+
+
+def dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
+    """The section ``dedup`` of the manifest, from the settings and the counts of all stages.
+
+    ``rule`` and ``group_size`` are those of the private side: the public one is trained without noise, and
+    what drops its points sees public points alone (``docs/guarantees.md``, "Deduplication").
+    """
+    private, modes = rule_of(settings, PRIVATE), settings.modes()
+    facts: dict[str, Any] = {
+        "mode": settings.mode,
+        "scope": settings.scope,
+        "rule": private.name,
+        "group_size": private.group_size,
+        "sides": {
+            side: {"mode": settings.mode_of(side), "rule": rule_of(settings, side).name}
+            for side in (PUBLIC, PRIVATE)
+        },
+        "across": counts["across/points"] if settings.across else None,
+    }
+    if "bloom" in modes:
+        sides = (side for side in (PUBLIC, PRIVATE) if settings.mode_of(side) == "bloom")
+        facts["bloom"] = {side: _filter_facts(settings, side, counts) for side in sides}
+    if "minhash" in modes or settings.across:
+        facts["near"] = {**parameters(settings.near), **_named(counts, "near/", ("compared", "crowded"))}
+    if "minhash" in modes:
+        facts["near"].update(_named(counts, "near/", ("dropped", "grouped", "largest_group")))
+    return facts
+
+
+def check_across(facts: dict[str, Any], limit: int | None) -> None:
+    """``CheckFailed`` where more public points than ``limit`` nearly duplicate a private one."""
+    if limit is not None and facts["across"] > limit:
+        raise CheckFailed(
+            f"{facts['across']} public points nearly duplicate a private one, and release.max_cross_split "
+            f"allows {limit}: nothing is released. audit/across lists them by point_id, vault/ has their "
+            "text. To release them all the same, raise the limit and resume (--resume)."
+        )
+
+
+def _filter_facts(settings: DedupSettings, side: str, counts: Counter[str]) -> dict[str, Any]:
+    """A filter's parameters, and its false positives as they were measured."""
+    names = ("capacity", "added", "dropped", "new", "lost")
+    capacity, added, dropped, new, lost = (counts[f"bloom/{side}/{name}"] for name in names)
+    return {
+        "capacity": capacity,
+        "error_rate": settings.bloom.error_rate,
+        "texts_added": added,
+        "points_dropped": dropped,
+        "measured_on": new,
+        "measured_lost": lost,
+        "loss_rate": lost / new if new else None,
+        "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
+    }
+
+
+def _named(counts: Counter[str], prefix: str, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: counts[prefix + name] for name in names}
+
+
+# Release: what a finished curation says of itself, and the moment it is finished.
+
 
 PACKAGES = (
     *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),

@@ -9,18 +9,20 @@ from typing import Any, Protocol
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.curate import curate
-from redactory.pipelines.evaluations.accuracy import CLASSIFY, evaluate_accuracy
-from redactory.pipelines.evaluations.canary import evaluate_canary
-from redactory.pipelines.evaluations.perplexity import evaluate_perplexity
-from redactory.pipelines.evaluations.recall import evaluate_recall
+from redactory.pipelines.evaluations.detect import evaluate_recall
+from redactory.pipelines.evaluations.model import (
+    CLASSIFY,
+    evaluate_accuracy,
+    evaluate_canary,
+    evaluate_perplexity,
+)
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
+from redactory.pipelines.publish import publish_configured
 from redactory.pipelines.release import summary
-from redactory.pipelines.stores.publish import publish_configured
 from redactory.pipelines.track import track_configured
-from redactory.pipelines.train import train, train_summary
-from redactory.pipelines.train_checks import check_device
+from redactory.pipelines.train import check_device, train, train_summary
 from redactory.redaction import RunFolder, is_finished
 
 Work = Callable[[], dict[str, Any]]

@@ -16,7 +16,7 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
-from redactory.pipelines.policies.policy import Hit, Policy
+from redactory.pipelines.policy import Hit, Policy
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_bad_rows
 from redactory.pipelines.readers.sources import format_of

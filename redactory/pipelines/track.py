@@ -22,10 +22,10 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PRIVATE_FILE, make_folder, make_private_folder, read_json
 from redactory.foundation.settings import plainly
+from redactory.pipelines.config import TrackSettings
 from redactory.pipelines.models import named_model
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.settings.track import TrackSettings
 from redactory.redaction import RunFolder, read_manifest, result_of
 from redactory.training.settings import TrainSettings
 

@@ -1,9 +1,10 @@
-"""Verify: read a finished run again and check everything that can be checked without trusting it."""
+"""One check of a run that ends in an error is that check's failure, and the others are made all the same."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,45 +13,145 @@ from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, changed_since
 from redactory.evaluation.report import pages_of
-from redactory.foundation.errors import RedactoryError
+from redactory.foundation.canonical import file_sha256, version_of
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    SealedError,
+    some,
+)
+from redactory.foundation.files import read_json
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.wording import some
-from redactory.pipelines.card import dataset_card
-from redactory.pipelines.exports.verify import verify_export
+from redactory.pipelines.export_verify import verify_export
+from redactory.pipelines.fates import find_open_values
 from redactory.pipelines.leaving import names_looked_for
-from redactory.pipelines.open_values import find_open_values
-from redactory.pipelines.release import check_conservation, configuration_digest
+from redactory.pipelines.publish import fetched
+from redactory.pipelines.release import check_conservation, configuration_digest, dataset_card
 from redactory.pipelines.sealed import wordless
-from redactory.pipelines.stores.fetch import fetched
-from redactory.pipelines.stores.store import is_url, without_secrets
-from redactory.pipelines.verify_attempts import attempted
-from redactory.pipelines.verify_models import models, same_version
-from redactory.pipelines.verify_releases import logged, purged, superseded
+from redactory.pipelines.store import is_url, without_secrets
+from redactory.pipelines.train import guarantee
 from redactory.pipelines.verify_seals import (
     Check,
     encryption,
     files,
     journal,
+    logged,
     measured,
     not_made,
+    purged,
     signature,
+    superseded,
 )
 from redactory.pipelines.verify_strays import is_exactly, modes, no_strays
 from redactory.redaction import (
     MASK,
+    ModelFolder,
     RunFolder,
+    broken_files,
+    measured_on,
     part_rows,
     parts,
     read_batches,
     read_manifest,
     route,
 )
-from redactory.redaction.export_folder import is_export_folder
-from redactory.redaction.sealing import irregular_in
+from redactory.redaction.folder import is_export_folder
+from redactory.redaction.releases import release_with
+from redactory.redaction.sealing import check_signature, irregular_in
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+def attempted(run: RunFolder, name: str, checks: Callable[[], Iterable[Check]]) -> list[Check]:
+    """What ``checks`` gives; where it ends in an error, one failed check ``name`` that says why.
+
+    An error that is not our own can quote text: its kind is told, and the part that cannot be read, if one
+    cannot.  Nothing is written.
+    """
+    try:
+        return wordless("it was checked", lambda: list(checks()))
+    except ConfigurationError as error:
+        # of this machine's settings: it says nothing about the run
+        return [Check(name, False, str(error), made=False)]
+    except SealedError as error:
+        broken = _unreadable(run)
+        return [Check(name, False, f"{broken} cannot be read" if broken else str(error))]
+    except RedactoryError as error:
+        return [Check(name, False, str(error))]
+
+
+def _unreadable(run: RunFolder) -> str | None:
+    """The first part of the data folders that is no part at all."""
+    for path in (path for folder in run.data_folders for path in parts(folder)):
+        try:
+            wordless("a part was opened", part_rows, path)
+        except RedactoryError:
+            return path.relative_to(run.root).as_posix()
+    return None
+
+
+# The checks of a run's models.
+
+
+def models(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:
+    """One check a model: it and its evaluations are as sealed, and its guarantee follows from its ledger."""
+    for name in run.model_names():
+        yield from attempted(run, f"model {name}", partial(_model, run, name, known))
+
+
+def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> list[Check]:
+    model = run.model(name)
+    results = [model.result(path.parent.name) for path in model.root.glob("*/_SUCCESS")]
+    folders = [model, *results]
+    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
+    findings = [(folder, check_signature(folder, known)) for folder in folders if folder.manifest.is_file()]
+    problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
+    if not problems:
+        others = [result for result in results if not measured_on(model, result)]
+        problems += [f"{other.root.name}/ is of another model, or of another evaluation" for other in others]
+    fine = "its guarantee follows from its ledger"
+    if not problems:
+        try:
+            parent = release_with(run, str(read_manifest(model).get("parent")))
+            if parent is None:
+                problems.append("its manifest names another run as its parent")
+            elif parent.digest != file_sha256(run.manifest):
+                fine += f"; it was trained on release {parent.number}, and knows what was taken out since"
+            card: dict[str, Any] = dict(guarantee(run.root, name))
+            audit = card.pop("audit", None)
+            if card != read_json(model.guarantee):
+                problems.append("guarantee.json is not what ledger and manifest say")
+            elif not _page_of(model, card):
+                problems.append("README.md is not what guarantee.json says")
+            if audit is not None and not audit["holds"]:
+                problems.append("an audit shows a larger epsilon than its guarantee states")
+        except ConfigurationError:
+            fine = "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
+        except (CheckFailed, RunStateError) as error:
+            problems.append(str(error))
+    return [Check(f"model {name}", not problems, "; ".join(problems) or fine)]
+
+
+def _page_of(model: ModelFolder, card: dict[str, Any]) -> bool:
+    """Whether the model's card for people says what ``card`` says; True where another version wrote it."""
+    from redactory.training import guarantee_page
+
+    if not same_version(read_manifest(model)):
+        return True
+    due: bytes = guarantee_page(card).encode("utf-8", "backslashreplace")
+    return model.card.read_bytes() == due
+
+
+def same_version(manifest: dict[str, Any]) -> bool:
+    """Whether this version of Redactory wrote what ``manifest`` seals."""
+    return bool(version_of("redactory") == manifest["versions"].get("redactory"))
+
+
+# Verify: read a finished run again and check everything that can be checked without trusting it.
 
 
 def verify(

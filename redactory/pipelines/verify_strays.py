@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import RedactoryError
-from redactory.foundation.files import leaves, why_not_in
-from redactory.foundation.locks import is_held
-from redactory.foundation.wording import some
-from redactory.pipelines.stores.mirror import read_sums
+from redactory.foundation.errors import RedactoryError, some
+from redactory.foundation.files import is_held, leaves, why_not_in
+from redactory.pipelines.publish import read_sums
 from redactory.pipelines.verify_seals import Check
 from redactory.redaction import ModelFolder, RunFolder, SealedFolder, is_finished, read_manifest
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from redactory.dedup import RANGES
-from redactory.dedup.index_folder import Entry, IndexFolder
-from redactory.dedup.signed import SignedFiles
+from redactory.dedup.index import Entry, IndexFolder
+from redactory.dedup.signatures import SignedFiles
 from redactory.detectors import TextDetector
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent

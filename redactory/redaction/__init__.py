@@ -14,13 +14,14 @@ from redactory.redaction.encryption import (
 )
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder, part_name
 from redactory.redaction.mask import MASK, mask, merge_intervals
-from redactory.redaction.model_results import measured_on, result_of
 from redactory.redaction.sealing import (
     broken_files,
     is_finished,
     list_files,
+    measured_on,
     read_manifest,
     require_regular,
+    result_of,
     seal,
     succeed,
     write_manifest,

@@ -1,15 +1,78 @@
-"""The run folder, declared once: no path inside a run is spelled anywhere else."""
+"""A folder that says itself when it is finished, and is known by its manifest."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.folder_names import MODELS, SUCCESS
-from redactory.redaction.sample_folder import SampleFolder as SampleFolder
-from redactory.redaction.sealed_folder import SealedFolder as SealedFolder
+from redactory.foundation.files import JOB, MODELS, SUCCESS, read_json, why_not_in
+
+
+@dataclass(frozen=True)
+class SealedFolder:
+    """A folder that is finished when ``_SUCCESS`` holds the sha256 of its ``manifest.json``."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """Counts, versions and the sha256 of every file."""
+        return self.root / "manifest.json"
+
+    @property
+    def success(self) -> Path:
+        """Written last; its text is the sha256 of the manifest."""
+        return self.root / SUCCESS
+
+    @property
+    def signature(self) -> Path:
+        """Ed25519 signature of ``manifest.json``, 64 bytes, where a signing key is configured."""
+        return self.root / "manifest.json.sig"
+
+
+# The folder of a sample that people label (``redaction/folder.py``).
+
+
+@dataclass(frozen=True)
+class SampleFolder(SealedFolder):
+    """``state/samples/NAME``: points drawn for people to label, with their original text."""
+
+    @property
+    def rows(self) -> Path:
+        """The sample in the span schema (JSON lines), π's spans filled in."""
+        return self.root / "sample.jsonl"
+
+    @property
+    def table(self) -> Path:
+        """The same as CSV, to read."""
+        return self.root / "sample.csv"
+
+    @property
+    def tasks(self) -> Path:
+        """The same as tasks with predictions, to import into Label Studio."""
+        return self.root / "label-studio.json"
+
+    @property
+    def interface(self) -> Path:
+        """Label Studio's labelling interface for the tasks (XML)."""
+        return self.root / "label-studio.xml"
+
+    @property
+    def draw(self) -> Path:
+        """The record of the draw, without text: strata, seed, keyed digests."""
+        return self.root / "draw.json"
+
+    @property
+    def score(self) -> SealedFolder:
+        """The sealed folder of what the labels gave; it holds ``result.json``."""
+        return SealedFolder(self.root / "score")
+
+
+# The run folder, declared once: no path inside a run is spelled anywhere else.
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -268,3 +331,108 @@ def _plain(name: str, of: str) -> str:
             "give another"
         )
     return name
+
+
+# The folder of a job: the runs of all its nights, and what is kept across them.
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """``JOB/``: one folder a run, and ``_job/``, which readers of data pass over."""
+
+    root: Path
+
+    @property
+    def own(self) -> Path:
+        """What belongs to no single run; mode 0700."""
+        return self.root / JOB
+
+    @property
+    def log(self) -> Path:
+        """The release log (``foundation/records.py``): everything that the job knows is read off it."""
+        return self.own / "log.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one night, approval or takedown at work."""
+        return self.own / "lock"
+
+    @property
+    def cluster(self) -> Path:
+        """Files of a cluster while it works on a night: as ``RunFolder.cluster``."""
+        return self.own / "dask"
+
+    @property
+    def metrics(self) -> Path:
+        """Figures of the last night, for Prometheus' text-file collector; no text of the corpus."""
+        return self.own / "metrics.prom"
+
+    @property
+    def latest(self) -> Path:
+        """A symbolic link to the run that was released last."""
+        return self.root / "latest"
+
+    def run(self, name: str) -> RunFolder:
+        """The run of that name."""
+        return RunFolder(self.root / name)
+
+    def exists(self) -> bool:
+        """Whether a night was ever begun here."""
+        return self.own.is_dir()
+
+
+def job_of(run: RunFolder) -> JobFolder | None:
+    """The job that ``run`` belongs to: the folder it lies in, where that is one."""
+    job = JobFolder(run.root.resolve().parent)
+    return job if job.exists() else None
+
+
+# The folder of an export, declared once: what left a run, and what it is checked by.
+
+
+FORMAT = "redactory-export/1"
+PUBLIC_FOLDER = 0o755
+"""The mode of its folders: nothing in it is private."""
+
+
+@dataclass(frozen=True)
+class ExportFolder(SealedFolder):
+    """``DIR/``: the public side of a run, models that leave under their own guarantee, and nothing else."""
+
+    @property
+    def public(self) -> Path:
+        """The shards of the public side, byte for byte those of the run."""
+        return self.root / "public"
+
+    @property
+    def card(self) -> Path:
+        """The dataset card, with counts of the public side alone."""
+        return self.root / "README.md"
+
+    @property
+    def croissant(self) -> Path:
+        """The data set described for other programs (Croissant, JSON-LD)."""
+        return self.root / "croissant.json"
+
+    @property
+    def sums(self) -> Path:
+        """The sha256 of every file but this one and ``_SUCCESS``, for ``sha256sum -c``."""
+        return self.root / "SHA256SUMS"
+
+    def model(self, name: str) -> ModelFolder:
+        """The folder of a model that left with it, as in a run."""
+        return RunFolder(self.root).model(name)
+
+
+def is_export_folder(root: Path) -> bool:
+    """Whether ``root`` is an export, finished or not; False where its manifest cannot be read."""
+    try:
+        manifest = SealedFolder(root).manifest
+        return why_not_in(root, manifest.name) is None and is_export(read_json(manifest))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def is_export(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest is that of an export."""
+    return manifest.get("format") == FORMAT

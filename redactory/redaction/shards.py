@@ -1,11 +1,8 @@
-"""Parquet parts: one way to write them and one to read them, whether a run is encrypted or not.
-
-In a run without a key the same table gives the same bytes.  Encrypted bytes differ each time; what
-they hold does not, and its digest lies, encrypted too, in the part itself (:func:`content_of`).
-"""
+"""Data folders that were purged: whoever needs one is told so, and never reads it as an empty one."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +10,77 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import PRIVATE_FILE, commit
-from redactory.redaction.content import table_digest
-from redactory.redaction.encryption import RunKey, key_of
-from redactory.redaction.purged import require_there
+from redactory.foundation.files import PRIVATE_FILE, commit, read_json
+from redactory.foundation.keys import DigestKey
+from redactory.redaction.encryption import RunKey, key_of, run_of
+
+
+def require_there(folder: Path) -> None:
+    """``RunStateError`` where the data ``folder`` of a run was purged."""
+    run = run_of(folder)
+    if run is None or not run.manifest.is_file():
+        return
+    if folder.name in read_json(run.manifest).get("purged", ()):
+        raise RunStateError(
+            f"{run.root.name}: {folder.name}/ was purged, and this needs it: take a run that has it, or "
+            "what reads the shards alone (train with crt, crt-drop or redact-only)"
+        )
+
+
+# The digest of what a table holds, whatever file format, compression or encryption it went through.
+
+
+def table_digest(table: pa.Table) -> bytes:
+    """sha256 over the names, types and values of ``table``, in row order; chunks do not count.
+
+    Columns are of numbers, strings, bytes, or lists of these.  Null is a value of its own, and no two
+    tables run into each other: every column tells its lengths before its bytes.
+    """
+    digest = hashlib.sha256(f"{table.num_rows}\n".encode())
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        digest.update(f"{name}\x00{_kind(column.type)}\n".encode())
+        for piece in _pieces(column.combine_chunks()):
+            digest.update(piece)
+    return digest.digest()
+
+
+def keyed_digest(key: DigestKey, name: str, content: bytes) -> str:
+    """32 hex digits for a manifest: ``content`` of the file ``name``, keyed.
+
+    An unkeyed digest would let anybody try out guesses of a small private part.
+    """
+    return key.text_digest(key.purpose("content"), name.encode() + b"\x00" + content).hex()
+
+
+def _kind(kind: pa.DataType) -> str:
+    # the name of a list's own field is the file format's business
+    return f"list({_kind(kind.value_type)})" if pa.types.is_list(kind) else str(kind)
+
+
+def _pieces(array: Any) -> Iterator[bytes]:
+    """The bytes that stand for an array: which values are null, then lengths, then values."""
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    kind = array.type
+    yield pc.is_null(array).to_numpy(zero_copy_only=False).tobytes()
+    if pa.types.is_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0)
+        yield lengths.to_numpy(zero_copy_only=False).tobytes()
+        yield from _pieces(pc.list_flatten(array))
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        data = pc.fill_null(array.cast(pa.large_binary()), b"")
+        yield pc.binary_length(data).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
+        yield b"".join(data.to_pylist())
+    else:
+        yield pc.fill_null(array, 0).to_numpy(zero_copy_only=False).tobytes()
+
+
+# Parquet parts: one way to write them and one to read them, whether a run is encrypted or not.
+
 
 ROW_GROUP_ROWS = 16_384
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Set
 
-from redactory.detectors.words import outside
+from redactory.detectors.rules import outside
 from redactory.foundation.keys import DigestKey
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")

@@ -11,8 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from redactory.training.recall_setting import RecallMeasurement
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import RecallMeasurement, TrainSettings
 
 if TYPE_CHECKING:
     from redactory.training.card_page import guarantee_page

@@ -1,18 +1,130 @@
-"""The guarantee card as a page for people: the model card of a trained model."""
+"""How the page of every card begins: its front matter, and whether anything holds."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from redactory.foundation.wording import some, upwards
+from redactory.foundation.errors import some, upwards
 from redactory.redaction.mask import MASK
-from redactory.training.card_opening import computed_once, front_matter, verdict
-from redactory.training.opened_with import opened_with
+from redactory.training.model import library_of, opened_with
 from redactory.training.uedp.card import FORMAT as OF_UNITS
-from redactory.training.uedp.card_page import units_page
+
+
+def front_matter(card: dict[str, Any], pipeline: str, about: str) -> str:
+    """YAML for the Hub; ``pipeline`` is the Hub's name of the task, ``about`` a tag."""
+    return (
+        f"---\nlibrary_name: {library_of(card['kind'])}\npipeline_tag: {pipeline}\n"
+        f"tags:\n- {card['trainer']}\n- {card['kind']}\n- {about}\n---"
+    )
+
+
+def verdict(card: dict[str, Any]) -> str:
+    """One sentence."""
+    if card["holds"]:
+        return "The guarantee below holds under the assumptions that are listed."
+    return f"**No guarantee holds for this model.** Reason: {card['holds_reason']}."
+
+
+def computed_once(card: dict[str, Any]) -> str:
+    """A line that names the figures which no second accountant computed."""
+    alone = card["accountants"].get("alone")
+    return f"- Computed by the main accountant alone: {', '.join(alone)}.\n" if alone else ""
+
+
+# The card under a user or entity relation as a page for people: the model card of a trained model.
+
 
 _TITLES = {
+    "epsilon_sound": "The unit above (epsilon_sound)",
+    "epsilon_user_removal": "The same, where the user's points vanish (epsilon_user_removal)",
+    "epsilon_as_published": "As published, not a guarantee (epsilon_as_published)",
+}
+_PIPELINES = {"next-word": "text-generation", "classify": "text-classification"}
+_MODELS = {"next-word": "A language model", "classify": "A text classifier"}
+
+
+def units_page(card: dict[str, Any]) -> str:
+    """``card`` (of ``units_card``) in Markdown with YAML front matter, free of corpus text."""
+    sections = [front_matter(card, _PIPELINES[card["task"]], "user-entity-privacy")]
+    sections += [_opening(card), _figures(card), _curve(card), _how(card)]
+    sections += [_conditions(card), _listed("What this rests on", card["assumptions"])]
+    sections.append(_listed("What is not covered", card["not_covered"]))
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _opening(card: dict[str, Any]) -> str:
+    return (
+        f"# {card['model']}\n\n{_MODELS[card['task']]} (`{card['kind']}`), "
+        f"trained with `{card['trainer']}`.\n\n"
+        f"{opened_with(card['kind'])}\n\n"
+        f"## The guarantee\n\n{verdict(card)}\n\nProtected unit: {card['unit']}.\n\n"
+        f"Relation: **{card['relation']}**. {card['relation_meaning']}"
+    )
+
+
+def _figures(card: dict[str, Any]) -> str:
+    lines = [f"| what (delta = {card['delta']:g}) | figure |", "|---|---|"]
+    for name, title in _TITLES.items():
+        value = card[name]
+        if isinstance(value, dict):
+            value = value["epsilon"]
+        shown = f"none: {card['reasons'][name]}" if value is None else upwards(value)
+        lines.append(f"| {title} | {shown} |")
+    return "\n".join(lines)
+
+
+def _curve(card: dict[str, Any]) -> str:
+    """C0: what a unit of any size costs."""
+    curve = card["curve"]
+    if not curve or card["sampling_rate"] is None:
+        return ""
+    said = card.get("adjacency_curve") or card["curve_meaning"]
+    lines = [f"## Units of other sizes\n\n{said[:1].upper()}{said[1:]}.\n", "| size | epsilon |", "|---|---|"]
+    lines += [f"| {size} | {'none' if value is None else upwards(value)} |" for size, value in curve.items()]
+    return "\n".join(lines)
+
+
+def _how(card: dict[str, Any]) -> str:
+    if card["sampling_rate"] is None:
+        return ""
+    bounds = (card["accountants"]["bounds"] or {}).get("epsilon_sound")
+    second = "" if bounds is None else f" Its bounds: {bounds['lower']} and {bounds['upper']}."
+    size = "M" if card.get("M") is not None else "K"
+    size = f"; {size} = {card[size]}" if card[size] is not None else ""
+    return (
+        "## How it was computed\n\n"
+        f"- {card['steps']} noisy steps, each on a {card['sampler_run']} sample at rate "
+        f"{card['sampling_rate']:g}, accounted as {card['sampler_accounted']}{size}.\n"
+        f"- Each contribution clipped to {card['clip_norm']:g}; noise ({card['noise']}) "
+        f"{card['noise_multiplier']:g} times the clipping norm; the sum divided by the constant "
+        f"{card['normaliser']:g}.\n"
+        f"- Computed on {card.get('device', 'cpu')}.\n"
+        f"- Main accountant: {card['accountants']['main']}.\n"
+        f"- Second accountant: {card['accountants']['second']}.{second}\n{computed_once(card)}"
+        f"- Ledger of {some(card['ledger']['steps'], 'step')}, sha256 `{card['ledger']['head']}`; "
+        f"curated run `{card['ledger']['parent']}`."
+    )
+
+
+def _conditions(card: dict[str, Any]) -> str:
+    if not card["conditions"]:
+        return ""
+    rows = [
+        f"| {one['item']} | {'holds' if one['holds'] else '**fails**'} | {one['why']} |"
+        for one in card["conditions"]
+    ]
+    return "## Conditions\n\n| | | how |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def _listed(title: str, items: list[str]) -> str:
+    return f"## {title}\n\n" + "\n".join(f"- {item}" for item in items) if items else ""
+
+
+# The guarantee card as a page for people: the model card of a trained model.
+
+
+_TITLES_card_page = {
     "epsilon": "One named secret that the strict policy missed (epsilon)",
     "epsilon_confidentiality": "Every secret of the corpus (epsilon_confidentiality)",
     "epsilon_bayesian": "Secrets that at least one policy catches (epsilon_bayesian)",
@@ -27,7 +139,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
     if card["format"] == OF_UNITS:
         return units_page(card).replace(MASK, f"`{MASK}`")
     sections = [front_matter(card, "text-generation", "confidentiality")]
-    sections += [_opening(card), _figures(card), _reading(card), _how(card)]
+    sections += [_opening_card_page(card), _figures_card_page(card), _reading(card), _how_card_page(card)]
     sections += [_accountants(card), _pre_steps(card)]
     sections += [
         _list("What this rests on", card["assumptions"]),
@@ -38,7 +150,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
     return page.replace(MASK, f"`{MASK}`")
 
 
-def _opening(card: dict[str, Any]) -> str:
+def _opening_card_page(card: dict[str, Any]) -> str:
     return (
         f"# {card['model']}\n\n{_blind(card)}"
         f"A language model (`{card['kind']}`), trained with `{card['trainer']}`.\n\n"
@@ -53,10 +165,10 @@ def _blind(card: dict[str, Any]) -> str:
     return f"> **{card['blind']}**\n\n" if card.get("blind") else ""
 
 
-def _figures(card: dict[str, Any]) -> str:
+def _figures_card_page(card: dict[str, Any]) -> str:
     delta = f"{card['delta']:g}"
     lines = [f"| what (delta = {delta}) | figure |", "|---|---|"]
-    lines += [f"| {title} | {_value(card, name)} |" for name, title in _TITLES.items()]
+    lines += [f"| {title} | {_value(card, name)} |" for name, title in _TITLES_card_page.items()]
     for size, value in card["epsilon_group"].items():
         shown = _number(value) if value is not None else f"none: {card['reasons']['epsilon_group']}"
         lines.append(f"| {size} private points exchanged at once (epsilon_group) | {shown} |")
@@ -111,7 +223,7 @@ def _reading(card: dict[str, Any]) -> str:
     )
 
 
-def _how(card: dict[str, Any]) -> str:
+def _how_card_page(card: dict[str, Any]) -> str:
     if card["sampling_rate"] is None:
         return ""
     return (

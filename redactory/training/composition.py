@@ -14,7 +14,7 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
-from redactory.training import guarantee_text as words
+from redactory.training import guarantee_figures as words
 from redactory.training.accounting import event_tree
 from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee import claim_of, index_of, miss_rates, unit_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redactory.foundation.intervals import upper_bound
-from redactory.training.recall_setting import RecallMeasurement
+from redactory.training.settings import RecallMeasurement
 
 
 @dataclass(frozen=True)

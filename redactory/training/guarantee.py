@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from redactory.detectors import blind_of, blind_words
-from redactory.detectors.fitted import side_channel
-from redactory.foundation.wording import some
+from redactory.detectors.settings import side_channel
+from redactory.foundation.errors import some
 from redactory.redaction.folder import RunFolder
-from redactory.training import guarantee_text as words
+from redactory.training import guarantee_figures as words
 from redactory.training.accounting import Spending, event_tree
 from redactory.training.accounting.published import crt_published
 from redactory.training.confidentiality import MissRates
 from redactory.training.guarantee_figures import Claim, Figures, figures_of, refused, require_reasons
 from redactory.training.ledgerfacts import BY_POLICY, LedgerFacts, ledger_facts, noise_of, parent_manifest
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.recall_setting import RecallMeasurement
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import RecallMeasurement, TrainSettings
 from redactory.training.uedp.card import is_of_units, unit_in_words, units_card
 
 FORMAT = "redactory-guarantee/2"

@@ -1,22 +1,65 @@
-"""The privacy ledger: what was promised before the first step, and every noisy step before its noise.
-
-Records (``foundation/records.py``): one ``head``; one ``noisy_step`` for each release; one ``end``.
-Epsilon is only ever computed from it (``docs/guarantees.md``, "The ledger").
-"""
+"""The mechanism of a ledger's head, read back: what is not proved here is refused."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from redactory.foundation.errors import CheckFailed
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
+from redactory.foundation.files import make_private_folder
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
-from redactory.training.mechanism import Relation
-from redactory.training.mechanism_record import AnyMechanism
+from redactory.redaction.encryption import read_secret, write_secret
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
+
+AnyMechanism = Mechanism | PoissonUsersGaussian
+"""A mechanism that samples points, or one that samples users."""
+
+
+def any_mechanism_from_json(value: dict[str, Any]) -> AnyMechanism:
+    """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved somewhere."""
+    event = value.get("event") if isinstance(value, dict) else None
+    if isinstance(event, dict) and event.get("class") == "PoissonSampledUsersEvent":
+        return users_mechanism_from_json(value)
+    return mechanism_from_json(value)
+
+
+def mechanism_from_json(value: dict[str, Any]) -> Mechanism:
+    """A mechanism that samples points; ``GuaranteeError`` for anything but what is proved here."""
+    mechanism: Mechanism | None = None
+    try:
+        event = value["event"]
+        shared: dict[str, Any] = {
+            "sampling_rate": event["sampling_probability"],
+            "clip_norm": value["clip_norm"],
+            "normaliser": value["normaliser"]["value"],
+            "noise": value["noise"],
+        }
+        if event["class"] == "PoissonSampledDpEvent":
+            mechanism = PoissonGaussian(noise_multiplier=event["event"]["noise_multiplier"], **shared)
+        elif event["class"] == "TruncatedSubsampledGaussianDpEvent":
+            mechanism = TruncatedPoissonGaussian(
+                noise_multiplier=event["noise_multiplier"],
+                truncated_batch_size=event["truncated_batch_size"],
+                points=event["dataset_size"],
+                **shared,
+            )
+        known = mechanism is not None and mechanism.noise in ("float", "lattice")
+        known = known and mechanism is not None and mechanism.to_json() == value
+    except (KeyError, TypeError, ConfigurationError):
+        known = False
+    if mechanism is None or not known:
+        raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
+    return mechanism
+
+
+# The privacy ledger: what was promised before the first step, and every noisy step before its noise.
+
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"
@@ -92,3 +135,43 @@ def head_body(
         "parent": parent,
         "versions": versions,
     }
+
+
+# The root key of a training: drawn fresh, kept 0600 while it is needed, bound to one ledger, then gone.
+
+
+def begin_or_resume(log: RecordLog, head: dict[str, Any], key_file: Path, seed: int | None) -> RandomStream:
+    """The stream of this training; the ``head`` is on the disk when this returns.
+
+    An empty ledger gets a fresh key (a key that lies there belongs to a ledger that is gone, and is
+    never used again).  A ledger that was begun must have been begun with the same head and the key
+    that lies there, else ``RunStateError``: one key never serves two trainings.
+    """
+    if not log.records:
+        stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
+        make_private_folder(key_file.parent)
+        write_secret(key_file, stream.root)
+        log.append(HEAD, {**head, "seeded": stream.seeded, "key": _fingerprint(stream)})
+        return stream
+    require_same_head(log, head)
+    if not key_file.exists():
+        raise RunStateError("the key of the interrupted training is gone: remove the model's folder")
+    stream = RandomStream(read_secret(key_file), seeded=log.records[0].body["seeded"])
+    if _fingerprint(stream) != log.records[0].body["key"]:
+        raise RunStateError("the key in state/ belongs to another training: remove the model's folder")
+    return stream
+
+
+def require_same_head(log: RecordLog, head: dict[str, Any]) -> None:
+    """``RunStateError`` where the ledger's training was begun with another ``head``."""
+    begun = log.records[0].body
+    changed = sorted(key for key in head if begun.get(key) != head[key])
+    if changed:
+        raise RunStateError(
+            f"a training was begun here with other {', '.join(changed)}: finish it with those, "
+            "give this one another name, or remove the model's folder"
+        )
+
+
+def _fingerprint(stream: RandomStream) -> str:
+    return stream.octets("fingerprint", 0, 8).hex()

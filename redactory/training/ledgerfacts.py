@@ -14,14 +14,12 @@ from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished
-from redactory.training import guarantee_text as words
-from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
+from redactory.training import guarantee_figures as words
+from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, AnyMechanism, any_mechanism_from_json
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.mechanism_record import AnyMechanism, any_mechanism_from_json
 from redactory.training.settings import TrainSettings
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
-from redactory.training.units.federated_settings import FEDERATED_TRAINERS
-from redactory.training.units.settings import UEDP_TRAINERS
+from redactory.training.units.settings import FEDERATED_TRAINERS, UEDP_TRAINERS
 
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
 """The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""

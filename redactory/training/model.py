@@ -17,22 +17,18 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.models.build import rebuilt
-from redactory.training.models.build_classifier import is_classifier, rebuilt_classifier
-from redactory.training.models.causal import CausalNetwork
-from redactory.training.models.classifier import ClassifierNetwork
-from redactory.training.models.library_tokenizer import (
+from redactory.training.models.build import is_classifier, rebuilt, rebuilt_classifier
+from redactory.training.models.causal import CausalNetwork, ClassifierNetwork, has_adapters, merged
+from redactory.training.models.network import Classifier, LanguageNetwork
+from redactory.training.models.pretrained import (
     AROUND,
     BEFORE,
+    FolderTokenizer,
     read_of_library,
     save_for_library,
 )
-from redactory.training.models.lora import has_adapters, merged
-from redactory.training.models.network import Classifier, LanguageNetwork
-from redactory.training.models.pretrained import FolderTokenizer
-from redactory.training.points import EncodedPoints, LabelledPoints
+from redactory.training.points import EncodedPoints, LabelledPoints, Windows
 from redactory.training.tokenizer import TextCodec, Tokenizer
-from redactory.training.windows import Windows
 
 _READ = "max_tokens"
 """The key of ``config.json`` that says how much of a text a classifier reads."""
@@ -207,3 +203,31 @@ def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, value in weights.items():
         kept.setdefault(value.data_ptr(), name)
     return {name: weights[name].contiguous() for name in kept.values()}
+
+
+# What opens a model's folder, for its card: other programs where the network is theirs, else our own.
+
+
+_LIBRARY = {
+    "gpt2": "AutoModelForCausalLM",
+    "llama": "AutoModelForCausalLM",
+    "bert": "AutoModelForSequenceClassification",
+}
+
+
+def library_of(kind: str) -> str:
+    """The library that reads a network of this kind, as the front matter of a card names it."""
+    return "transformers" if kind in _LIBRARY else "redactory"
+
+
+def opened_with(kind: str) -> str:
+    """One sentence for people."""
+    if kind in _LIBRARY:
+        return (
+            f"Plain `transformers` opens this folder: `{_LIBRARY[kind]}.from_pretrained`, and "
+            "`AutoTokenizer.from_pretrained` for its tokenizer."
+        )
+    return (
+        "Plain `transformers` does not know this network (`config.json` names no `model_type`): open the "
+        "folder with `redactory apply`, or from Python with `redactory.training`."
+    )

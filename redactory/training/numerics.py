@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.records import read_records
+from redactory.redaction.folder import ModelFolder
+from redactory.training.settings import TrainSettings
 
 
 @contextmanager
@@ -26,3 +33,56 @@ def fixed_numerics(threads: int) -> Iterator[None]:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
         torch.set_float32_matmul_precision(precision)
+
+
+# Where a training's arithmetic is done: settled before the ledger's first record, which names it.
+
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def settled(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
+    """``settings`` with a device by name in the place of ``auto``: CUDA where there is one, else the CPU.
+
+    A training that was begun in ``folder`` stays where its ledger says: elsewhere a replayed step would have
+    another last bit.
+    """
+    if settings.device != "auto":
+        return settings
+    found = _begun_on(folder) or ("cuda" if _has_card() else "cpu")
+    return settings.model_copy(update={"device": found})
+
+
+def require_device(device: str) -> None:
+    """``ConfigurationError`` where ``device`` is ``cuda`` and torch has none that it can use.
+
+    CUDA's matrix products are deterministic only with a workspace of their own, which is asked for before the
+    first of them.
+    """
+    if device != "cuda":
+        return
+    if not _has_card():
+        why = "was built without it" if torch.version.cuda is None else "finds no graphics card"
+        raise ConfigurationError(
+            f"train.device: this training is on cuda, and torch {why} here, where there is cpu alone: give "
+            "device auto (or cpu) and, for a training that was begun on cuda, another name"
+        )
+    os.environ.setdefault(_WORKSPACE, ":4096:8")
+
+
+def check_device(settings: TrainSettings, folder: ModelFolder) -> None:
+    """:func:`require_device` of a training that is thought of, or was begun, in ``folder``."""
+    require_device(settled(settings, folder).device)
+
+
+def _has_card() -> bool:
+    """Whether torch can use a graphics card; what it has to say of a driver that is none is not passed on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.cuda.is_available()
+
+
+def _begun_on(folder: ModelFolder) -> str | None:
+    """The device that the head of the folder's ledger names; None where nothing was begun."""
+    records = read_records(folder.ledger) if folder.ledger.is_file() else []
+    return str(records[0].body["settings"]["device"]) if records else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from redactory.foundation.errors import ConfigurationError
+from redactory.redaction.shards import CLASS, read_batches
 from redactory.training.tokenizer import TextCodec
 
 Rows = Sequence[int] | NDArray[np.int64]
@@ -179,3 +182,87 @@ def physical_batches(
             pieces.append(ordered[start:place])
             start = place
     return pieces if len(ordered) else []
+
+
+# Long texts for networks with a bounded context: overlapping windows, each token scored once.
+
+
+@dataclass(frozen=True)
+class Windows:
+    """``points``, one row a window; window i belongs to text ``owner[i]`` and repeats ``known[i]`` tokens.
+
+    Without a bound, and for texts that fit, a text is one window.
+    """
+
+    points: EncodedPoints
+    owner: NDArray[np.int64]
+    known: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: EncodedPoints, context: int | None) -> Windows:
+        """Windows of at most ``context`` tokens; a further one begins half a context on."""
+        rows = [(row, 0, int(length), 0) for row, length in enumerate(texts.lengths)]
+        if context is not None and len(texts) and texts.lengths.max() > context:
+            rows = [window for row, _, length, _ in rows for window in _cut(row, length, context)]
+        pieces = [texts.targets_of(row)[start:end] for row, start, end, _ in rows]
+        offsets = np.cumsum([0, *map(len, pieces)]).astype(np.int64)
+        ids = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
+        points = EncodedPoints(ids, offsets, texts.begin_id, texts.pad_id)
+        owner = np.asarray([row for row, *_ in rows], np.int64)
+        return cls(points, owner, np.asarray([known for *_, known in rows], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each window, int64."""
+        return self.points.lengths
+
+    def joined(self, scores: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+        """The scores of each text, from those of every window."""
+        count = int(self.owner[-1]) + 1 if len(self.owner) else 0
+        found: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
+        for row, known, own in zip(self.owner, self.known, scores, strict=True):
+            found[int(row)].append(own[int(known) :])
+        return [np.concatenate(own) for own in found]
+
+
+def _cut(row: int, length: int, context: int) -> list[tuple[int, int, int, int]]:
+    """(row, start, end, known) of each window of one text."""
+    if length <= context:
+        return [(row, 0, length, 0)]
+    half = max(context // 2, 1)
+    found, end = [(row, 0, context, 0)], context
+    while end < length:
+        start = end - (context - half)
+        found.append((row, start, min(start + context, length), end - start))
+        end = min(start + context, length)
+    return found
+
+
+# The class of every point, as the run's vault has it.
+
+
+def class_numbers(found: Iterable[str | None], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The place of each of ``found`` in ``classes``, int64 [n]; ``NO_CLASS`` where it has none.
+
+    Formal guarantees: number i is a function of class i and of the public ``classes`` alone; a point with
+    ``NO_CLASS`` is a null point, whose gradient is exactly 0.
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    return np.fromiter((NO_CLASS if c is None else numbers.get(c, NO_CLASS) for c in found), np.int64)
+
+
+def classes_in(folder: Path) -> Iterator[str | None]:
+    """The class of every row of a data folder, in order, a row group at a time.
+
+    ``ConfigurationError`` where the rows have none: only ``vault/`` has, of a run with ``input.label``.
+    """
+    for batch in read_batches(folder, ["point_id", CLASS]):
+        if CLASS not in batch.schema.names:
+            raise ConfigurationError(
+                f"train.task: {folder.name}/ has no classes; curate with input.label, the column of each "
+                "row's class"
+            )
+        yield from batch[CLASS].to_pylist()

@@ -1,22 +1,105 @@
-"""What a training is told: every number here is public, none is computed from private data."""
+"""The setting ``train.device``, and what is said to who asks for a device that nothing is trained on."""
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
-from redactory.training.device_setting import Device
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import LstmSettings, ModelSettings
-from redactory.training.recall_setting import RecallMeasurement
-from redactory.training.units.federated_settings import FederatedSettings
-from redactory.training.units.settings import BoundingSettings, Task, UnitSettings
-from redactory.training.units.wanted import problem_of
+from redactory.training.units.settings import (
+    BoundingSettings,
+    FederatedSettings,
+    Task,
+    UnitSettings,
+    problem_of,
+)
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, str) and value.partition(":")[0] in ("mps", "gpu", "cuda") and value != "cuda":
+        raise ValueError(
+            "training is on 'cpu' or on 'cuda', one card that CUDA_VISIBLE_DEVICES can choose, and on "
+            "nothing else: give one of them, or 'auto' for what is there"
+        )
+    return value
+
+
+Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_known)]
+
+
+# How often the policies missed a secret, as a training is told of it.
+
+
+Confidence = Annotated[float, Field(ge=0.5, lt=1)]
+"""Below one half an upper bound would lie below what was seen."""
+
+
+class StratifiedSample(Settings):
+    """The sample of the run's points that the labels come from, with bounds of its own.
+
+    Where public points are over-sampled, misses over labels bound nothing: the bounds are those that
+    ``redactory audit score`` joined over the strata (``docs/how-to/audit.md``).
+    """
+
+    name: str = Field(description="The sample's name.")
+    date: datetime.date = Field(description="When its labels were scored.")
+    texts: PositiveInt = Field(description="Distinct texts that were labelled.")
+    gamma_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of γ.")
+    delta_2_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of δ₂.")
+
+
+class RecallMeasurement(Settings):
+    """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
+
+    The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample
+    with bounds of its own, and must not have been used to tune a policy: whoever gives them vouches for
+    that.  A secret counts as missed by
+    the strict policy unless masking it perfectly would have left the same masked point; it counts as
+    missed by both when any part of it went public.
+    """
+
+    labels: PositiveInt = Field(description="Labelled secrets that were checked.")
+    missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
+    missed_by_both: int = Field(ge=0, description="Of those, how many stand open in a public point.")
+    confidence: Confidence = Field(0.95, description="One-sided confidence of each upper bound.")
+    date: datetime.date | None = Field(None, description="When that was measured.")
+    sample: StratifiedSample | None = Field(
+        None, description="The stratified sample that was labelled; its bounds stand for those of the counts."
+    )
+
+    @model_validator(mode="after")
+    def _misses_are_nested(self) -> Self:
+        if not self.missed_by_both <= self.missed_by_strict <= self.labels:
+            raise ValueError("misses must satisfy missed_by_both <= missed_by_strict <= labels")
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_are_not_below_what_was_seen(self) -> Self:
+        if self.sample is None:
+            return self
+        gamma, delta_2 = self.sample.gamma_upper, self.sample.delta_2_upper
+        if gamma < delta_2 or (self.missed_by_strict and not gamma) or (self.missed_by_both and not delta_2):
+            raise ValueError("sample: a bound is below what was seen, or gamma_upper below delta_2_upper")
+        return self
+
+
+# What a training is told: every number here is public, none is computed from private data.
+
 
 Trainers = Literal[
     "crt",

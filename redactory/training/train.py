@@ -1,56 +1,145 @@
-"""One training, from a finished run to a sealed model with its guarantee."""
+"""How far training moved each layer: adapters that stay where they were are a failure, not a result."""
 
 from __future__ import annotations
 
 import platform
 import resource
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from torch import nn
 from torch.optim import Optimizer
 
-from redactory.foundation.canonical import file_sha256, hash_of
-from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.canonical import file_sha256, hash_of, version_of
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.records import RecordLog, read_records
-from redactory.foundation.versions import version_of
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished, read_manifest, seal
 from redactory.training.accounting import Spending
-from redactory.training.budget import Budget, cost_of, spending_of
+from redactory.training.budget import (
+    Budget,
+    Told,
+    cost_of,
+    live_epsilon,
+    live_unit_epsilon,
+    nothing_told,
+    spending_of,
+)
 from redactory.training.card_page import guarantee_page
-from redactory.training.checkpoint import Checkpoint
-from redactory.training.device import require_device, settled
-from redactory.training.fresh import Model, drawn, fresh_model, undrawn_model
 from redactory.training.guarantee import guarantee_card, unit_of
-from redactory.training.ingredients import Ingredients
-from redactory.training.ledger import END, NOISY_STEP, StepLedger, head_body
+from redactory.training.ledger import (
+    END,
+    NOISY_STEP,
+    AnyMechanism,
+    StepLedger,
+    begin_or_resume,
+    head_body,
+    require_same_head,
+)
 from redactory.training.ledgerfacts import broken_by, relation_of
-from redactory.training.live import Told, live_epsilon, live_unit_epsilon, nothing_told
-from redactory.training.mechanism_record import AnyMechanism
-from redactory.training.model import save_model
-from redactory.training.models.build import identity_of
-from redactory.training.moved import update_norms
-from redactory.training.numerics import fixed_numerics
+from redactory.training.model import LanguageModel, TextClassifier, save_model
+from redactory.training.models.build import classifier_of, identity_of, network_of, tokenizer_of
+from redactory.training.models.network import Classifier, LanguageNetwork
+from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
 from redactory.training.phases import Phase
-from redactory.training.publictext import PublicText, public_text_of
-from redactory.training.rootkey import begin_or_resume, require_same_head
-from redactory.training.runinput import parent_digest, require_unchanged
+from redactory.training.runinput import (
+    PublicText,
+    parent_digest,
+    public_text_of,
+    public_texts,
+    require_unchanged,
+)
 from redactory.training.settings import TrainSettings
 from redactory.training.settingsjson import by_name, settings_json
-from redactory.training.trainers import mechanism_of, processes_of, steps_per_epoch, trainer_of
-from redactory.training.uedp.learnt import originals_of
-from redactory.training.uedp.local_map import update_map
-from redactory.training.units.federated_settings import FEDERATED_TRAINERS, FederatedSettings
-from redactory.training.units.settings import UEDP_TRAINERS
-from redactory.training.walk import walk
+from redactory.training.trainers import Ingredients, mechanism_of, processes_of, steps_per_epoch, trainer_of
+from redactory.training.uedp.local_update import update_map
+from redactory.training.uedp.units import originals_of
+from redactory.training.units.settings import FEDERATED_TRAINERS, UEDP_TRAINERS, FederatedSettings
+from redactory.training.walk import Checkpoint, walk
+
+
+def update_norms(before: nn.Module, after: nn.Module) -> dict[str, float]:
+    """L2 norm of what training changed in each layer that it could change, by the layer's name.
+
+    ``before`` is the network as it was initialised.  ``CheckFailed`` where no layer moved or a weight is
+    no number: such a model is not what the summary would say it is.  The norms are functions of the
+    released weights and of the first ones.
+    """
+    first = dict(before.named_parameters())
+    squared: defaultdict[str, float] = defaultdict(float)
+    for name, parameter in after.named_parameters():
+        if parameter.requires_grad:
+            change = parameter.detach().cpu().double() - first[name].detach().cpu().double()
+            squared[name.rpartition(".")[0]] += float(change.square().sum())
+    norms = {layer: value**0.5 for layer, value in squared.items()}
+    if not all(value < float("inf") for value in norms.values()):
+        raise CheckFailed("a weight is no finite number: train anew with smaller learning rates")
+    if norms and not any(norms.values()):
+        raise CheckFailed("no weight moved: nothing was trained")
+    return norms
+
+
+# A model before its first step: its vocabulary and its weights, from public text, constants and coins.
+
+
+Model = LanguageModel | TextClassifier
+
+
+def fresh_model(
+    run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
+) -> Model:
+    """The public vocabulary, or the folder's, and a network as it is before the first step.
+
+    Words come from ``public_text`` where there is one, else from the run's public side.
+    ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
+    """
+    return drawn(undrawn_model(run, settings, public_text), settings, stream)
+
+
+def undrawn_model(run: RunFolder, settings: TrainSettings, public_text: PublicText | None) -> Model:
+    """As :func:`fresh_model`, before any coin is thrown: what cannot be built is refused here."""
+
+    def texts() -> Iterator[str]:
+        return public_texts(run) if public_text is None else public_text.texts()
+
+    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size, settings.minimum_count)
+    classify = settings.task == "classify"
+    network: LanguageNetwork | Classifier
+    if classify:
+        network = classifier_of(settings.model, tokenizer, settings.classes)
+    else:
+        network = network_of(settings.model, tokenizer)
+    needed = settings.max_tokens + classify  # a classifier reads the begin token beside them
+    if network.context is not None and needed > network.context:
+        raise ConfigurationError(
+            f"train.max_tokens: the model reads {network.context} tokens, and {needed} are asked for: "
+            "lower it, or raise train.model.context"
+        )
+    if isinstance(network, LanguageNetwork):
+        return LanguageModel(tokenizer, network)
+    return TextClassifier(tokenizer, network, settings.max_tokens)
+
+
+def drawn(model: Model, settings: TrainSettings, stream: RandomStream) -> Model:
+    """``model`` with its weights drawn from ``stream``, on the device of the training."""
+    model.network.initialise(stream)
+    model.network.to(settings.device)
+    return model
+
+
+# One training, from a finished run to a sealed model with its guarantee.
+
 
 FORMAT = "redactory-model/1"
 _PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors", "transformers", "peft")

@@ -13,9 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.dedup import RANGES, plan_range, write_digests
-from redactory.dedup.bloom import SCREEN_ERROR_RATE, BloomFilter, OnePass, repeated_digests
-from redactory.dedup.bloom_file import BloomParameters, load_bloom, save_bloom
-from redactory.dedup.digests import as_numbers
+from redactory.dedup.plan import (
+    SCREEN_ERROR_RATE,
+    BloomFilter,
+    BloomParameters,
+    OnePass,
+    as_numbers,
+    load_bloom,
+    repeated_digests,
+    save_bloom,
+)
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.intervals import lower_bound, upper_bound
 

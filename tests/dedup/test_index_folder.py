@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redactory.dedup.index_folder import FORMAT, Entry, IndexFolder
+from redactory.dedup.index import FORMAT, Entry, IndexFolder
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import write_json

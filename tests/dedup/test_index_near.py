@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup.choice import choose_range
-from redactory.dedup.earlier import write_earlier
-from redactory.dedup.earlier_near import copy_signed, near_earlier
+from redactory.dedup.earlier_near import choose_range, copy_signed, near_earlier
+from redactory.dedup.index import write_earlier
 from redactory.dedup.near import NEAR_RANGES
-from redactory.dedup.signed import ROW, SignedFiles, jaccard
+from redactory.dedup.signatures import ROW, SignedFiles, jaccard
 from tests.dedup.worlds import NearWorld, Text
 
 THRESHOLD = 0.6

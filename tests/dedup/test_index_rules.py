@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.dedup.bloom_file import BloomParameters
-from redactory.dedup.digests import ENTRY, write_entries
-from redactory.dedup.earlier import (
+from redactory.dedup.index import (
     NOBODY,
     SeenFiles,
     distinct,
@@ -25,6 +23,7 @@ from redactory.dedup.earlier import (
     write_earlier,
     write_seen,
 )
+from redactory.dedup.plan import ENTRY, BloomParameters, write_entries
 from redactory.foundation.errors import RunStateError
 from tests.dedup.worlds import substitutions
 

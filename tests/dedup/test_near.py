@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.dedup import choice
+from redactory.dedup import earlier_near as choice
 from redactory.dedup import near as room
-from redactory.dedup.choice import SMALL, greedy
-from redactory.dedup.groups import merged_forest
-from redactory.dedup.near import Forest
+from redactory.dedup.earlier_near import SMALL, greedy
+from redactory.dedup.near import Forest, merged_forest
 from redactory.dedup.plan import PAIR
-from redactory.dedup.signed import jaccard
+from redactory.dedup.signatures import jaccard
 from tests.dedup.worlds import NearWorld, Text, substitutions
 
 BOILER = "this message and what is attached to it is meant for the one it names and for nobody else"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from redactory.dedup import RULES, DedupSettings, rule_of
-from redactory.dedup.bloom import OnePass
+from redactory.dedup.plan import OnePass
 from redactory.dedup.settings import Mode
 from redactory.foundation.keys import DigestKey
 from tests.dedup.worlds import KEY, WORDS, NearWorld, planned, substitutions

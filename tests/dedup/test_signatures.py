@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.dedup import NearSettings
-from redactory.dedup.banding import MARGIN, Banding, Signer, banding_for, buckets, parameters
-from redactory.dedup.shingles import Shingler, ShingleSets
+from redactory.dedup.signatures import (
+    MARGIN,
+    Banding,
+    Shingler,
+    ShingleSets,
+    Signer,
+    banding_for,
+    buckets,
+    parameters,
+)
 from redactory.foundation.keys import DigestKey
 from tests.dedup.worlds import KEY, WORDS
 

@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from redactory.dedup import RANGES, DedupSettings, DuplicatePlan, plan_range, write_digests
-from redactory.dedup.banding import banding_for
-from redactory.dedup.choice import choose_range
-from redactory.dedup.groups import join_groups
-from redactory.dedup.near import NEAR_RANGES, Comparison, compare_buckets
+from redactory.dedup.earlier_near import choose_range
+from redactory.dedup.near import NEAR_RANGES, Comparison, compare_buckets, join_groups
 from redactory.dedup.settings import Mode
-from redactory.dedup.shingles import Shingler
-from redactory.dedup.signed import SignedFiles, TextFacts, jaccard, write_signed
-from redactory.dedup.words import Words
+from redactory.dedup.signatures import (
+    Shingler,
+    SignedFiles,
+    TextFacts,
+    Words,
+    banding_for,
+    jaccard,
+    write_signed,
+)
 from redactory.foundation.keys import DigestKey
-from redactory.pipelines.stages.fate_digests import fate_digests
+from redactory.pipelines.stages.plans import fate_digests
 from redactory.redaction import MASK, PRIVATE, Fate
 
 KEY = DigestKey(b"a key for tests only")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from redactory.detectors.context import blank
 from redactory.detectors.engine import Reading
-from redactory.detectors.presidio_patterns import PatternEngine
+from redactory.detectors.presidio_patterns import PatternEngine, blank
 
 Found = list[tuple[int, int, str, float]]
 

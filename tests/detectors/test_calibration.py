@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate
-from redactory.detectors.tagger.calibration import BINS, _log_softmax, _most_likely, _reliability
+from redactory.detectors.tagger.fitting import BINS, _log_softmax, _most_likely, _reliability
 from tests.detectors.detector_texts import labelled_texts
 
 ROWS = labelled_texts(60, seed=6)

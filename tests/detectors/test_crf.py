@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from stanza.models.common.crf import CRFLoss
 
-from redactory.detectors.stanza.crf import marginals
+from redactory.detectors.stanza_ner import marginals
 
 Chain = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from redactory.detectors import lean_imports as module
-from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors import spacy_model as module
+from redactory.detectors.spacy_model import lean_imports
 
 HIDDEN = ("torch", "transformers", "stanza")
 

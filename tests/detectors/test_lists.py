@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors.engine import Reading
-from redactory.detectors.listing.engine import ListEngine
-from redactory.detectors.listing.folding import fold
-from redactory.detectors.listing.terms import Term, terms_of
+from redactory.detectors.lists import ListEngine, Term, fold, terms_of
 from redactory.detectors.settings import ListSettings, WordList
 from redactory.foundation.errors import ConfigurationError
 

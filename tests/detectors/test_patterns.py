@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.chosen import check_patterns, own_labels
-from redactory.detectors.context import ContextWords, Surroundings
 from redactory.detectors.engine import TIMEOUT, Reading
 from redactory.detectors.phones import phone_places
-from redactory.detectors.presidio_patterns import PatternEngine
+from redactory.detectors.presidio_patterns import ContextWords, PatternEngine, Surroundings
 from redactory.detectors.recognizers import FAMILIES
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.triggers import PREDEFINED, Lexicon, Trigger, words_of
@@ -210,7 +209,9 @@ def test_a_language_without_a_tokenizer_here_takes_the_general_one(language: str
 
 def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ContextWords("en")
-    monkeypatch.setattr("redactory.detectors.context.MOST_STRINGS", len(words._nlp.vocab.strings) + 500)
+    monkeypatch.setattr(
+        "redactory.detectors.presidio_patterns.MOST_STRINGS", len(words._nlp.vocab.strings) + 500
+    )
     most = 0
     for number in range(2_000):
         words.of(f"word{number}").around(0)

@@ -10,16 +10,11 @@ from typing import Any
 
 import pytest
 
-from redactory.detectors import (
-    DetectSettings,
-    changed_since,
-    policy_hashes,
-    policy_records,
-    words,
-)
+from redactory.detectors import DetectSettings, changed_since, policy_hashes, policy_records
+from redactory.detectors import rules as words
 from redactory.detectors.policy import VERSIONED
 from redactory.detectors.rules import _words_hash
-from redactory.foundation.versions import version_of
+from redactory.foundation.canonical import version_of
 
 BLANK: dict[str, Any] = {"tagger": None, "spacy": {"model": "blank:en"}, "patterns": None}
 RULES_ON = {"rules": ["digit", "symbol", "capital", "name"]}

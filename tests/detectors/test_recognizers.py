@@ -12,8 +12,7 @@ from presidio_analyzer.predefined_recognizers import UrlRecognizer
 
 from redactory.detectors import DetectSettings, StrictPolicy
 from redactory.detectors.chosen import predefined_recognizers
-from redactory.detectors.matching import words_looked_up
-from redactory.detectors.presidio_patterns import PatternEngine
+from redactory.detectors.presidio_patterns import PatternEngine, words_looked_up
 from redactory.detectors.recognizers import FAMILIES
 from redactory.detectors.recognizers.family import DOUBTFUL, Family, Terms
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.tokens import Doc
 
+from redactory.detectors import stanza_ner
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Reading
 from redactory.detectors.settings import StanzaSettings
-from redactory.detectors.stanza import engine as stanza_ner
-from redactory.detectors.stanza.engine import StanzaEngine, Word, aligned, entities
+from redactory.detectors.stanza_ner import StanzaEngine, Word, aligned, entities
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
 from tests.detectors.tiny_models import stanza_folder

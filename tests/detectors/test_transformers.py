@@ -13,8 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors.classifier.engine import TransformersEngine, covered, words_of
-from redactory.detectors.classifier.model import Piece
+from redactory.detectors.classifier.engine import Piece, TransformersEngine, covered, words_of
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Reading
 from redactory.detectors.settings import TransformersSettings
 from redactory.foundation.errors import ConfigurationError

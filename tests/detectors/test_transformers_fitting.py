@@ -20,13 +20,16 @@ from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.classifier.fitting import (
     Classifier,
     ClassifierSettings,
+    RowReader,
+    Window,
+    batches_of,
     calibrate_classifier,
+    padded,
     train_classifier,
 )
-from redactory.detectors.classifier.rows import RowReader, Window, batches_of, padded
 from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability
-from redactory.detectors.tagger.calibration import BINS, UNKNOWN, temperature_of
+from redactory.detectors.tagger.fitting import BINS, UNKNOWN, temperature_of
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.fit import fit
 from tests.detectors.detector_texts import labelled_texts

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, Span
 from redactory.detectors import detector as module
+from redactory.detectors.detector import windows
 from redactory.detectors.settings import WindowSettings
-from redactory.detectors.windows import windows
 from tests.detectors.detector_texts import TEXTS
 from tests.detectors.finder import OFF, Finder, with_engines, with_settings
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors.words import outside, words_of
+from redactory.detectors.rules import outside, words_of
 from redactory.foundation.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from redactory.evaluation.audit_canaries import Form, coins_file, draw_coins, plant, read_coins
+from redactory.evaluation.one_run_audit import Form, coins_file, draw_coins, plant, read_coins
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from redactory.evaluation.drift import (
+    METRICS,
     Count,
     DriftSettings,
     Figures,
@@ -20,11 +21,11 @@ from redactory.evaluation.drift import (
     FloorSettings,
     Key,
     compare,
+    figures_of,
     laney,
     student,
     width,
 )
-from redactory.evaluation.drift_figures import METRICS, figures_of
 
 NO_FLOOR = FloorSettings(share=0, rate=0, ratio=0)
 PUBLIC, NUMBERS = Key("public"), Key("hits/strict/label", "NUMBER")

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from redactory.evaluation.canary import canary_exposure
-from redactory.evaluation.exposure_intervals import exposure_against_chance, highest_quantile
+from redactory.evaluation.canary import canary_exposure, exposure_against_chance, highest_quantile
 from redactory.evaluation.plots import exposure_plot
 from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream

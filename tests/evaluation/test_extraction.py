@@ -12,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.evaluation.control_values import control_values
-from redactory.evaluation.extraction import ExtractionSettings, extraction
-from redactory.evaluation.extraction_figures import Trial, extraction_figures
+from redactory.evaluation.extraction import (
+    ExtractionSettings,
+    Secret,
+    Trial,
+    control_values,
+    extraction,
+    extraction_figures,
+)
+from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.plots import extraction_plot
-from redactory.evaluation.secret_values import Secret
-from redactory.evaluation.value_search import ValueSearch
 from tests.evaluation.parrot import Parrot
 
 SECRETS = [

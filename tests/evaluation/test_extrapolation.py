@@ -10,16 +10,18 @@ import torch
 from numpy.typing import NDArray
 
 from redactory.evaluation.canary import canary_exposure, middle_rank
-from redactory.evaluation.extrapolation import (
+from redactory.evaluation.candidates import (
     EXTRAPOLATED,
     SAMPLED,
     WEIGHTED,
+    DrawnNumbers,
     SkewNormal,
+    continuation_log_probs,
+    drawn_numbers,
     extrapolated_exposure,
     fitted,
+    likelier,
 )
-from redactory.evaluation.trie import continuation_log_probs
-from redactory.evaluation.weighted_sample import DrawnNumbers, drawn_numbers, likelier
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel
 from redactory.training.models.build import network_of

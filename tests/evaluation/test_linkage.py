@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors.engine import Reading
-from redactory.detectors.span import Span
-from redactory.evaluation.linkage import Shown, claims, linkage, phrases
-from redactory.evaluation.residual import residual_identifiers
+from redactory.detectors.engine import Reading, Span
+from redactory.evaluation.linkage import Shown, claims, linkage, phrases, residual_identifiers
 
 PLAIN = ("the", "order", "came", "late", "and", "I", "want", "my", "money", "back", "please", "tell", "me")
 WORDS = st.sampled_from(["a", "b", "c", "<MASK>", "B"])

@@ -13,11 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from redactory.evaluation.member_texts import SecretSentence, commonest_label, member_texts
-from redactory.evaluation.membership import membership, perplexities
-from redactory.evaluation.reference_attack import rmia_scores
-from redactory.evaluation.roc import area, roc, separation, true_positives
-from redactory.evaluation.threshold import Halves, best_threshold, scored_accuracy
+from redactory.evaluation.membership import (
+    Halves,
+    SecretSentence,
+    area,
+    best_threshold,
+    commonest_label,
+    member_texts,
+    membership,
+    perplexities,
+    rmia_scores,
+    roc,
+    scored_accuracy,
+    separation,
+    true_positives,
+)
 from redactory.foundation.errors import InputError
 
 MEMBERS = [f"my number is {i}" for i in range(300)]

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.evaluation import render_report, write_report
-from redactory.evaluation.examples import skeleton
 from redactory.evaluation.guarantee_words import figures, nothing_promised, promises, warning
-from redactory.evaluation.report_facts import Bar, flow, share
+from redactory.evaluation.report_facts import Bar, flow, share, skeleton
 from redactory.redaction.folder import RunFolder
 from tests.evaluation.report_run import (
     COUNTS,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from redactory.evaluation.report import render_model, render_report, write_report
-from redactory.evaluation.report_findings import NO_ATTACK, NO_UTILITY, attacks, utility
-from redactory.evaluation.report_models import model_report
+from redactory.evaluation.report_models import NO_ATTACK, NO_UTILITY, attacks, model_report, utility
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder

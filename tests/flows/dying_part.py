@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 
 COUNTS = Counter({"texts": 7})
 

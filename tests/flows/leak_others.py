@@ -21,12 +21,12 @@ DEDUP = (
     "redactory.pipelines.stages.plans:pass_side",
     "redactory.pipelines.stages.near:sign_part",
     "redactory.pipelines.stages.near:compare_range",
-    "redactory.pipelines.stages.earlier:recall_part",
-    "redactory.pipelines.stages.earlier:recall_near",
+    "redactory.pipelines.stages.duplicates:recall_part",
+    "redactory.pipelines.stages.duplicates:recall_near",
     "redactory.pipelines.stages.near:join_all",
     "redactory.pipelines.stages.near:choose",
-    "redactory.pipelines.stages.remember:remember_texts",
-    "redactory.pipelines.stages.remember:remember_signed",
+    "redactory.pipelines.stages.duplicates:remember_texts",
+    "redactory.pipelines.stages.duplicates:remember_signed",
 )
 """What fails in a curation with every kind of deduplication, and with an index, in the order of stages."""
 

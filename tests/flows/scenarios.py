@@ -21,10 +21,11 @@ from typing import Any
 from prefect import flow
 from prefect.client.orchestration import get_client
 
-from redactory.flows import prefect_flows, prefect_tasks, worker_pool
-from redactory.flows.prefect_client import limit_tasks
+from redactory.flows import prefect_flows, prefect_tasks
+from redactory.flows import prefect_tasks as worker_pool
+from redactory.flows.server import limit_tasks
 from redactory.foundation.errors import RedactoryError
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 from redactory.pipelines import curate as curation
 from redactory.pipelines import stages
 

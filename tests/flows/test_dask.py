@@ -16,15 +16,14 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from redactory.flows import dask_map as module
-from redactory.flows.dask_cluster import check_dask
-from redactory.flows.dask_map import Workers, dask_map, on_dask, over_dask, parcel_of
+from redactory.flows.dask_map import Workers, check_dask, dask_map, on_dask, over_dask, parcel_of
 from redactory.flows.dask_worker import carry_out
 from redactory.foundation.errors import ConfigurationError, SealedError
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.maps import StageMap, Task, name_of, serial, timed
-from redactory.pipelines.stores.fetch import fetch
+from redactory.pipelines.publish import fetch
 from redactory.pipelines.verify import verify
 from redactory.redaction import RunFolder
 from tests.flows.conftest import QUIET
@@ -348,7 +347,7 @@ def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Pa
 
 
 def test_a_scheduler_that_is_not_there_is_told_of(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redactory.flows.dask_cluster.PATIENCE", 0.2)
+    monkeypatch.setattr("redactory.flows.dask_map.PATIENCE", 0.2)
     _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no scheduler answers at tcp://127.0.0.1:9")
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from redactory.flows import explain_page, output
+from redactory.flows import output
+from redactory.flows import pages as explain_page
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import waiting
-from redactory.pipelines.explain import explain
+from redactory.pipelines.describe import explain
 
 CONFIG: dict[str, Any] = {
     "detect": {

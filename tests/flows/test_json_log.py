@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from redactory.flows import json_log, output
+from redactory.flows import output
+from redactory.flows import stopping as json_log
 from redactory.flows.cli import main
 from redactory.foundation.errors import ConfigurationError
 from tests.pipelines.support import write_rows

@@ -19,7 +19,7 @@ import pytest
 import redactory
 from redactory.foundation.records import read_records
 from redactory.redaction import read_manifest
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from tests.conftest import KEY
 from tests.flows import local_postgres
 from tests.flows.leak_search import Search

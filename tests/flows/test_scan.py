@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction import RunFolder
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
@@ -100,7 +100,7 @@ def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:
 
 def test_text_is_shown_to_a_terminal_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(_scan("dirty.jsonl", "--show").exception, ConfigurationError)
-    monkeypatch.setattr("redactory.flows.scan_commands._on_terminal", lambda: True)
+    monkeypatch.setattr("redactory.flows.detection_commands._on_terminal", lambda: True)
     assert isinstance(_scan("dirty.jsonl", "--show", "--json").exception, ConfigurationError)
     (folder / "steers.txt").write_text("a\x1b[2J Zaphod said")
     assert _scan("dirty.jsonl", "steers.txt", "--show").stdout.splitlines()[:4] == [

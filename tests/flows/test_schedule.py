@@ -22,16 +22,14 @@ from hypothesis import strategies as st
 from prefect.states import Failed
 
 import redactory
-from redactory.flows import prefect_flows, run_line
-from redactory.flows.deploy import deploy, write_deployment
+from redactory.flows import prefect_flows
+from redactory.flows import prefect_flows as run_line
+from redactory.flows.prefect_flows import folder_of_all, one_folder_a_run, place_of, say_how_it_ended
+from redactory.flows.prefect_tasks import WorkerPool
 from redactory.flows.reuse import content_key, content_of, still_there
-from redactory.flows.run_line import say_how_it_ended
-from redactory.flows.run_place import folder_of_all, one_folder_a_run, place_of
-from redactory.flows.schedule import Schedule, check_cron, plan_schedule
-from redactory.flows.with_prefect import flow_at
-from redactory.flows.worker_pool import WorkerPool
+from redactory.flows.schedule import Schedule, check_cron, deploy, flow_at, plan_schedule, write_deployment
 from redactory.foundation.errors import ConfigurationError, SealedError
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 from redactory.pipelines.loading import load_config
 from tests.flows import dying_part
 from tests.flows.small_job import small_job
@@ -220,7 +218,7 @@ def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
 
 def test_no_process_of_ours_leaves_a_core() -> None:
     code = (
-        "from redactory.foundation.core_dumps import forbid_core_dumps; forbid_core_dumps()\n"
+        "from redactory.foundation.processes import forbid_core_dumps; forbid_core_dumps()\n"
         "import subprocess, sys\n"
         "told = 'import resource; print(resource.getrlimit(resource.RLIMIT_CORE))'\n"
         "subprocess.run([sys.executable, '-c', told])"
@@ -268,7 +266,7 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
 
 
 def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redactory.flows.deploy.server_address", lambda: None)
+    monkeypatch.setattr("redactory.flows.schedule.server_address", lambda: None)
     file = tmp_path / "prefect.yaml"
     with pytest.raises(ConfigurationError, match="--limit"):
         deploy(_plan(small_job(tmp_path, "nightly")), file, "pool", 4)
@@ -278,7 +276,7 @@ def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_nights_name_their_runs_themselves(tmp_path: Path) -> None:
     planned = _plan(small_job(tmp_path, "job"), work="nightly")
     assert planned.full_name == "nightly/job"
-    assert planned.entrypoint == "redactory.flows.nightly_flow.nightly"
+    assert planned.entrypoint == "redactory.flows.prefect_flows.nightly"
     assert planned.parameters["output"] == str(tmp_path / "runs")
     assert "resume" not in planned.parameters
     assert planned.folder == tmp_path / "runs"

@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 import redactory
-from redactory.flows.deploy import write_deployment
-from redactory.flows.schedule import plan_schedule
+from redactory.flows.schedule import plan_schedule, write_deployment
 from redactory.redaction import RunFolder, parts
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job

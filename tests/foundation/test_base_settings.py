@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from redactory.foundation.errors import GuaranteeError, RedactoryError
-from redactory.foundation.reports import StageReport, merge_reports
+from redactory.foundation.progress import StageReport, merge_reports
 from redactory.foundation.settings import Settings
 
 SECRET = "xyzzy-4711-hunter2"

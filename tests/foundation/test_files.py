@@ -17,7 +17,9 @@ from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import (
     commit,
     irregular,
+    is_held,
     make_private_folder,
+    only_one,
     open_own,
     read_json,
     remove_leftovers,
@@ -26,7 +28,6 @@ from redactory.foundation.files import (
     write_json,
     write_text,
 )
-from redactory.foundation.locks import is_held, only_one
 from redactory.foundation.records import RecordLog
 from redactory.redaction.encryption import destroy
 

@@ -20,19 +20,18 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import train_model
-from redactory.training.checkpoint import Checkpoint
 from redactory.training.clipping import clipped_sum
-from redactory.training.device import settled
 from redactory.training.guarantee import guarantee_card
 from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
 from redactory.training.models.network import Network
-from redactory.training.numerics import fixed_numerics
+from redactory.training.numerics import fixed_numerics, settled
 from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
 from redactory.training.points import EncodedPoints, Placed
 from redactory.training.sampling import PoissonSampler
 from redactory.training.tokenizer import Tokenizer
+from redactory.training.walk import Checkpoint
 from tests.integrations.elsewhere import ELSEWHERE, MixedDevices, another_device
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 

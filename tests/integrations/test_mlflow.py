@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import redactory
-from redactory.evaluation.perplexity import perplexity
+from redactory.evaluation.utility import perplexity
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import read_json

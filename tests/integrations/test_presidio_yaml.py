@@ -13,8 +13,7 @@ from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 from presidio_analyzer.recognizer_registry import RecognizerRegistry, RecognizerRegistryProvider
 
-from redactory.detectors.context import blank
-from redactory.detectors.presidio_patterns import PatternEngine
+from redactory.detectors.presidio_patterns import PatternEngine, blank
 from redactory.detectors.settings import PatternSettings
 
 Found = set[tuple[int, int, str, float]]

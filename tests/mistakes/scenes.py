@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from redactory.foundation.canonical import file_sha256
-from redactory.foundation.locks import only_one
-from redactory.foundation.versions import version_of
+from redactory.foundation.canonical import file_sha256, version_of
+from redactory.foundation.files import only_one
 from redactory.redaction import RunFolder
 
 PRIVATE = ("Anna", "Miller", "0199", "dossier-", "person-")

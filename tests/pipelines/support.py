@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.detectors import Detection, Span
-from redactory.pipelines.releases.log import history, standings
+from redactory.pipelines.release_log import history, standings
 from redactory.redaction import RunFolder, parts
 
 DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import redactory
-from redactory.evaluation.accuracy import accuracy
+from redactory.evaluation.utility import accuracy
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json

@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binom
 
 import redactory
-from redactory.detectors.fitted import FittedPolicy, _read_rows, write_fitted_rows
+from redactory.detectors.settings import FittedPolicy, _read_rows, write_fitted_rows
 from redactory.evaluation.guarantee_words import promises
 from redactory.evaluation.leaks import place_points
 from redactory.evaluation.report import render_report
@@ -25,9 +25,8 @@ from redactory.evaluation.sample_labels import DrawnText, LabelledText
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.labelling.sample import audit_sample
-from redactory.pipelines.labelling.score import audit_score as score
-from redactory.pipelines.labelling.score import refuse_fitted
+from redactory.pipelines.sample import audit_sample, refuse_fitted
+from redactory.pipelines.sample import audit_score as score
 from redactory.pipelines.train import recall_of
 from redactory.redaction import RunFolder, broken_files, read_batches, route
 from redactory.training import RecallMeasurement, guarantee_card, train_model

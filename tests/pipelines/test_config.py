@@ -13,7 +13,7 @@ import yaml
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines import loading
-from redactory.pipelines.examples import EXAMPLE
+from redactory.pipelines.describe import EXAMPLE
 from redactory.pipelines.loading import check, load_config
 
 

@@ -41,8 +41,8 @@ from redactory.redaction import (
     read_secret,
     seal,
 )
-from redactory.redaction.content import keyed_digest, table_digest
-from redactory.training.rootkey import begin_or_resume
+from redactory.redaction.shards import keyed_digest, table_digest
+from redactory.training.ledger import begin_or_resume
 from tests.pipelines.support import DigitDetector, write_rows
 
 ENCRYPTION, SIGNING = "REDACTORY_ENCRYPTION_KEY_FILE", "REDACTORY_SIGNING_KEY_FILE"

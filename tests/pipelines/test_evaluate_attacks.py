@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 import redactory
-from redactory.evaluation.audit_canaries import coins_file, read_coins
+from redactory.evaluation.one_run_audit import coins_file, read_coins
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import Detection, Span
-from redactory.evaluation.secret_values import vault_secrets
+from redactory.evaluation.extraction import vault_secrets
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError

@@ -14,7 +14,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
-from redactory.pipelines.explain import explain
+from redactory.pipelines.describe import explain
 from redactory.pipelines.stages.detect import rows_of, table_of
 from redactory.pipelines.stages.redact import NOTHING, detections_of
 from redactory.pipelines.work import Job

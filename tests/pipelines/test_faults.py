@@ -80,7 +80,7 @@ def test_a_journal_that_cannot_grow_stays_as_it_was(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) -> None:
-    from redactory.foundation.reports import StageReport
+    from redactory.foundation.progress import StageReport
 
     def spread(task: Any, numbers: Any) -> Any:
         return ((number, task(number)) for number in numbers)

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from redactory.detectors import Detector, DetectSettings, policy_records
-from redactory.detectors.fitted import FittedPolicy, fitted_among, refuse_fitted_rows, side_channel
+from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitted_rows, side_channel
 from redactory.evaluation import measure_misses, simulate_customersim
 from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
@@ -21,9 +21,8 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.fit_policy import draw_secrets, fit_policy, read_labels
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.policies.fit import fit_policy
-from redactory.pipelines.policies.independent_secrets import draw_secrets, read_labels
 from redactory.redaction import route
 from tests.pipelines.support import write_rows
 

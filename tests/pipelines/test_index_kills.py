@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redactory.dedup.index_folder import Entry, IndexFolder
+from redactory.dedup.index import Entry, IndexFolder
 from redactory.foundation.records import read_records
 from redactory.redaction import RunFolder
 from tests.pipelines import faults

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import redactory
-from redactory.dedup.index_folder import IndexFolder
-from redactory.dedup.words import Words
+from redactory.dedup.index import IndexFolder
+from redactory.dedup.signatures import Words
 from redactory.evaluation.report import write_report
 from redactory.flows.cli import app
 from redactory.foundation.errors import (
@@ -23,8 +23,8 @@ from redactory.foundation.errors import (
     RunStateError,
     SealedError,
 )
+from redactory.pipelines import index as indexing
 from redactory.pipelines import release
-from redactory.pipelines.indexes import indexing
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
 from tests.pipelines.support import BLIND_ACCEPTED, DIGITS, DigitDetector, data_bytes, write_rows
@@ -222,7 +222,8 @@ def test_the_filter_alone_would_lose_texts_and_mixing_sides_would_too(
     """Sabotage: with the look-up taken out texts are lost; with one side's filter for the other it stops."""
     import dataclasses
 
-    from redactory.pipelines.stages import earlier, remember
+    from redactory.pipelines.stages import duplicates as earlier
+    from redactory.pipelines.stages import duplicates as remember
 
     real = earlier.seen_files
 

@@ -25,13 +25,13 @@ from redactory.foundation.errors import (
     RunStateError,
     SealedError,
 )
+from redactory.foundation.files import only_one
 from redactory.foundation.keys import new_key
-from redactory.foundation.locks import only_one
+from redactory.pipelines import keys as key_rotation
 from redactory.pipelines import verify_seals
-from redactory.pipelines.keys import rotation as key_rotation
-from redactory.pipelines.keys.shredding import shredded
-from redactory.pipelines.nightly.publishing import publish_released
-from redactory.pipelines.releases.log import Event, enter, history, log_of
+from redactory.pipelines.keys import shredded
+from redactory.pipelines.nightly.ending import publish_released
+from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.redaction import (
     RunFolder,
     encryption,
@@ -41,7 +41,7 @@ from redactory.redaction import (
     read_batches,
     read_manifest,
 )
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from redactory.redaction.keyservice import LocalKey
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
@@ -439,7 +439,7 @@ def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
     run = job.run("a")
     with monkeypatch.context() as patch:
         if at == "before":
-            patch.setattr(redactory.pipelines.keys.shredding, "destroy", _killed)
+            patch.setattr(redactory.pipelines.keys, "destroy", _killed)
         else:
             patch.setattr(Path, "unlink", _killed_at_the_key)
         with pytest.raises(Killed):

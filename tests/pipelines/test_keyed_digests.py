@@ -14,11 +14,11 @@ import pytest
 import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, new_key
-from redactory.pipelines.keys.shredding import shred_key
-from redactory.pipelines.nightly.pieces import Piece
+from redactory.pipelines.keys import shred_key
+from redactory.pipelines.nightly.watermark import Piece
 from redactory.pipelines.readers import Source
 from redactory.redaction import RunFolder, read_column, read_manifest
-from redactory.training.publictext import public_text_of
+from redactory.training.runinput import public_text_of
 from tests.pipelines.nightly.test_nights import Job
 
 SECRET = "My card PIN is 4831."

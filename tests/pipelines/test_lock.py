@@ -19,9 +19,9 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.locks import only_one
+from redactory.foundation.files import only_one
 from redactory.foundation.records import read_records
-from redactory.pipelines.differences import difference
+from redactory.pipelines.journal import difference
 from tests.pipelines.faults import (
     CONFIG,
     KILLED,

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.curate import curate
-from redactory.pipelines.explain import explain
-from redactory.pipelines.policies.policy import Policy
+from redactory.pipelines.describe import explain
+from redactory.pipelines.policy import Policy
 from tests.pipelines.support import DigitDetector, write_rows
 
 OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}

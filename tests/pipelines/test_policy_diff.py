@@ -11,7 +11,7 @@ import pytest
 from redactory.detectors import ConservativeSettings
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
-from redactory.pipelines.policies.diff import policy_diff
+from redactory.pipelines.policy import policy_diff
 from tests.pipelines.support import DigitDetector, write_rows
 
 DETECT: dict[str, Any] = {"tagger": None, "spacy": {"model": "blank:en"}, "patterns": None}

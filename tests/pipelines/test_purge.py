@@ -24,9 +24,9 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.purge import check_clock, due, purge_run
-from redactory.pipelines.releases.log import Event, enter, history
+from redactory.pipelines.release_log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, write_rows
 
 CONFIG: dict[str, Any] = {

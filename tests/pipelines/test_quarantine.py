@@ -17,12 +17,12 @@ import pytest
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.pipelines import release
-from redactory.pipelines.nightly.begun import unfinished
-from redactory.pipelines.quarantine import retry as retrying
-from redactory.pipelines.quarantine.listing import content_of_entry, entries, harmless
-from redactory.pipelines.releases.log import Event, enter, history, read_log
+from redactory.pipelines import retry as retrying
+from redactory.pipelines.nightly.night import unfinished
+from redactory.pipelines.quarantine import content_of_entry, entries, harmless
+from redactory.pipelines.release_log import Event, enter, history, read_log
 from redactory.redaction import RunFolder, read_batches, read_column, read_manifest
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
 
 BARE = {"tagger": None, "patterns": None, "conservative": {"rules": []}}

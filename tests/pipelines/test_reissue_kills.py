@@ -16,9 +16,9 @@ import pytest
 import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_text
-from redactory.pipelines.reissue import steps as reissue_steps
-from redactory.pipelines.reissue.reissue import finish_reissue, pending
-from redactory.pipelines.releases.log import history
+from redactory.pipelines import reissue as reissue_steps
+from redactory.pipelines.reissue import finish_reissue, pending
+from redactory.pipelines.release_log import history
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
 from tests.pipelines import faults
 from tests.pipelines.faults import KILLED

@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redactory
-from redactory.dedup.digests import ENTRY, ranges_of, read_range, write_entries
+from redactory.dedup.plan import ENTRY, ranges_of, read_range, write_entries
 from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.foundation.reports import StageReport
 from redactory.pipelines import maps
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.maps import processes, serial
-from redactory.pipelines.stages import detect, redact, spread
+from redactory.pipelines.stages import detect, redact
+from redactory.pipelines.stages import detect as spread
 from redactory.redaction import read_between, read_part, write_part
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 

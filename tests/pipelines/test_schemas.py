@@ -20,7 +20,7 @@ from redactory.pipelines.curate import curate
 from redactory.pipelines.nightly.night import nightly
 from redactory.pipelines.purge import purge_run
 from redactory.redaction import ModelFolder, RunFolder
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from redactory.training import train_model
 from redactory.training.composition import composed_card
 from tests.pipelines.leaving import Numbers, configuration, rows, small_run

@@ -19,12 +19,12 @@ import pytest
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import write_json, write_text
-from redactory.pipelines.exports import export as exporting
+from redactory.pipelines import export as exporting
+from redactory.pipelines import publish as mirroring
+from redactory.pipelines import reissue as reissuing
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.reissue import reissue as reissuing
-from redactory.pipelines.stores import mirror as mirroring
-from redactory.pipelines.stores.mirror import read_sums
-from redactory.pipelines.stores.store import Kind, Store, StoreError, kind_of
+from redactory.pipelines.publish import read_sums
+from redactory.pipelines.store import Kind, Store, StoreError, kind_of
 from redactory.redaction import RunFolder, parts, read_manifest, seal
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
 from tests.pipelines.support import data_bytes, write_rows

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import redactory
-from redactory.dedup.index_folder import IndexFolder
+from redactory.dedup.index import IndexFolder
 from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import load_digest_key, new_key
+from redactory.pipelines import reissue as reissue_steps
 from redactory.pipelines import release
 from redactory.pipelines.readers import documents
-from redactory.pipelines.reissue import steps as reissue_steps
-from redactory.pipelines.reissue.reissue import finish_reissue
-from redactory.pipelines.releases.log import Event, enter, history, put_back
+from redactory.pipelines.reissue import finish_reissue
+from redactory.pipelines.release_log import Event, enter, history, put_back
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal, succeed
 from redactory.redaction.releases import releases
 from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
@@ -467,7 +467,7 @@ def test_a_reissue_of_a_signed_run_is_not_finished_without_the_key(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("redactory.pipelines.reissue.steps._swap", dies)
+        patch.setattr("redactory.pipelines.reissue._swap", dies)
         with pytest.raises(KeyboardInterrupt):
             redactory.takedown([run], user_ids=["u"])
     monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE")
@@ -484,7 +484,7 @@ def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "key"))
     run = _curate(tmp_path / "signed", _person())
     monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE")
-    monkeypatch.setattr("redactory.pipelines.reissue.reissue._require_signer", lambda *_: None)
+    monkeypatch.setattr("redactory.pipelines.reissue._require_signer", lambda *_: None)
     assert redactory.takedown([run], user_ids=["u"])["ok"]
     assert _failed(run) == {"earlier releases"}
 
@@ -609,7 +609,7 @@ def test_another_manifest_of_a_known_release_is_called_that(run: Path) -> None:
 
 
 def test_a_run_at_work_is_left_alone(run: Path) -> None:
-    from redactory.foundation.locks import only_one
+    from redactory.foundation.files import only_one
 
     with only_one(RunFolder(run).lock, "a curation"):
         result = redactory.takedown([run], user_ids=["u"])

@@ -15,10 +15,10 @@ import redactory
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.locks import is_held, only_one
-from redactory.pipelines.evaluations.recall import known_since
-from redactory.pipelines.labelling.kept import keep_recall, kept_recall
-from redactory.pipelines.stores.mirror import sums_text
+from redactory.foundation.files import is_held, only_one
+from redactory.pipelines.evaluations.detect import known_since
+from redactory.pipelines.publish import sums_text
+from redactory.pipelines.sample import keep_recall, kept_recall
 from redactory.pipelines.verify_seals import Check, measured
 from redactory.pipelines.verify_strays import modes, no_strays
 from redactory.redaction import RunFolder, read_manifest, seal

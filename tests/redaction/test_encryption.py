@@ -32,8 +32,8 @@ from redactory.redaction import (
     write_part,
     write_secret,
 )
-from redactory.redaction.content import table_digest
 from redactory.redaction.keyservice import SERVICE_VARIABLE, KeyService, LocalKey
+from redactory.redaction.shards import table_digest
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SECRET, OTHER = "correct horse battery staple, twice", "another horse, another battery, 32 b"

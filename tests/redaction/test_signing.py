@@ -18,7 +18,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.keys import new_key, read_public_key
 from redactory.redaction import RunFolder, seal, sealing, succeed
-from redactory.redaction.signing import check_signature, fingerprint
+from redactory.redaction.sealing import check_signature, fingerprint
 
 VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from redactory.detectors.words import words_if_any
+from redactory.detectors.rules import words_if_any
 from redactory.foundation.keys import DigestKey
 from redactory.redaction import ValueDigests, open_values
 from redactory.redaction.values import tells

@@ -22,7 +22,7 @@ faults._FORKED.set_forkserver_preload(
         "tests.pipelines.faults",
         "tests.pipelines.nightly.test_decision_kills",
         "redactory.evaluation.report",
-        "redactory.pipelines.exports.export",
+        "redactory.pipelines.export",
         "redactory.pipelines.takedown.takedown",
         "pyarrow.parquet",
         "pandas",

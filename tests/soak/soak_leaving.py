@@ -22,8 +22,8 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import RedactoryError, RunStateError
-from redactory.pipelines.releases.log import read_log
-from redactory.redaction.job_folder import JobFolder
+from redactory.pipelines.release_log import read_log
+from redactory.redaction.folder import JobFolder
 from tests.pipelines import faults
 from tests.pipelines.kills import Moments, die
 from tests.pipelines.leaving import configuration, small_run

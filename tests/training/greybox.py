@@ -14,10 +14,8 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.models.build import network_of
-from redactory.training.models.build_classifier import classifier_of
-from redactory.training.models.classifier import ClassifierNetwork
-from redactory.training.models.lora import with_adapters
+from redactory.training.models.build import classifier_of, network_of
+from redactory.training.models.causal import ClassifierNetwork, with_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.phases import Descent, NoisyPhase, make_optimizer
@@ -25,7 +23,7 @@ from redactory.training.points import Points
 from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.uedp.learnt import Learnt, learnt
+from redactory.training.uedp.units import Learnt, learnt
 from tests.training.conftest import PUBLIC_TEXTS
 from tests.training.tiny_folders import bert_classifier
 

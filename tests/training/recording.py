@@ -40,13 +40,13 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, train_model
-from redactory.training.fresh import fresh_model
 from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
 from redactory.training.phases import load, trainable
 from redactory.training.points import Batch, EncodedPoints
-from redactory.training.publictext import public_text_of
-from redactory.training.uedp.learnt import originals_of
+from redactory.training.runinput import public_text_of
+from redactory.training.train import fresh_model
+from redactory.training.uedp.units import originals_of
 
 ENTROPY = bytes(range(101, 133))
 """What the system gives a recorded training for its root."""

@@ -14,9 +14,9 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import calibrate_noise, epsilon, group_epsilon
 from redactory.training.confidentiality import MissRates, bayesian_epsilon
+from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.mechanism_record import mechanism_from_json
-from redactory.training.recall_setting import RecallMeasurement
+from redactory.training.settings import RecallMeasurement
 
 COARSE = 1e-3
 SUBSTITUTION, ADD_OR_REMOVE = Relation.SUBSTITUTION, Relation.ADD_OR_REMOVE

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.training.batch import odd_draws, oddities
+from redactory.training.planner import odd_draws, oddities
 from redactory.training.settings import TrainSettings
 
 

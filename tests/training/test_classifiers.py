@@ -17,12 +17,10 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
-from redactory.training.classes import class_numbers, classes_in
 from redactory.training.clipping import clipped_sum
 from redactory.training.model import TextClassifier, load_classifier, load_model, save_model
-from redactory.training.models.build import network_of
-from redactory.training.models.build_classifier import classifier_of
-from redactory.training.models.classifier import ClassifierNetwork
+from redactory.training.models.build import classifier_of, network_of
+from redactory.training.models.causal import ClassifierNetwork
 from redactory.training.models.network import Classifier
 from redactory.training.models.pooled import PooledClassifier
 from redactory.training.models.pretrained import FolderTokenizer
@@ -35,7 +33,7 @@ from redactory.training.models.settings import (
     LstmSettings,
     ModelSettings,
 )
-from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints
+from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, class_numbers, classes_in
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS
 from tests.training.tiny_folders import bert_folder

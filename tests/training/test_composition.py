@@ -21,7 +21,7 @@ from redactory.training import RecallMeasurement, train_model
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.composition import composed_card
-from redactory.training.guarantee_text import ACROSS_AN_INDEX, UNIT, UNIT_OF_DPSGD
+from redactory.training.guarantee_figures import ACROSS_AN_INDEX, UNIT, UNIT_OF_DPSGD
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import BudgetSettings
 from tests.training.conftest import small, write_run

@@ -12,7 +12,7 @@ from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_card, train_model
-from redactory.training import guarantee_text as words
+from redactory.training import guarantee_figures as words
 from redactory.training.accounting import calibrate_noise, epsilon, figures, group_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.runinput import public_occurrences

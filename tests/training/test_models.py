@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from redactory.evaluation import canary_exposure, perplexity
+from redactory.evaluation import canary_exposure
+from redactory.evaluation import utility as perplexity
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
@@ -20,15 +21,15 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, train_model
 from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
 from redactory.training.models.build import identity_of, network_of
-from redactory.training.models.classifier import ClassifierNetwork
+from redactory.training.models.causal import ClassifierNetwork
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.pretrained import FolderTokenizer
 from redactory.training.models.settings import AwdLstmSettings
-from redactory.training.moved import update_norms
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.settings import TrainSettings
 from redactory.training.settingsjson import by_name
 from redactory.training.tokenizer import Tokenizer
+from redactory.training.train import update_norms
 from tests.training.conftest import PUBLIC_TEXTS, small
 from tests.training.tiny_folders import bert_classifier, causal_folder
 

@@ -26,15 +26,13 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, parallel, train, train_model
+from redactory.training import parallel as leading
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.awd import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
-from redactory.training.parallel import leader as leading
-from redactory.training.parallel.group import octets_of
-from redactory.training.parallel.messages import Task
-from redactory.training.phases import MeanGradient
-from redactory.training.pieces import Piece, PieceMap, alone, summed
+from redactory.training.parallel import Task, octets_of
+from redactory.training.phases import MeanGradient, Piece, PieceMap, alone, summed
 from redactory.training.points import EncodedPoints
 from redactory.training.settingsjson import settings_json
 from redactory.training.trainers import processes_of

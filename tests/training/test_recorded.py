@@ -25,9 +25,11 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
-from redactory.training import TrainSettings, fresh, ingredients, lattice, ledgerfacts, phases, train
-from redactory.training.checkpoint import Checkpoint
-from redactory.training.clipping import engine, products, steps, uses
+from redactory.training import TrainSettings, lattice, ledgerfacts, phases, train
+from redactory.training import train as fresh
+from redactory.training import trainers as ingredients
+from redactory.training.clipping import engine, products, uses
+from redactory.training.clipping import engine as steps
 from redactory.training.layers import products as layer_products
 from redactory.training.layers.products import CHUNK_ROWS
 from redactory.training.ledger import NOISY_STEP, StepLedger
@@ -35,7 +37,10 @@ from redactory.training.mechanism import PoissonGaussian, Relation, SampledGauss
 from redactory.training.phases import NoisyPhase
 from redactory.training.points import physical_batches
 from redactory.training.sampling import PoissonSampler
-from redactory.training.uedp import federated, federated_units, learnt, local_update
+from redactory.training.uedp import federated, local_update
+from redactory.training.uedp import federated as federated_units
+from redactory.training.uedp import units as learnt
+from redactory.training.walk import Checkpoint
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 from tests.training.recording import (
     CHECKS,

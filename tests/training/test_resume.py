@@ -18,10 +18,10 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
-from redactory.training import checkpoint as checkpoints
 from redactory.training import phases, train_model
-from redactory.training.checkpoint import Checkpoint, Pace
+from redactory.training import walk as checkpoints
 from redactory.training.settings import TrainSettings
+from redactory.training.walk import Checkpoint, Pace
 from tests.training.conftest import small
 from tests.training.crashes import Witness
 

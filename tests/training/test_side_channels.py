@@ -25,7 +25,7 @@ from torch import Tensor, nn
 import redactory
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.detector import Detection
-from redactory.detectors.fitted import FittedPolicy, refuse_fitted_rows, write_fitted_rows
+from redactory.detectors.settings import FittedPolicy, refuse_fitted_rows, write_fitted_rows
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import RecordLog, read_records
@@ -34,9 +34,9 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import read_column
-from redactory.training import fresh, train, train_model
+from redactory.training import train, train_model
+from redactory.training import train as fresh
 from redactory.training.clipping import clipped_gradient, clipped_sum
-from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import StepLedger
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
@@ -47,7 +47,7 @@ from redactory.training.points import Batch, EncodedPoints
 from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.trainers import mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
 from tests.training.test_sensitivity import check_exchange, check_removal
@@ -389,7 +389,7 @@ def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
     check(after_one_step)
     # Adam forgets the scale of a gradient, plain descent does not
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.training.ingredients.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
+        patch.setattr("redactory.training.trainers.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
         check(after_one_step)
         fails(check, with_class_weights)
 

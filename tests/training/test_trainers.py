@@ -19,17 +19,16 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
 from redactory.redaction.shards import SPANS, parts, write_part
 from redactory.training import train_model
-from redactory.training.ingredients import Ingredients
 from redactory.training.ledgerfacts import relation_of
 from redactory.training.mechanism import Relation
 from redactory.training.models.lstm import LstmLanguageModel
 from redactory.training.phases import Descent, PlainPhase
 from redactory.training.points import EncodedPoints
-from redactory.training.schedule import Schedule
 from redactory.training.sdp import mark_tokens, read_marks, selective_losses
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.trainers import mechanism_of, trainer_of
+from redactory.training.trainers import Ingredients, mechanism_of, trainer_of
+from redactory.training.walk import Schedule
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 
 UNMASKED = ["I live in a small place", "the weather is fine", "call me at noon"]

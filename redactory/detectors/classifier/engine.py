@@ -1,18 +1,212 @@
-"""Hugging Face token classification: entities and plain-confidence by the softmax of its labels."""
+"""A Hugging Face token classifier from a local folder: what it says of each piece of a text."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
+import json
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redactory.detectors.classifier.model import Piece, TokenClassifier, kinds_in
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span
 from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings
-from redactory.detectors.span import Span
-from redactory.detectors.torch_reading import closed_reading, folder_identity
+from redactory.detectors.torch_reading import closed_reading, folder_identity, silence
 from redactory.foundation.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import torch
+
+
+LONGEST = 512
+"""Most tokens of one window, whatever the model could take: attention costs their square."""
+
+_FIRST_POSITION = 2
+"""RoBERTa and its kin number positions from 2, so that as many of those they have cannot be used."""
+
+
+class Piece(NamedTuple):
+    """One token of the model: code points [start, end), P(plain), and its likeliest type of entity."""
+
+    start: int
+    end: int
+    plain: float
+    kind: str
+
+
+class TokenClassifier:
+    """A model and its fast tokenizer; ``ConfigurationError`` where the folder does not hold both."""
+
+    def __init__(self, settings: TransformersSettings) -> None:
+        self._tokenizer, self._model = _load(settings)
+        self._device = settings.device
+        self._stride = settings.stride
+        self.window = window_of(self._tokenizer, self._model.config, settings.stride)
+        self._plain, self._kinds, self._kind_of = _columns(self._model.config.id2label, settings.plain_label)
+
+    def pieces(self, text: str) -> list[Piece]:
+        """The pieces of ``text`` in order, without the white space at their ends, each place once.
+
+        A piece in two windows, or two pieces at one place, take the smaller P(plain).  Windows are read
+        one at a time and unpadded: the last bits of a float product depend on the batch's shape.
+        """
+        encoded = self._tokenizer(
+            text,
+            truncation=True,
+            max_length=self.window,
+            stride=self._stride,
+            padding=False,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        found: dict[tuple[int, int], Piece] = {}
+        for index, offsets in enumerate(encoded["offset_mapping"]):
+            window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
+            plain, kinds = self._scores(window)
+            for (start, end), probability, kind in zip(offsets, plain.tolist(), kinds.tolist(), strict=True):
+                place = trimmed(text, start, end)
+                known = found.get(place)
+                if place[0] < place[1] and (known is None or probability < known.plain):
+                    found[place] = Piece(*place, probability, self._kinds[kind])
+        return sorted(found.values())
+
+    def _scores(self, window: dict[str, list[int]]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """P(plain) and the index of the likeliest type for each token of one window."""
+        import torch
+
+        inputs = {name: torch.tensor([ids], device=self._device) for name, ids in window.items()}
+        logits: torch.Tensor = self._model(**inputs).logits[0].float().cpu().double()
+        if not torch.isfinite(logits).all():
+            raise ValueError("the model's scores are not finite")
+        labels = torch.softmax(logits, dim=-1).numpy()
+        kinds = np.zeros((len(labels), len(self._kinds)))
+        for column, kind in self._kind_of.items():
+            kinds[:, kind] += labels[:, column]
+        return labels[:, self._plain], kinds.argmax(axis=1)
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """``text[start:end]`` without the white space at its ends."""
+    body = text[start:end]
+    return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
+
+
+def kinds_in(settings: TransformersSettings) -> list[str]:
+    """The types of entity of the model in the folder, from its ``config.json`` alone."""
+    file = Path(settings.folder) / "config.json"
+    try:
+        labels = json.loads(file.read_text(encoding="utf-8")).get("id2label", {})
+    except (OSError, ValueError):
+        return []  # the loading of the model says what is wrong
+    return sorted({_without_prefix(label) for label in labels.values() if label != settings.plain_label})
+
+
+def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:
+    """The plain label's column, the types without their prefixes, and the type of each other column."""
+    labels = {int(column): label for column, label in id2label.items()}
+    plain = [column for column, label in labels.items() if label == plain_label]
+    if len(plain) != 1:
+        raise ConfigurationError(
+            f"detect.transformers.plain_label: the model has no label '{plain_label}'; its labels are "
+            f"{', '.join(sorted(labels.values()))}"
+        )
+    kind = {column: _without_prefix(label) for column, label in labels.items() if column != plain[0]}
+    kinds = sorted(set(kind.values()))
+    if not kinds:
+        raise ConfigurationError("detect.transformers.folder: the model has the plain label alone")
+    return plain[0], kinds, {column: kinds.index(name) for column, name in kind.items()}
+
+
+def _without_prefix(label: str) -> str:
+    return label[2:] if label[:1] in "BILUSE" and label[1:2] == "-" and len(label) > 2 else label
+
+
+def window_of(tokenizer: Any, config: Any, stride: int) -> int:
+    """Most tokens of one window, those that the model wants at its ends included."""
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    known = [tokenizer.model_max_length, positions - _FIRST_POSITION]
+    window = int(min([LONGEST, *(limit for limit in known if limit > 0)]))
+    inner = window - int(tokenizer.num_special_tokens_to_add())
+    if 2 * stride > inner:
+        raise ConfigurationError(
+            f"detect.transformers.stride: must be at most {max(inner // 2, 0)}, half of what the model takes"
+        )
+    return window
+
+
+def _load(settings: TransformersSettings) -> tuple[Any, Any]:
+    tokenizer, model, info = loaded(Path(settings.folder), "detect.transformers.folder")
+    if info["missing_keys"]:
+        raise ConfigurationError(
+            "detect.transformers.folder: the weights lack parts of a token classifier, which would be "
+            f"filled at random: {', '.join(sorted(info['missing_keys']))}"
+        )
+    return tokenizer, _placed(model, settings.device)
+
+
+def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The fast tokenizer of ``folder``, its model for token classification, what the loading told.
+
+    Nothing is downloaded and no code of the folder runs.  ``options`` go to the model;
+    ``ConfigurationError``, in the name of the setting ``key``, where the folder does not hold both.
+    """
+    if not (folder / "config.json").is_file():
+        raise ConfigurationError(f"{key}: '{folder}' is no folder with a config.json")
+    try:
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+    except ImportError:
+        raise ConfigurationError(
+            f"{key}: torch and transformers are not installed; pip install 'redactory[train]'"
+        ) from None
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with silence(), without_progress_bar():
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
+            model, info = AutoModelForTokenClassification.from_pretrained(
+                folder, output_loading_info=True, **options, **local
+            )
+    except Exception as error:
+        raise ConfigurationError(
+            f"{key}: no token classifier with its tokenizer can be loaded from '{folder}' "
+            f"({type(error).__name__})"
+        ) from None
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigurationError(
+            f"{key}: its tokenizer is a slow one, which does not say where in the text a token stands; "
+            "save a fast one (tokenizer.json)"
+        )
+    return tokenizer, model, info
+
+
+def _placed(model: Any, device: str) -> Any:
+    try:
+        return model.float().eval().to(device)
+    except Exception as error:
+        raise ConfigurationError(
+            f"detect.transformers.device: the model cannot be put on '{device}' ({type(error).__name__})"
+        ) from None
+
+
+@contextlib.contextmanager
+def without_progress_bar() -> Iterator[None]:
+    """No bar of the model library's own within."""
+    bars: Any = importlib.import_module("transformers.utils.logging")
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+
+
+# Hugging Face token classification: entities and plain-confidence by the softmax of its labels.
+
 
 NAME = "transformers"
 _ENTITY_BELOW = 0.5

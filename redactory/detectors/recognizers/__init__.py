@@ -7,33 +7,12 @@ which π_c sees and π does not, until a context word raises it.
 
 from __future__ import annotations
 
-from redactory.detectors.recognizers import (
-    accounts,
-    addresses,
-    contacts,
-    dates,
-    documents,
-    identifiers,
-    personal,
-    postal,
-    secret_keys,
-    streets,
-)
+from redactory.detectors.recognizers import accounts, addresses, contacts, dates
 from redactory.detectors.recognizers.family import Family
 
-FAMILIES: tuple[Family, ...] = tuple(
-    family
-    for module in (
-        addresses,
-        streets,
-        postal,
-        contacts,
-        personal,
-        dates,
-        accounts,
-        documents,
-        identifiers,
-        secret_keys,
-    )
-    for family in module.FAMILIES
+FAMILIES: tuple[Family, ...] = (
+    *addresses.FAMILIES,
+    *contacts.FAMILIES,
+    *dates.FAMILIES,
+    *accounts.FAMILIES,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from redactory.detectors.lean_imports import lean_imports
+from redactory.detectors.spacy_model import lean_imports
 from redactory.detectors.triggers import ALWAYS, Trigger, words_of
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ A tagger says for each token how likely it is plain and which label it has other
 tokens to either side and nothing else, so a text's reading needs no document around it.
 """
 
-from redactory.detectors.tagger.calibration import Reliability, calibrate
 from redactory.detectors.tagger.engine import DEFAULT, TaggerEngine, tagger_folder
-from redactory.detectors.tagger.fitting import LabelledText, train_tagger
+from redactory.detectors.tagger.fitting import LabelledText, Reliability, calibrate, train_tagger
 
 __all__ = [
     "DEFAULT",

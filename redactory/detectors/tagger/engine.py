@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.engine import Finds, Plain, Reading
-from redactory.detectors.lean_imports import lean_spacy
-from redactory.detectors.model import meta_of, versions
+from redactory.detectors.engine import Finds, Plain, Reading, Span
 from redactory.detectors.settings import TaggerSettings
-from redactory.detectors.span import Span
+from redactory.detectors.spacy_model import lean_spacy, meta_of, versions
 from redactory.detectors.tagger.fitting import PLAIN
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError

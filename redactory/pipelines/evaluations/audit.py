@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.audit_canaries import TEMPLATE, Coins, Form, coins_file, plant, read_coins
+from redactory.evaluation.one_run_audit import TEMPLATE, Coins, Form, coins_file, plant, read_coins
 from redactory.evaluation.plots import audit_plot, pictures
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, silent
@@ -39,7 +39,7 @@ def audit_plant(
 ) -> dict[str, Any]:
     """Copy a corpus of JSON lines with canaries in it, whose coins :func:`evaluate_audit` then guesses.
 
-    As :func:`redactory.evaluation.audit_canaries.plant`, whose result this is.  To be curated is the copy.
+    As :func:`redactory.evaluation.one_run_audit.plant`, whose result this is.  To be curated is the copy.
     The file of the coins lies beside it and must stay out of the corpus.
     """
     return plant(Path(corpus), Path(out), canaries, form, template, seed, columns, progress)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from redactory.evaluation.plots import exposure_plot, pictures
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import InputSettings, SegmentSettings
+from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.models import named_model, require_training_packages
 from redactory.pipelines.readers import Document, find_sources, read_documents
+from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, read_manifest, seal
 
@@ -78,3 +83,127 @@ def keep_result(
     seal(folder, {"format": "redactory-evaluation/1", "evaluation": evaluation, "parent": parent}, files)
     write_report(run)
     return result
+
+
+# Evaluate perplexity: a trained model on held-out text, as it is and masked.
+
+
+def evaluate_perplexity(
+    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = silent
+) -> dict[str, Any]:
+    """Perplexity of a model on held-out text, as it is and masked by π.
+
+    ``test`` is in the columns and segments of the run's configuration; its ``evaluate.test`` by default.
+    """
+    folder, name, manifest = open_model(run, model)
+    paths = tuple(test) or tuple(manifest["configuration"]["evaluate"]["test"])
+    if not paths:
+        raise ConfigurationError("evaluate.test: name a held-out corpus there, or with --test")
+
+    def measure() -> dict[str, Any]:
+        from redactory.evaluation.utility import perplexity
+        from redactory.training import load_model
+
+        texts = [text for text, _ in held_out(manifest, paths, optional=("id", "user", "label"))]
+        with waiting(progress, "mask by the policies"):
+            masked = [text for _, text in detect_fates(manifest)(texts)]
+        trained = load_model(folder.model(name))
+        return {
+            "run": str(folder.root),
+            "model": name,
+            "as_is": perplexity(trained, texts, progress),
+            "masked": perplexity(trained, masked, progress),
+        }
+
+    return sealed(folder.state, keep_result, folder, name, "perplexity", measure)
+
+
+# Evaluate accuracy: how often a trained classifier is wrong on held-out text.
+
+
+CLASSIFY, NEXT_WORD = "classify", "next-word"
+
+
+def evaluate_accuracy(
+    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = silent
+) -> dict[str, Any]:
+    """The test error rate of a classifier, by class, on held-out text with known classes.
+
+    ``test`` is in the columns and segments of the run's configuration, its ``input.label`` included; the
+    run's ``evaluate.test`` by default.  Each point has its row's class, as in training.  The result is that
+    of :func:`redactory.evaluation.utility.accuracy` with {run, model}.
+    """
+    folder, name, manifest = open_model(run, model)
+    if task_of(read_manifest(folder.model(name))) != CLASSIFY:
+        raise ConfigurationError(
+            f"train.task: {name} foretells words; measure it with 'redactory evaluate perplexity'"
+        )
+    paths = tuple(test) or tuple(manifest["configuration"]["evaluate"]["test"])
+    if not paths:
+        raise ConfigurationError("evaluate.test: name a held-out corpus there, or with --test")
+
+    def measure() -> dict[str, Any]:
+        from redactory.evaluation.utility import accuracy
+        from redactory.training.model import load_classifier
+
+        points = list(held_out(manifest, paths, optional=("id", "user")))
+        texts, classes = [text for text, _ in points], [label for _, label in points]
+        trained = load_classifier(folder.model(name))
+        return {"run": str(folder.root), "model": name, **accuracy(trained, texts, classes, progress)}
+
+    return sealed(folder.state, keep_result, folder, name, "accuracy", measure)
+
+
+def task_of(manifest: dict[str, Any]) -> str:
+    """What the model of this manifest was trained to do."""
+    return str(manifest["settings"].get("task", NEXT_WORD))
+
+
+# Evaluate canary: how much likelier a trained model finds planted secrets than others like them.
+
+
+def evaluate_canary(
+    run: str | Path,
+    model: str | None = None,
+    canaries: str | Path | None = None,
+    progress: Progress = silent,
+    samples: int = 20_000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Exposure of the canaries of a simulated corpus, and the copies that curation left of each.
+
+    Exact up to a million candidates; of more, ``samples`` are drawn by ``seed``.
+    """
+    folder, name, manifest = open_model(run, model)
+    path = canaries or manifest["configuration"]["evaluate"]["canaries"]
+    if path is None:
+        raise ConfigurationError("evaluate.canaries: name a FILE.canaries.json there, or with --canaries")
+    planted = _read_canaries(Path(path))
+
+    def measure() -> dict[str, Any]:
+        from redactory.evaluation.canary import canary_copies_left, canary_exposure
+        from redactory.training import load_model
+
+        trained = load_model(folder.model(name))
+        left = canary_copies_left(trained_on(folder, name), planted)
+        # what stands in a shard was not masked, whoever learns from the shards
+        missed = [n > 0 for n in canary_copies_left((folder.public, folder.private), planted)]
+        found = canary_exposure(trained, planted, left, progress, samples, seed, missed)
+        return {"run": str(folder.root), "model": name, **found}
+
+    def drawn(result: dict[str, Any]) -> dict[str, str]:
+        return pictures("exposure.svg", exposure_plot, result)
+
+    return sealed(folder.state, keep_result, folder, name, "canary", measure, drawn)
+
+
+def _read_canaries(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = read_json(path)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
+        raise InputError(
+            f"{path} cannot be read as canaries: {problem}; name the .canaries.json that redactory "
+            "simulate wrote"
+        ) from None
+    return value

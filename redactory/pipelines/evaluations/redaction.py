@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import Detector, DetectSettings
-from redactory.detectors.words import words_if_any
-from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage
+from redactory.detectors.rules import words_if_any
+from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Reader, Shown, linkage, residual_identifiers
 from redactory.evaluation.plots import pictures, redaction_plot
 from redactory.evaluation.report import write_report
-from redactory.evaluation.residual import Reader, residual_identifiers
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import make_private_folder, write_json, write_text

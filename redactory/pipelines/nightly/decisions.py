@@ -8,24 +8,25 @@ from typing import Any
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.records import Record
-from redactory.pipelines.alone import alone
 from redactory.pipelines.leaving import check_may_leave
 from redactory.pipelines.loading import Given
-from redactory.pipelines.nightly.ending import INDEX, carry_out, decide, entries_of
-from redactory.pipelines.nightly.names import latest_of
-from redactory.pipelines.releases.anchor import check_whole, check_whole_of_run
-from redactory.pipelines.releases.log import (
+from redactory.pipelines.nightly.ending import INDEX, carry_out, decide, entries_of, latest_of
+from redactory.pipelines.output_folder import alone
+from redactory.pipelines.release_log import (
     Event,
     Standing,
+    check_whole,
+    check_whole_of_run,
     history,
+    holds_nothing,
+    in_words,
     latest_run,
     put_back,
     read_log,
     standings,
 )
-from redactory.pipelines.releases.words import holds_nothing, in_words
 from redactory.redaction import RunFolder, is_finished, read_manifest
-from redactory.redaction.job_folder import JobFolder, job_of
+from redactory.redaction.folder import JobFolder, job_of
 from redactory.redaction.releases import Release, present_release
 
 LONGEST = 500

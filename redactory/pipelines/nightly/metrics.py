@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 
 from redactory.foundation.files import PUBLIC_FILE, write_text
 from redactory.foundation.records import Record
-from redactory.pipelines.releases.log import Event, read_log, standings
+from redactory.pipelines.release_log import Event, read_log, standings
 from redactory.redaction import is_finished, read_manifest
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 
 ENDS = (Event.RELEASED, Event.HELD, Event.FAILED)
 FATES = ("public", "private", "duplicate", "quarantined")

@@ -1,42 +1,173 @@
-"""A night: what is new in the input becomes a run of its own, which is released or held.
-
-Everything that a night goes by stands in the release log of its job.  It enters what it will read before
-it reads, and what became of it at the end; a night that was killed in between is finished by the next one.
-"""
+"""Nights that were begun and did not come to their end: which they are, and whether they can go on."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import make_folder, make_private_folder
+from redactory.foundation.errors import ConfigurationError, InputError, RedactoryError, RunStateError
+from redactory.foundation.files import make_folder, make_private_folder, only_one
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
-from redactory.foundation.locks import only_one
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import Record
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading, curate
-from redactory.pipelines.differences import AnotherRun
+from redactory.pipelines.journal import AnotherRun
 from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.nightly.begun import Begun, unfinished
-from redactory.pipelines.nightly.dates import Day, days_asked, of_day
-from redactory.pipelines.nightly.ending import End, after_failure, end_night, keep_house, put_in_order
-from redactory.pipelines.nightly.names import run_name
-from redactory.pipelines.nightly.pieces import sources_of
-from redactory.pipelines.nightly.plan import changed_since, plan_night
-from redactory.pipelines.nightly.publishing import place_of
-from redactory.pipelines.nightly.watermark import watermark
-from redactory.pipelines.preflight import check_keys, check_room
-from redactory.pipelines.readers.sources import find_by_path
+from redactory.pipelines.nightly.ending import (
+    End,
+    after_failure,
+    end_night,
+    keep_house,
+    place_of,
+    put_in_order,
+    run_name,
+)
+from redactory.pipelines.nightly.watermark import (
+    Changed,
+    Day,
+    Look,
+    Piece,
+    Watermark,
+    days_asked,
+    of_day,
+    planned,
+    sources_of,
+    watermark,
+)
+from redactory.pipelines.output_folder import check_keys, check_room
+from redactory.pipelines.publish import check_store
+from redactory.pipelines.readers import Source, find_by_path, size_of
 from redactory.pipelines.release import COUNTS
-from redactory.pipelines.releases.log import Event, enter, latest_run, read_log, standings
+from redactory.pipelines.release_log import Event, enter, latest_run, read_log, standings
 from redactory.pipelines.sealed import sealed, wordless
-from redactory.pipelines.stores.publish import check_store
 from redactory.redaction import RunFolder, is_finished
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A night as it stands in the log: its run, the day of its data (or None), what it reads."""
+
+    run: str
+    date: str | None
+    slices: tuple[Piece, ...]
+
+
+def unfinished(records: Iterable[Record]) -> list[Begun]:
+    """The nights to be finished before anything new is read, oldest first.
+
+    What was begun without a plan is no night, but another try of a quarantine: whoever asks for that again
+    finishes it.
+    """
+    return [
+        Begun(own.run, own.begun.body["date"], tuple(planned(own.begun)))
+        for own in standings(records).values()
+        if own.state in ("unfinished", "failed") and own.begun is not None and planned(own.begun)
+    ]
+
+
+# The plan of a night: what it reads of which file, settled before anything is curated.
+
+
+_NAMED = 5
+"""Changed files that a message lists."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a night reads: ``slices``, and for each file with a last row that is not whole, its bytes."""
+
+    slices: tuple[Piece, ...]
+    waiting: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """New bytes to read, as they lie on the disk."""
+        return sum(piece.bytes for piece in self.slices)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the release log."""
+        return {
+            "slices": [piece.to_json() for piece in self.slices],
+            "waiting": [{"path": name, "bytes": size} for name, size in self.waiting],
+        }
+
+
+def plan_night(
+    config: Config,
+    seen: Watermark,
+    again: Collection[str] = (),
+    now: datetime.datetime | None = None,
+    done: Collection[str] = (),
+) -> Plan:
+    """What of the files at ``input.path`` no night has read yet (``seen``); those of ``again`` whole.
+
+    The files at the URLs ``done`` were read again already, for the same asking.
+    ``ConfigurationError`` where a path names nothing, or ``again`` a file that is not in the input;
+    ``InputError`` where rows that were read before are not there any more.
+    """
+    look = Look(
+        config.input.max_row_bytes,
+        now or datetime.datetime.now(datetime.UTC),
+        datetime.timedelta(minutes=config.nightly.quiet_minutes),
+    )
+    sources = find_by_path(config.input.path, config.input.format)
+    anew = _urls(again, sources, config.input.format).difference(done)
+    slices: list[Piece] = []
+    waiting: list[tuple[str, int]] = []
+    changed: list[str] = []
+    for source in sources:
+        known = () if source.url in anew else seen.get(source.url, ())
+        try:
+            growth = look.growth(source, known)
+        except Changed as how:
+            changed.append(f"{source.name} ({how})")
+            continue
+        marked = source.url in anew and bool(seen.get(source.url))
+        slices += [dataclasses.replace(piece, again=marked) for piece in growth.pieces]
+        waiting += [(source.name, growth.waiting)] if growth.waiting else []
+    if changed:
+        raise _refusal(changed)
+    return Plan(tuple(slices), tuple(waiting))
+
+
+def changed_since(pieces: Iterable[Piece]) -> list[str]:
+    """The names of the planned files whose planned bytes are not there any more."""
+    names = []
+    for piece in pieces:
+        source = Source(piece.url, piece.name, piece.format)
+        try:
+            grown = piece.whole and size_of(source) != piece.bytes
+            same = not grown and piece.is_in(source)
+        except (InputError, OSError):
+            same = False
+        names += [] if same or piece.name in names else [piece.name]
+    return names
+
+
+def _urls(again: Collection[str], sources: list[Source], format_: str) -> set[str]:
+    urls = {source.url for source in find_by_path(tuple(again), format_)} if again else set()
+    strange = urls - {source.url for source in sources}
+    if strange:
+        raise ConfigurationError(f"--again: {min(strange)} is no file of the input (input.path)")
+    return urls
+
+
+def _refusal(changed: list[str]) -> InputError:
+    more = [f"and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
+    return InputError(
+        f"changed since an earlier night read it: {', '.join([*changed[:_NAMED], *more])}. A night reads "
+        "what is added at the end. Put the file back as it was, or read all of it as new: --again FILE"
+    )
+
+
+# A night: what is new in the input becomes a run of its own, which is released or held.
+
 
 T = TypeVar("T")
 Curating = Callable[..., Mapping[str, Any]]

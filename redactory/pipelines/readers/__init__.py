@@ -5,8 +5,8 @@ a file and a row number; that reading goes on after a bad row; and that no messa
 """
 
 from redactory.pipelines.readers.documents import Document, Rejection, read_documents
-from redactory.pipelines.readers.slices import Slice
 from redactory.pipelines.readers.sources import (
+    Slice,
     Source,
     blocks_of,
     find_by_path,

@@ -7,12 +7,14 @@ checked before anything is read through them.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
-from redactory.foundation.errors import InputError
-from redactory.pipelines.readers.compression import is_compressed
-from redactory.pipelines.readers.records import BROKEN_ROW, UNDECODABLE, Columns, Record
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.readers.records import BROKEN_ROW, UNDECODABLE, Columns, Record, is_compressed
 
 _FILE = b"ARROW1"
 _STREAM_IN_FILE = 8
@@ -150,3 +152,61 @@ class _Watched(io.RawIOBase):
         kept = len(_END_OF_STREAM)
         self._last = (self._last + bytes(found[-kept:]))[-kept:]
         return bytes(found)
+
+
+# Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files, and notes beside them.
+
+
+_STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_NAME = re.compile(r"[\w.-]{1,100}")
+_MADE_OF_IT = re.compile(r"cache-\w+\.arrow")
+"""What ``map``, ``filter`` and ``shuffle`` leave there: the rows once more, changed, or their numbers."""
+
+
+def without_notes(names: Sequence[str], read: Callable[[str], bytes]) -> list[str]:
+    """The files ``names`` without the notes of data sets, and what was made of these.
+
+    ``read`` gives what stands in a file.  ``ConfigurationError`` names the file or the split that a note
+    speaks of and that is not there.
+    """
+    paths = {name: PurePosixPath(name) for name in names}
+    there = set(paths.values())
+    kept, made = [], set[PurePosixPath]()
+    for name, path in paths.items():
+        told = _told(path.name, read(name)) if path.name in (_STATE, _INFO, _SPLITS) else None
+        if told is None:
+            kept.append(name)
+            continue
+        if path.name == _STATE:
+            made |= {own for own in there if own.parent == path.parent and _MADE_OF_IT.fullmatch(own.name)}
+            made -= {path.parent / below for below in told}
+        gone = [below for below in told if path.parent / below not in there]
+        if gone:
+            raise ConfigurationError(
+                f"input.path: '{gone[0]}' is missing from the data set in '{path.parent.name}': copy the "
+                "whole folder that save_to_disk wrote, or name the .arrow files themselves"
+            )
+    return [name for name in kept if paths[name] not in made]
+
+
+def _told(kind: str, content: bytes) -> list[str] | None:
+    """The files that a note says there are; None where it is somebody else's file of that name."""
+    try:
+        note = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(note, dict):
+        return None
+    if kind == _INFO:
+        return [] if "features" in note else None
+    listed = note.get("splits" if kind == _SPLITS else "_data_files")
+    if not isinstance(listed, list):
+        return None
+    if kind == _SPLITS:
+        return [f"{split}/{_STATE}" for split in _names(listed)]
+    return _names([file.get("filename") for file in listed if isinstance(file, dict)])
+
+
+def _names(listed: list[Any]) -> list[str]:
+    """Those of ``listed`` that can be the name of a file in the folder."""
+    return [name for name in listed if isinstance(name, str) and _NAME.fullmatch(name)]

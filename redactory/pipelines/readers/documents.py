@@ -13,8 +13,7 @@ from redactory.foundation.keys import forms_of
 from redactory.pipelines.config import InputSettings
 from redactory.pipelines.readers.formats import READERS
 from redactory.pipelines.readers.records import KEPT_BYTES, Columns
-from redactory.pipelines.readers.slices import Slice
-from redactory.pipelines.readers.sources import Source
+from redactory.pipelines.readers.sources import Slice, Source
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

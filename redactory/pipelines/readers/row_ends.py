@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from redactory.pipelines.readers.compression import is_compressed
-from redactory.pipelines.readers.slices import Slice
-from redactory.pipelines.readers.sources import Source
+from redactory.pipelines.readers.records import is_compressed
+from redactory.pipelines.readers.sources import Slice, Source
 from redactory.pipelines.readers.tables import row_ends
 
 _CHUNK = 1 << 20

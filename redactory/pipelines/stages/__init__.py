@@ -4,15 +4,11 @@ Each reads files, commits files, and hands back counts.  Its output is a functio
 configuration and the versions in the manifest, so running it again writes the same bytes.
 """
 
-from redactory.pipelines.stages.detect import detect_part
-from redactory.pipelines.stages.duplicates import dedup_steps
-from redactory.pipelines.stages.ingest import ingest
+from redactory.pipelines.stages.detect import detect_part, spread_range
+from redactory.pipelines.stages.duplicates import dedup_steps, memory_steps
+from redactory.pipelines.stages.ingest import ingest, segment_part
 from redactory.pipelines.stages.plans import plan_documents, plan_texts, screen_texts
-from redactory.pipelines.stages.redact import redact_part
-from redactory.pipelines.stages.remember import memory_steps
-from redactory.pipelines.stages.segment import segment_part
-from redactory.pipelines.stages.shard import shard_part
-from redactory.pipelines.stages.spread import spread_range
+from redactory.pipelines.stages.redact import redact_part, shard_part
 
 __all__ = [
     "dedup_steps",

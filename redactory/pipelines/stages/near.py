@@ -12,24 +12,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from redactory.dedup import DuplicatePlan
-from redactory.dedup.banding import banding_for
-from redactory.dedup.choice import choose_range
-from redactory.dedup.groups import join_groups
+from redactory.dedup.earlier_near import choose_range
 from redactory.dedup.near import (
     NEAR_RANGES,
     PRIVATE_SIDE,
     PUBLIC_SIDE,
     Comparison,
     compare_buckets,
+    join_groups,
     nearest,
 )
-from redactory.dedup.shingles import Shingler
-from redactory.dedup.signed import TextFacts, write_signed
-from redactory.dedup.words import Words
+from redactory.dedup.signatures import Shingler, TextFacts, Words, banding_for, write_signed
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.reports import StageReport
+from redactory.foundation.progress import StageReport
 from redactory.pipelines.stages import plans
-from redactory.pipelines.stages.fate_digests import users_of
+from redactory.pipelines.stages.plans import users_of
 from redactory.pipelines.work import Job
 from redactory.redaction import MASK, PRIVATE, PUBLIC, read_part
 

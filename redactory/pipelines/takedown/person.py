@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
-from typing import Any
+import csv
+import io
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from redactory.detectors import Detection, Span
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
-from redactory.redaction import RunFolder, read_batches
+from redactory.pipelines.config import InputSettings
+from redactory.pipelines.readers.documents import DUPLICATE_ID
+from redactory.pipelines.stages.plans import users_of
+from redactory.pipelines.work import PARTITION_BITS
+from redactory.redaction import Fate, RunFolder, part_name, parts, read_batches, read_part, route
+from redactory.redaction.shards import require_there
 
 Row = dict[str, Any]
 
@@ -98,3 +109,139 @@ def others_of(run: RunFolder, gone: set[int], originals: set[int]) -> Iterator[R
 
 def _pseudonyms(key: DigestKey, kind: str, ids: frozenset[str]) -> pa.Array:
     return pa.array([key.pseudonym(kind, value) for value in sorted(ids)], pa.string())
+
+
+# The redacted text of a point that is in no shard: its original and its spans, masked again.
+
+
+class Told(NamedTuple):
+    """A point's fate, and whose it is within the run (as deduplication by user has it)."""
+
+    fate: Fate
+    owner: str
+
+
+def has_vault(run: RunFolder) -> bool:
+    """Whether the originals are still there."""
+    return any(run.vault.glob("part-*.parquet"))
+
+
+def fates_of(run: RunFolder, points: Iterable[int]) -> dict[int, Told]:
+    """F of each of ``points``, as the curation had it: mask and route are functions of text and spans.
+
+    Points that were quarantined have no entry.  ``RunStateError`` where the vault was purged.
+    """
+    by_partition: dict[int, list[int]] = defaultdict(list)
+    for point in points:
+        by_partition[point >> PARTITION_BITS].append(point)
+    if by_partition:
+        require_there(run.vault)
+    found: dict[int, Told] = {}
+    for partition, ids in sorted(by_partition.items()):
+        wanted = pa.array(ids, pa.int64())
+        name = part_name(partition)
+        vault, ledger = (_some(read_part(folder / name), wanted) for folder in (run.vault, run.spans))
+        spans = spans_of(ledger)
+        rows = zip(vault["point_id"].to_pylist(), vault["text"].to_pylist(), users_of(vault), strict=True)
+        for point, text, owner in rows:
+            own = spans.get(point, {})
+            detection = Detection(tuple(own.get("strict", ())), tuple(own.get("conservative", ())))
+            found[point] = Told(route(text, detection), owner)
+    return found
+
+
+def spans_of(ledger: pa.Table) -> dict[int, dict[str, list[Span]]]:
+    """The spans of each point by policy."""
+    found: dict[int, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    names = ("point_id", "policy", "start", "end", "label", "score", "detector")
+    for point, policy, *span in zip(*(ledger[name].to_pylist() for name in names), strict=True):
+        found[point][policy].append(Span(*span))
+    return found
+
+
+def _some(table: pa.Table, wanted: pa.Array) -> pa.Table:
+    return table.filter(pc.is_in(table["point_id"], wanted))
+
+
+# Rejected rows in the quarantine: hers by the ids that stand in them, where they can be read at all.
+
+
+_TABLES = {".csv": ",", ".tsv": "\t"}
+
+
+@dataclass
+class Rejected:
+    """``rows``: the places of her rows in each part, by its name; ``reasons``: why they had been rejected.
+
+    ``ids``: those of hers that stand in them.  ``unsearched`` counts the rows that say nothing of whom they
+    are: broken ones, and texts whose id is another document's.
+    """
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+    ids: set[str] = field(default_factory=set)
+    unsearched: int = 0
+
+
+def rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> Rejected:
+    """Search the rejected rows of a run for the ids of ``person``."""
+    found = Rejected()
+    for path in parts(run.quarantine):
+        mine = []
+        for place, row in enumerate(read_part(path).to_pylist()):
+            if row["kind"] != "row":
+                continue
+            own = _hers(row, person, columns)
+            found.unsearched += own is None
+            if own:
+                found.ids |= own
+                mine.append(place)
+                found.reasons[row["reason"]] += 1
+        if mine:
+            found.rows[path.name] = mine
+    return found
+
+
+def without_rows(table: pa.Table, places: list[int]) -> pa.Table:
+    """``table`` without the rows at ``places``."""
+    kept = sorted(set(range(table.num_rows)) - set(places))
+    return table.take(pa.array(kept, pa.int64()))
+
+
+def _hers(row: dict[str, Any], person: Person, columns: InputSettings) -> frozenset[str] | None:
+    """Which of her ids a rejected row names; None where nothing in it can say so.
+
+    What cannot be read as a row is hers where one of the ids stands in it as a word.
+    """
+    content: bytes = row["content"] or b""
+    named = None if row["reason"] == DUPLICATE_ID else _names(content, row["source"] or "", columns)
+    if named is not None:
+        documents, users = named
+        return documents & person.doc_ids | {u for u in person.user_ids if users & set(forms_of(u))}
+    spelled = {form: user for user in person.user_ids for form in forms_of(user)}
+    words = "|".join(map(re.escape, sorted({*person.doc_ids, *spelled})))
+    said = re.findall(rf"(?<![\w-])(?:{words})(?![\w-])", content.decode("utf-8", "replace"))
+    return frozenset(word if word in person.doc_ids else spelled[word] for word in said) or None
+
+
+def _names(
+    content: bytes, source: str, columns: InputSettings
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The ids of document and user that a row can name; None where it is no row that can be read."""
+    text = content.decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return frozenset([str(value.get(columns.id))]), frozenset([str(value.get(columns.user))])
+    # a compressed table is a table as well
+    ending = next((e for e in _TABLES if e in source.rsplit("/", 1)[-1].lower()), None)
+    if ending is None:
+        return None
+    try:
+        lines = csv.reader(io.StringIO(text), delimiter=_TABLES[ending])
+        cells = frozenset(cell for line in lines for cell in line)
+    except csv.Error:
+        return None
+    return cells, cells

@@ -1,28 +1,194 @@
-"""Takedown: a person out of every run that holds her, each written anew by a reissue."""
+"""What the index across runs shall forget with a person: texts that nobody else in the run has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from redactory.dedup import DedupSettings
+from redactory.evaluation.guarantee_words import figures
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import only_one, read_json
 from redactory.foundation.keys import DigestKey, forms_of, load_digest_key
-from redactory.foundation.locks import only_one
+from redactory.foundation.records import RecordLog
 from redactory.pipelines.config import Config
-from redactory.pipelines.reissue.reissue import Change, alone, begin, pending, reissue
-from redactory.pipelines.releases.log import Event, history
+from redactory.pipelines.reissue import Change, alone, begin, index_of, pending, reissue
+from redactory.pipelines.release_log import Event, history
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.takedown.heirs import Heirs, heirs_of
-from redactory.pipelines.takedown.index import forgotten
-from redactory.pipelines.takedown.manifest import body_without
-from redactory.pipelines.takedown.models import exports_of, models_of, samples_of, trainings_of
-from redactory.pipelines.takedown.parts import stage_parts
-from redactory.pipelines.takedown.person import Hers, Person, hers, require_key
-from redactory.pipelines.takedown.rejected import rejected_rows
-from redactory.redaction import RunFolder, read_manifest, require_regular
-from redactory.redaction.job_folder import JobFolder, job_of
+from redactory.pipelines.stages.plans import fate_digests
+from redactory.pipelines.takedown.parts import (
+    SIDES,
+    Heirs,
+    body_without,
+    heirs_of,
+    remaining_texts,
+    shard_texts,
+    stage_parts,
+)
+from redactory.pipelines.takedown.person import (
+    Hers,
+    Person,
+    Row,
+    Told,
+    fates_of,
+    has_vault,
+    hers,
+    rejected_rows,
+    require_key,
+)
+from redactory.redaction import Fate, RunFolder, is_finished, read_manifest, require_regular
+from redactory.redaction.folder import JobFolder, job_of
+
+DIGESTS = frozenset({"exact", "folded"})
+"""Modes whose digests of what a run saw are there one by one; mode ``bloom`` has a filter alone."""
+
+
+def forgotten(
+    run: RunFolder,
+    manifest: Mapping[str, Any],
+    settings: DedupSettings,
+    key: DigestKey,
+    points: dict[int, Row],
+    heirs: Heirs,
+) -> dict[str, Any] | None:
+    """``{"digests": {side: hex}, "points": {side: ids}, "whole"}``; None for a run without an index.
+
+    ``whole`` is False where more was to be forgotten than could be: of mode ``bloom``, or because the vault
+    that says it was purged.
+    """
+    if index_of(run, manifest) is None:
+        return None
+    gone: dict[str, Any] = {"digests": {}, "points": {}, "whole": True}
+    for side in SIDES:
+        mode, own = settings.mode_of(side), {p: row for p, row in points.items() if row["side"] == side}
+        gone["digests"][side], gone["points"][side] = [], []
+        if mode == "minhash":
+            gone["points"][side] = sorted(point for point, row in own.items() if row["fate"] == side)
+        elif mode in DIGESTS:
+            digests, whole = _digests(run, settings, key, side, own, heirs, set(points))
+            gone["digests"][side] = sorted(digest.hex() for digest in digests)
+            gone["whole"] &= whole
+        elif mode == "bloom":
+            gone["whole"] &= not own
+    return gone
+
+
+def _digests(
+    run: RunFolder,
+    settings: DedupSettings,
+    key: DigestKey,
+    side: str,
+    own: dict[int, Row],
+    heirs: Heirs,
+    gone: set[int],
+) -> tuple[set[bytes], bool]:
+    """The digests of one side that only she had, and whether these are all."""
+    inherited = set(heirs.replaces.values())
+    lone = {p: row for p, row in own.items() if row["fate"] == side and p not in inherited}
+    repeats = [p for p, row in own.items() if row["earlier_run"] is not None]
+    if not has_vault(run):
+        if settings.scope == "user":
+            return set(), not (lone or repeats)
+        texts = shard_texts(run, {row["released_id"]: point for point, row in lone.items()})
+        told = [Told(Fate(side, text, ()), "") for text in texts.values()]
+        return set(_of(key, settings, told)), not repeats
+    mine = set(_of(key, settings, [*fates_of(run, [*lone, *repeats]).values()]))
+    # what repeats an earlier run stands in this run's entry as well, and others may repeat the same
+    stays = [told for _, told in remaining_texts(run, gone, side)] if repeats else []
+    return mine - set(_of(key, settings, stays)), True
+
+
+def _of(key: DigestKey, settings: DedupSettings, told: list[Told]) -> list[bytes]:
+    users = [one.owner for one in told] if settings.scope == "user" else None
+    return fate_digests(key, settings, range(len(told)), [one.fate for one in told], users)[0]
+
+
+# Which models learnt from a person, and what else knew her: told, for it cannot be taken back here.
+
+
+def models_of(run: RunFolder) -> list[dict[str, str]]:
+    """``[{"model", "trainer", "guarantee"}]`` of the finished models; the last is one line of the card.
+
+    Every trainer learns from the shards or the vault of its run, so every one learnt from her points.
+    """
+    return [
+        {
+            "model": name,
+            "trainer": str(read_manifest(run.model(name))["summary"]["trainer"]),
+            "guarantee": _line(read_json(run.model(name).guarantee)),
+        }
+        for name in run.model_names()
+    ]
+
+
+def trainings_of(run: RunFolder) -> list[str]:
+    """The trainings that were begun and are not finished; they cannot go on once the run was written anew.
+
+    ``RunStateError`` where one is at work: it would learn from half of each release.
+    """
+    found = []
+    for path in sorted(run.models.glob("*/ledger.jsonl")):
+        if is_finished(run.model(path.parent.name)):
+            continue
+        if _is_written(path):
+            raise RunStateError(
+                f"{run.root.name}/models/{path.parent.name} is being trained: wait for it, or stop it"
+            )
+        found.append(path.parent.name)
+    return found
+
+
+def is_training(run: RunFolder) -> bool:
+    """Whether somebody trains a model on ``run`` right now."""
+    return any(
+        _is_written(path)
+        for path in run.models.glob("*/ledger.jsonl")
+        if not is_finished(run.model(path.parent.name))
+    )
+
+
+def samples_of(run: RunFolder, points: set[int]) -> list[str]:
+    """The samples of points to label in which one of ``points`` was drawn; they hold her text in the open."""
+    found = []
+    for path in sorted(run.samples.glob("*/draw.json")):
+        if any(row["point_id"] in points for row in read_json(path)["rows"]):
+            found.append(path.parent.name)
+    # a draw that was cut off has no record of whom it drew
+    found += [p.name for p in _folders(run.samples) if not (p / "draw.json").is_file()]
+    return sorted(found)
+
+
+def exports_of(run: RunFolder) -> list[dict[str, str]]:
+    """When what may leave was copied, and the manifest of the copy: these are out of reach."""
+    return [
+        {key: str(record.body[key]) for key in ("time", "manifest") if key in record.body}
+        for record in history(run)
+        if record.type == Event.EXPORTED
+    ]
+
+
+def _is_written(ledger: Path) -> bool:
+    try:
+        RecordLog(ledger).close()
+    except RunStateError:
+        return True
+    return False
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _line(card: dict[str, Any]) -> str:
+    shown = figures(card)
+    stated = next((figure for figure in shown if figure.stated), shown[0])
+    return f"{stated.title}: {stated.text}"
+
+
+# Takedown: a person out of every run that holds her, each written anew by a reissue.
+
 
 TAKEDOWN = "takedown"
 _TOLD_AGAIN = {"already": "release", "models": "models"}

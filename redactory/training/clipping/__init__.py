@@ -5,10 +5,14 @@ matrices of these, and the clipped sum by one weighted product a layer.  What is
 is refused: ``docs/explanation/clipping.md``.
 """
 
-from redactory.training.clipping.engine import ClippedGradient, clipped_gradient
+from redactory.training.clipping.engine import (
+    ClippedGradient,
+    check_parts,
+    check_supported,
+    clipped_gradient,
+    clipped_sum,
+)
 from redactory.training.clipping.opacus_step import clipped_backward
-from redactory.training.clipping.steps import check_parts, clipped_sum
-from redactory.training.clipping.support import check_supported
 
 __all__ = [
     "ClippedGradient",

@@ -1,20 +1,120 @@
-"""One physical batch: every point's gradient clipped, their sum, by one forward and one backward pass."""
+"""Where the engine listens in a network, and which networks it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.training.clipping.opaque import opaque
 from redactory.training.clipping.products import Grams, formed_squares, squared_norms
-from redactory.training.clipping.support import check_supported, recorded, shared_parameters, sites
-from redactory.training.clipping.tape import Tape
+from redactory.training.clipping.rules import Rule, rule_of
+from redactory.training.clipping.uses import Tape
+from redactory.training.layers.lstm import Lstm
 from redactory.training.layers.recorder import listening
-from redactory.training.mechanism import require_clip_norm
+from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
+from redactory.training.phases import Piece, PieceMap, alone, summed
+from redactory.training.points import Batch, Points, physical_batches
+
+
+class Site(NamedTuple):
+    """A module that is recorded by ``rule``; ``rule`` is None where it reports by itself."""
+
+    name: str
+    module: nn.Module
+    rule: Rule | None
+
+
+def check_supported(network: nn.Module) -> None:
+    """``ConfigurationError`` naming the module that stands in the way of exact per-example clipping.
+
+    Refused before anything runs: batch normalisation, running statistics, embeddings with
+    ``max_norm`` or ``scale_grad_by_freq``, parameters of the network that belong to no layer, and
+    parameters that share memory without being one.  Refused when they run: a hidden state handed
+    to an LSTM, a layer whose input does not begin with the batch, a parameter used outside of its
+    layer, and, on the first batch of two points or more, a loss whose gradient passes through another
+    point's row.  What mixes points without a gradient (a batch centred or weighted by detached numbers)
+    shows where a batch is held against its halves: :func:`check_parts`, which a training asks at its first
+    step and every 1,000th.  ``clipped_gradient`` and ``clipped_backward`` know no halves and do not ask it.
+
+    Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than
+    rounding does; what a module carries from one batch to the next in an attribute; and draws that look at
+    data.
+    """
+    for name, module in network.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise ConfigurationError(f"{name}: batch normalisation mixes points; use LayerNorm")
+        if isinstance(module, _InstanceNorm) and module.track_running_stats:
+            raise ConfigurationError(f"{name}: running statistics carry something from point to point")
+        if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+            raise ConfigurationError(f"{name}: max_norm and scale_grad_by_freq mix the points of a batch")
+    kinds = {p.dtype for p in network.parameters() if p.requires_grad}
+    if not kinds <= {torch.float32} and not kinds <= {torch.float64}:
+        raise ConfigurationError("the trained parameters must all be float32, or all float64")
+    own = [name for name, p in network.named_parameters(recurse=False) if p.requires_grad]
+    if own:
+        raise ConfigurationError(f"{own[0]}: a parameter of the network itself; make it part of a layer")
+    places: dict[int, str] = {}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad and parameter.numel():
+            start = parameter.untyped_storage().data_ptr()
+            if start in places:
+                raise ConfigurationError(f"{name} and {places[start]} share memory but are two parameters")
+            places[start] = name
+
+
+def sites(network: nn.Module) -> list[Site]:
+    """The modules of ``network`` with trainable parameters of their own, outermost first."""
+    return [site for name, child in network.named_children() for site in _sites(child, name)]
+
+
+def _sites(module: nn.Module, name: str) -> Iterator[Site]:
+    if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+        yield Site(name, module, None if isinstance(module, Lstm) else rule_of(module) or opaque)
+        return
+    for child_name, child in module.named_children():
+        yield from _sites(child, f"{name}.{child_name}")
+
+
+def shared_parameters(network: nn.Module) -> frozenset[int]:
+    """The identities of the parameters that stand in more than one module."""
+    held = Counter(
+        id(p) for module in network.modules() for p in module._parameters.values() if p is not None
+    )
+    return frozenset(key for key, times in held.items() if times > 1)
+
+
+@contextmanager
+def recorded(found: list[Site], tape: Tape) -> Iterator[None]:
+    """The modules report to ``tape`` for the time of a forward pass."""
+    before = {id(site.module): site.module.__dict__.get("forward") for site in found}
+    try:
+        for site in found:
+            if site.rule is not None:
+                site.module.forward = site.rule(site.module, site.name, tape)
+        yield
+    finally:
+        for site in found:
+            forward = before[id(site.module)]
+            if forward is not None:
+                site.module.forward = forward
+            elif "forward" in site.module.__dict__:
+                del site.module.forward
+
+
+# One physical batch: every point's gradient clipped, their sum, by one forward and one backward pass.
+
 
 CANCELLATION = {torch.float32: 16.0, torch.float64: 1e4}
 """How far the terms of a squared norm may cancel before they are not trusted: relative errors of the
@@ -154,3 +254,98 @@ def _weighted_sum(tape: Tape, learnt: dict[str, nn.Parameter], weights: Tensor) 
         for place in range(len(uses)):
             uses.pop(0).add_to(total, weights, fresh=place == 0)
     return flat
+
+
+# The sum of a step: the clipped gradients of the points that were drawn, in batches that fit.
+
+
+APART = 1e-3
+"""How far two gradients of one point may lie apart by rounding, of the largest norm beside them."""
+
+
+class PointLosses(Protocol):
+    """A network with a loss for each point."""
+
+    def point_losses(self, batch: Batch) -> Tensor:
+        """The loss of each point of ``batch``, [B]."""
+
+
+@dataclass(frozen=True)
+class ClippedSum:
+    """The clipped gradients of a piece, summed; C is ``clip_norm``.
+
+    A point that does not count in a padded row is tried again without padding: what a network makes of
+    places that are not the point's own, which are there because another point is longer, decides nothing.
+    """
+
+    clip_norm: float
+
+    def __call__(self, network: PointLosses, batch: Batch) -> Tensor:
+        """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
+        found = _gradient(network, batch, self.clip_norm)
+        flat = found.flat
+        for place in (~found.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
+            flat += _gradient(network, batch.alone(place), self.clip_norm).flat
+        return flat
+
+
+def _gradient(network: PointLosses, batch: Batch, clip_norm: float) -> ClippedGradient:
+    assert isinstance(network, torch.nn.Module)
+    return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm)
+
+
+def clipped_sum(
+    network: PointLosses,
+    points: Points,
+    rows: NDArray[np.int64],
+    clip_norm: float,
+    tokens: int,
+    every: PieceMap = alone,
+) -> Tensor:
+    """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
+
+    A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is
+    ``clip_norm``.  A point whose gradient is not finite contributes zero.  No rows give zero.
+    ``tokens`` bounds what is held in memory at once and changes no result beyond rounding; ``every`` says
+    where the pieces are computed and changes no bit.
+
+    Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
+    most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
+    """
+    assert isinstance(network, torch.nn.Module)
+    require_clip_norm(clip_norm)  # also where nothing was drawn
+    work = ClippedSum(clip_norm)
+    pieces = [Piece(points, piece, work) for piece in physical_batches(rows, points.lengths, tokens)]
+    return summed(network, pieces, every)
+
+
+def check_parts(network: PointLosses, points: Points, rows: NDArray[np.int64], tokens: int) -> bool:
+    """``ConfigurationError`` where a batch of ``rows`` has other gradients than its two halves.
+
+    A network that centres its activations over the batch, or weights its losses by something of the batch,
+    also where no gradient passes through that, gives a point another gradient among other points: then one
+    point moves all.  The norms of all points and their sum are compared, of one piece of at most ``tokens``
+    tokens; False where it has less than two points, so that nothing was seen.  What moves a gradient by less
+    than :data:`APART`, only in other batches, or from one batch to the next is not seen.
+    """
+    pieces = physical_batches(rows, points.lengths, tokens)
+    piece = max(pieces, key=len, default=rows)
+    if len(piece) < 2:
+        return False
+    half = len(piece) // 2
+    whole, *parts = (
+        _gradient(network, points.batch(part), LARGEST_CLIP) for part in (piece, piece[:half], piece[half:])
+    )
+    norms, finite = (torch.cat([getattr(part, name) for part in parts]) for name in ("norms", "finite"))
+    known = whole.finite & finite
+    largest = float(norms[known].max()) if bool(known.any()) else 0.0
+    apart = [float((whole.norms - norms)[known].abs().max())] if bool(known.any()) else []
+    if bool(known.all()):
+        apart.append(float((whole.flat - sum(part.flat for part in parts)).norm()) / len(piece))
+    # a gradient that has all but vanished is rounding alone
+    if any(distance > APART * largest + 1e-5 for distance in apart):
+        raise ConfigurationError(
+            "the network gives a point another gradient among other points, so that one point would move "
+            "all: nothing may be centred, normalised or weighted over a batch"
+        )
+    return True

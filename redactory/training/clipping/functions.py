@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from redactory.training.clipping.tape import Tape
+from redactory.training.clipping.uses import Tape
 from redactory.training.layers.products import affine
 
 

@@ -14,7 +14,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.tape import Tape
+from redactory.training.clipping.uses import Tape
 from redactory.training.layers.recorder import not_listening
 
 Gradients = dict[str, Tensor]

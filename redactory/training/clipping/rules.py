@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.functions import Embedding, LayerNorm, Linear, Scale, TurnedLinear
-from redactory.training.clipping.tape import Tape
+from redactory.training.clipping.uses import Tape
 from redactory.training.layers.lstm import LayerWeights, lstm_layer
 
 Forward = Callable[..., Any]

@@ -1,17 +1,19 @@
-"""Epsilon of one sentence over all its messages, and the noise for a target.
-
-Formal guarantees: every epsilon is an upper bound under substitution (any other sentence in the slot's
-place), for a frozen encoder that was trained without this sentence, or with it under the steps of
-``encoder``; the label and, but for hidden coins, the participation are seen (``docs/guarantees.md``, "Local
-differential privacy").
-"""
+"""How often a sentence is sent, and whether that can be seen (``docs/guarantees.md``)."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.settings import Settings
+from redactory.foundation.stream import RandomStream
+from redactory.training.accounting import second
 from redactory.training.accounting.bounds import LARGEST_EPSILON, gaussian_epsilon
 from redactory.training.accounting.calibration import Search, coarseness, noise_for
 from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of, parts_of
@@ -23,9 +25,47 @@ from redactory.training.accounting.mixtures import (
     exchange,
     grid_of,
 )
+from redactory.training.accounting.pairs import Branches as PairBranches
+from redactory.training.accounting.pairs import Mixture, Pair, directions, substitution
+from redactory.training.accounting.second import Bracket, Steps
+from redactory.training.accounting.second_opinion import NOT_FINITE, Stated, stated
 from redactory.training.accounting.spending import Spending, Spendings, in_clips
-from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.settings import Rate
+
+
+class FixedSends(Settings):
+    """Every sentence is sent a fixed number of times."""
+
+    kind: Literal["fixed"] = Field("fixed", description="Every sentence is sent equally often.")
+    sends: PositiveInt = Field(
+        1,
+        description="J, how often each sentence is sent. One is enough: J sends at noise z carry what one "
+        "send at z/√J carries, and the server may pass over a message as often as it likes.",
+    )
+
+
+class VisibleCoins(Settings):
+    """In each step a coin decides whether a sentence is sent; the server sees which ones were."""
+
+    kind: Literal["visible"] = Field(description="A coin for each step; who sends is seen.")
+    rate: Rate = Field(description="p, the probability that a sentence is sent in a step.")
+    steps: PositiveInt = Field(description="T, the number of steps.")
+
+
+class HiddenCoins(Settings):
+    """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
+
+    kind: Literal["hidden"] = Field(description="A message in every step; whether of noise alone is secret.")
+    rate: Rate = Field(description="p, the probability that a message is of the sentence.")
+    steps: PositiveInt = Field(description="T, the number of steps, and of messages of every slot.")
+
+
+Participation = Annotated[FixedSends | VisibleCoins | HiddenCoins, Field(discriminator="kind")]
+
+
+# Epsilon of one sentence over all its messages, and the noise for a target.
+
 
 CALIBRATION_GRID = 1e-3
 _LARGEST_NOISE, _TOLERANCE = 10_000.0, 5e-5
@@ -140,3 +180,100 @@ def _told(noise: float, rate: float) -> Branches:
     """One step whose coin is told: the sentence is sent, or it is not."""
     coins = ((rate, exchange(1.0, noise)), (1.0 - rate, Worlds(NOTHING, NOTHING, noise)))
     return tuple(one for one in coins if one[0] > 0.0)
+
+
+# The second accountant's word on the messages: every epsilon that is printed was computed twice.
+
+
+LARGEST_SECOND = 200.0
+"""Epsilons above this one are bounds that protect nobody: no second opinion is asked for."""
+
+
+def confirmed_epsilon(
+    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+) -> Stated:
+    """:func:`~redactory.training.ldp.accounting.epsilon_sound`, stated where the second accountant proves it.
+
+    ``GuaranteeError`` where they contradict each other.  No bounds where there is no epsilon, or one over
+    200, or where a step of the encoder exchanges several rows.
+    """
+    told = (noise, vectors, participation)
+    value = epsilon_sound(*told, delta, encoder)
+    if value is None or value > LARGEST_SECOND or any(one.rows > 1 for one in encoder):
+        return Stated(value, None, NOT_FINITE if value is None else None)
+    return stated(
+        lambda at: epsilon_sound(*told, at, encoder),
+        lambda at: bracket(*told, at, encoder),
+        delta,
+        "the messages of one sentence",
+    )
+
+
+def bracket(
+    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+) -> Bracket:
+    """Bounds of the epsilon of one sentence, all its training messages together."""
+    own: Steps = (
+        (_weighted_pairs(message(noise, vectors).noise_multiplier, participation), _steps(participation)),
+    )
+    before: Steps = tuple(
+        (directions(one.mechanism, Relation.SUBSTITUTION)[0], one.steps) for one in encoder if one.steps
+    )
+    return second.bracket_of((*before, *own), delta)
+
+
+def _weighted_pairs(noise: float, told: Participation) -> PairBranches:
+    match told:
+        case FixedSends():
+            return ((1.0, substitution(1.0, noise / math.sqrt(told.sends))),)
+        case HiddenCoins():
+            return ((1.0, substitution(told.rate, noise)),)
+        case VisibleCoins():
+            nothing = Mixture((1.0,), (0.0,), noise)
+            coins = ((told.rate, substitution(1.0, noise)), (1.0 - told.rate, Pair(nothing, nothing)))
+            return tuple(one for one in coins if one[0] > 0.0)
+
+
+def _steps(told: Participation) -> int:
+    return 1 if isinstance(told, FixedSends) else told.steps
+
+
+# Who sends in which step, and whether the sentence or nothing: the three kinds of participation.
+
+
+class Sends(NamedTuple):
+    """One step: the ``places`` that send, int64 in the order of sending, and which of them send their
+    sentence, bool; the others send noise on the zero vector."""
+
+    places: NDArray[np.int64]
+    real: NDArray[np.bool_]
+
+
+def steps_of(participation: Participation) -> int:
+    """J for fixed sends, else T: the steps of a slot are 0 to this, exclusive."""
+    return participation.sends if isinstance(participation, FixedSends) else participation.steps
+
+
+def drawn_sends(
+    participation: Participation, stream: RandomStream, step: int, slots: int, call: int
+) -> Sends:
+    """The sends of ``step`` for ``slots`` slots; ``call`` tells the draws of one stream apart.
+
+    Formal guarantees: coins are independent over slots and steps, with the rate as probability up to
+    2⁻⁵³, and secret as the stream's root is; the order is a uniform permutation, independent of them
+    (``docs/guarantees.md``, "Local differential privacy").
+    """
+    order = stream.permutation("order", step, slots, call)
+    every = np.ones(slots, bool)
+    match participation:
+        case FixedSends():
+            return Sends(order, every)
+        case VisibleCoins():
+            heads = _coins(participation.rate, stream, step, slots, call)
+            return Sends(order[heads[order]], every[: int(heads.sum())])
+        case HiddenCoins():
+            return Sends(order, _coins(participation.rate, stream, step, slots, call)[order])
+
+
+def _coins(rate: float, stream: RandomStream, step: int, slots: int, call: int) -> NDArray[np.bool_]:
+    return stream.uniform("coins", step, slots, call) < rate

@@ -12,9 +12,17 @@ from typing import Any, Literal
 from redactory.training.accounting import second_opinion
 from redactory.training.guarantee_figures import Figures
 from redactory.training.ldp import published
-from redactory.training.ldp.accounting import calibrated_noise, epsilon_sound, message, sensitivity
-from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
-from redactory.training.ldp.second import confirmed_epsilon
+from redactory.training.ldp.accounting import (
+    FixedSends,
+    HiddenCoins,
+    Participation,
+    VisibleCoins,
+    calibrated_noise,
+    confirmed_epsilon,
+    epsilon_sound,
+    message,
+    sensitivity,
+)
 from redactory.training.uedp.forecast import common_problems, require
 
 LARGE_DELTA = 1e-4

@@ -17,18 +17,15 @@ from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
-from redactory.training.classes import class_numbers
-from redactory.training.ldp.encoder_folder import write_encoder
-from redactory.training.ldp.encoder_settings import EncoderSettings, FrozenFolderSettings
-from redactory.training.ldp.folder_body import FolderEncoder, pooling_of, read_folder
-from redactory.training.ldp.provenance import PUBLIC, require_silent
-from redactory.training.models.bilstm import BiLstmEncoder
+from redactory.training.ldp.bodies import FolderEncoder, pooling_of, read_folder
+from redactory.training.ldp.encoder_folder import PUBLIC, require_silent, write_encoder
+from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.models.network import Network
-from redactory.training.models.pooled import PooledClassifier
+from redactory.training.models.pooled import BiLstmEncoder, PooledClassifier
 from redactory.training.numerics import fixed_numerics
 from redactory.training.phases import Descent, PlainPhase, make_optimizer
-from redactory.training.points import NO_CLASS, Batch, EncodedPoints, LabelledPoints
-from redactory.training.publictext import PublicText
+from redactory.training.points import NO_CLASS, Batch, EncodedPoints, LabelledPoints, class_numbers
+from redactory.training.runinput import PublicText
 from redactory.training.tokenizer import TextCodec, Tokenizer
 
 _TOGETHER = 256

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.layers import Lstm
-from redactory.training.models.dropout import KeyedDropout, Seeds
-from redactory.training.models.network import Encoder, LanguageNetwork, State, uniform_
+from redactory.training.models.network import Encoder, KeyedDropout, LanguageNetwork, Seeds, State, uniform_
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.points import Batch
 
@@ -30,7 +29,7 @@ class AwdLstmEncoder(Encoder):
     penalties, which AWD-LSTM also has, are left out.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder` and of
-    :class:`redactory.training.models.dropout.KeyedDropout`.
+    :class:`redactory.training.models.network.KeyedDropout`.
     """
 
     def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
@@ -109,7 +108,7 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
     """The layers of :class:`AwdLstmEncoder`, and the embedding as output layer.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Network` and of
-    :class:`redactory.training.models.dropout.KeyedDropout`.
+    :class:`redactory.training.models.network.KeyedDropout`.
     """
 
     def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:

@@ -1,17 +1,75 @@
-"""Causal transformers of Hugging Face (GPT-2, Llama), with explicit positions and a key-value cache."""
+"""Low-rank adapters through ``peft``: what they train, and whether it moved."""
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
-from redactory.training.models.lora import has_adapters, initialise_adapters
-from redactory.training.models.network import LanguageNetwork, State, normal_
+from redactory.training.models.network import Classifier, LanguageNetwork, State, normal_, uniform_
+from redactory.training.models.pretrained import quiet
+from redactory.training.models.settings import LoraSettings
 from redactory.training.points import Batch
+
+ATTENTION = {"gpt2": ("c_attn",), "llama": ("q_proj", "v_proj"), "bert": ("query", "value")}
+"""The attention's projections, by kind of model: what gets an adapter where nothing else is said."""
+
+
+def with_adapters(model: Any, settings: LoraSettings) -> Any:
+    """``model`` with adapters, everything else frozen; ``ConfigurationError`` where none fits."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise ConfigurationError(
+            "lora needs peft, not installed here: pip install 'redactory[lora]'"
+        ) from None
+    kind = model.config.model_type
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=0.0,
+        target_modules=list(settings.targets or ATTENTION.get(kind, ())),
+        fan_in_fan_out=kind == "gpt2",
+        bias="none",
+    )
+    try:
+        with quiet():
+            return get_peft_model(model, config)
+    except ValueError:
+        raise ConfigurationError("lora.targets: no layer of the model has such a name") from None
+
+
+def has_adapters(model: Any) -> bool:
+    """Whether ``model`` was made by :func:`with_adapters`."""
+    return hasattr(model, "merge_and_unload")
+
+
+def merged(model: Any) -> Any:
+    """A copy of the model with its adapters added to its weights: an ordinary one of ``transformers``."""
+    return copy.deepcopy(model).merge_and_unload()
+
+
+def initialise_adapters(network: Any, stream: RandomStream) -> None:
+    """Draw each adapter's first matrix from ``stream``, uniform within ±1/√(inputs); the second is zero.
+
+    So the network starts as the pretrained one.
+    """
+    import torch
+
+    for index, (name, parameter) in enumerate(network.named_parameters()):
+        if parameter.requires_grad and ".lora_A." in name:
+            uniform_(parameter, 1.0 / math.sqrt(parameter.shape[1]), stream, index)
+        elif parameter.requires_grad:
+            torch.nn.init.zeros_(parameter)
+
+
+# Causal transformers of Hugging Face (GPT-2, Llama), with explicit positions and a key-value cache.
 
 
 class CausalNetwork(LanguageNetwork):
@@ -107,3 +165,68 @@ def initialise_transformer_parameter(
         normal_(parameter, 0.02, stream, index)
     else:
         torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+
+
+# Sequence classification with BERT: a class for every point.
+
+
+class ClassifierNetwork(Classifier):
+    """Any ``transformers`` model for sequence classification that has no dropout.
+
+    ``drawn`` are the parameters that a pretrained folder does not hold, by the names of the model: the head,
+    and the pooler where the folder was pretrained without one.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Classifier`.
+    """
+
+    def __init__(
+        self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset({"classifier"})
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.pretrained = pretrained
+        self.context = int(model.config.max_position_embeddings)
+        self._drawn = drawn
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
+        names = self.model.config.id2label
+        return tuple(str(names[number]) for number in sorted(names))
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Fresh: as :func:`initialise_transformer`.  Pretrained: what no folder holds, and adapters."""
+        if not self.pretrained:
+            initialise_transformer(self, stream)
+            return
+        if has_adapters(self.model):
+            initialise_adapters(self, stream)
+        for index, (name, parameter) in enumerate(self._plain.named_parameters()):
+            if is_drawn(name, self._drawn):
+                initialise_transformer_parameter(name, parameter, stream, index)
+
+    @property
+    def _plain(self) -> Any:
+        return self.model.get_base_model() if has_adapters(self.model) else self.model
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Unnormalised log probabilities of the classes, [B, classes]."""
+        places = torch.arange(batch.inputs.shape[1], device=batch.inputs.device).expand_as(batch.inputs)
+        found: Tensor = self.model(
+            input_ids=batch.inputs,
+            attention_mask=batch.real.long(),
+            token_type_ids=torch.zeros_like(batch.inputs),
+            position_ids=places,
+        ).logits
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """The library's own configuration, which plain ``transformers`` reads."""
+        config: dict[str, Any] = self.model.config.to_dict()
+        return {key: value for key, value in config.items() if not key.startswith("_")}
+
+
+def is_drawn(name: str, drawn: frozenset[str]) -> bool:
+    """Whether the parameter ``name`` is one of ``drawn``: itself, or in a module that is named there."""
+    own = name.replace(".base_layer", "")
+    return any(own == one or own.startswith(f"{one}.") for one in drawn)

@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redactory.training.uedp.algorithm1_accounting import (
+    from redactory.training.uedp.algorithm1 import (
         Algorithm1,
         Algorithm1Conditions,
         Algorithm1Figures,
@@ -31,19 +31,21 @@ if TYPE_CHECKING:
     )
     from redactory.training.uedp.bounded_accounting import (
         BoundedTraining,
+        Budget,
+        Choice,
         Conditions,
+        Plan,
         affected,
         calibrate,
         curve,
         local,
+        plan,
         removal,
         zero_out,
     )
-    from redactory.training.uedp.bounding import Bounded, bound, cap_spread
-    from redactory.training.uedp.entities import EntityNames, EntitySettings, Mention
-    from redactory.training.uedp.hubs import hub_list
+    from redactory.training.uedp.bounding import Bounded, bound, cap_spread, check_stable
+    from redactory.training.uedp.entities import EntityNames, EntitySettings, Mention, hub_list
     from redactory.training.uedp.incidence import Incidence
-    from redactory.training.uedp.planning import Budget, Choice, Plan, plan
     from redactory.training.uedp.published import (
         AS_PUBLISHED,
         Estimator,
@@ -51,9 +53,8 @@ if TYPE_CHECKING:
         published_epsilon,
         published_rate,
     )
-    from redactory.training.uedp.stability import check_stable
     from redactory.training.uedp.units import Copies, incidence_of_columns, read_incidence
-    from redactory.training.units.relations import Adjacency, Constants, Figure, Protect, relation
+    from redactory.training.units.settings import Adjacency, Constants, Figure, Protect, relation
 
 __all__ = [
     "AS_PUBLISHED",

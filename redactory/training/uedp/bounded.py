@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Mechanism, PoissonGaussian
 from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, affected, calibrate
-from redactory.training.uedp.bounding import Bounded, bound
+from redactory.training.uedp.bounding import R_LOC, Bounded, bound
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.stability import R_LOC
-from redactory.training.units.relations import Adjacency, Constants
+from redactory.training.units.settings import Adjacency, Constants
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings

@@ -13,12 +13,12 @@ from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.redaction.folder import RunFolder
-from redactory.training import guarantee_text
+from redactory.training import guarantee_figures as guarantee_text
 from redactory.training.accounting import Spending, event_tree
 from redactory.training.budget import spending_of
 from redactory.training.guarantee_figures import Figures, one_removed
 from redactory.training.ledgerfacts import LedgerFacts
-from redactory.training.uedp import card_words as words
+from redactory.training.uedp import claim as words
 from redactory.training.uedp.bounded import points_affected
 from redactory.training.uedp.card import units_card
 

@@ -1,40 +1,294 @@
-"""Algorithm 1 of UeDP, and DP-FedAvg: noisy steps whose unit is a user's whole update."""
+"""From settings to the mechanism of a training that samples users: its normaliser, and its noise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
+from redactory.training.accounting import calibrate_noise
+from redactory.training.accounting.bounds import LARGEST_EPSILON
+from redactory.training.accounting.calibration import Search, noise_for
 from redactory.training.ledger import Admission
+from redactory.training.mechanism import Relation
 from redactory.training.models.network import Network
 from redactory.training.phases import Descent, descend, trainable
 from redactory.training.points import Placed, Points
-from redactory.training.uedp.federated_units import (
-    PointWeights,
-    PoissonUsers,
-    User,
-    UserSampler,
-    require_rows,
-    users_of,
-    weights_of,
-)
-from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.local_map import UpdateMap
+from redactory.training.sampling import steps_an_epoch
+from redactory.training.uedp.algorithm1 import figures_of, paper_noise_ratio, patent_noise_ratio
+from redactory.training.uedp.bounding import Kept, cap_spread
+from redactory.training.uedp.incidence import Ids, Incidence
 from redactory.training.uedp.local_update import (
     Cohort,
     LocalData,
     LocalRule,
+    UpdateMap,
     cohorts,
     own_points,
     summed_updates,
 )
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
-from redactory.training.units.federated_settings import FederatedSettings
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.units.settings import FederatedSettings, Protect
+
+if TYPE_CHECKING:
+    from redactory.training.settings import TrainSettings
+
+
+_MOST_NOISE, _TOLERANCE, _ROUGH = 1e9, 1e-4, 8.0
+
+
+def federated_mechanism(settings: TrainSettings) -> PoissonUsersGaussian:
+    """The mechanism of ``uedp-alg1`` or ``user-level``, its noise calibrated where the settings give none.
+
+    ``ConfigurationError`` where |U| is not declared, or noise is given twice; ``GuaranteeError`` where no
+    noise reaches the target.
+    """
+    own = settings.federated
+    if own.users is None:
+        raise ConfigurationError("train.federated.users: the public number of users is needed")
+    quiet = PoissonUsersGaussian(
+        sampling_rate=own.user_rate,
+        noise_multiplier=1.0,
+        clip_norm=settings.clip_norm,
+        normaliser=normaliser(own, settings.trainer),
+        noise=settings.noise,
+        users=own.users,
+        entities=_sampling(own) if settings.trainer == "uedp-alg1" else None,
+    )
+    given = _given(settings, own.users)
+    steps = settings.epochs * federated_steps_per_epoch(own)
+    protect = protected(settings)
+    ratio = given or calibrated(quiet, settings.epsilon, settings.delta, steps, protect)
+    return replace(quiet, noise_multiplier=ratio)
+
+
+def federated_steps_per_epoch(settings: FederatedSettings) -> int:
+    """⌈1/q_u⌉: in expectation each user is drawn once an epoch, whatever their number."""
+    return steps_an_epoch(settings.user_rate)
+
+
+def protected(settings: TrainSettings) -> Protect:
+    """What the figure of a training is for: DP-FedAvg hides users and nothing else."""
+    return Protect.USERS if settings.trainer == "user-level" else settings.units.protect
+
+
+def normaliser(settings: FederatedSettings, trainer: str) -> float:
+    """q_u·W_u·(q_e·W_e + q_s·W_s) (equation 4), constants all; W_u = |U| with every w_u = 1.
+
+    The last factor is 1 where no W_e is given, and for ``user-level``.
+    """
+    assert settings.users is not None
+    mean = settings.user_rate * settings.users
+    if trainer != "uedp-alg1" or settings.total_entity_weight is None:
+        return mean
+    extended = settings.total_extended_weight if settings.estimator == "f_E+" else None
+    return mean * (
+        settings.entity_rate * settings.total_entity_weight + settings.extended_rate * (extended or 0.0)
+    )
+
+
+def calibrated(
+    quiet: PoissonUsersGaussian, target: float, delta: float, steps: int, protect: Protect
+) -> float:
+    """About the least ζ >= 0.5 whose sound epsilon over ``steps`` steps is at most ``target``."""
+    if protect is Protect.USERS:
+        rate = quiet.sampling_rate
+        return calibrate_noise(target, delta, rate, steps, relation=Relation.ADD_OR_REMOVE)
+
+    def spent(coarser: float, ratio: float) -> float:
+        tried = replace(quiet, noise_multiplier=ratio)
+        found = figures_of(tried, steps, delta, protect, coarser).sound.epsilon
+        return LARGEST_EPSILON if found is None else max(found, 1e-9)
+
+    search = Search(1.0, 0.5, _MOST_NOISE, _TOLERANCE)
+    noise = noise_for(target, partial(spent, 1.0), partial(spent, _ROUGH), search)
+    if noise is None:
+        raise GuaranteeError("no noise reaches the target epsilon: raise train.epsilon, or lower M")
+    return noise
+
+
+def _given(settings: TrainSettings, users: int) -> float | None:
+    """ζ where the settings give it: z is clips in DP-FedAvg, a multiple of expected users in Algorithm 1."""
+    own = settings.federated
+    if own.noise_scale is None:
+        return settings.noise_multiplier
+    if settings.noise_multiplier is not None:
+        raise ConfigurationError("train.noise_multiplier and train.federated.noise_scale: keep one of them")
+    if settings.trainer == "user-level":
+        return own.noise_scale
+    if own.noise_form == "patent":
+        return patent_noise_ratio(own.noise_scale, users)
+    return paper_noise_ratio(own.noise_scale, own.user_rate, users)
+
+
+def _sampling(own: FederatedSettings) -> EntitySampling:
+    return EntitySampling(
+        entity_rate=own.entity_rate,
+        extended_rate=own.extended_rate,
+        estimator=own.estimator,
+        rule=own.rule,
+        max_users_per_entity=own.max_users_per_entity,
+        entity_weight=own.entity_weight,
+        extended_weight=own.extended_weight,
+    )
+
+
+# The units of a step: every user, entity and extended point throws coins by its own keyed id.
+
+
+_USERS, _ENTITIES, _EXTENDED = "user coins", "entity coins", "extended coins"
+_WORD = 64
+
+
+@dataclass(frozen=True)
+class User:
+    """A user's keyed id as a number, and the rows of her points in their table, int64."""
+
+    key: int
+    rows: NDArray[np.int64]
+
+
+def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Incidence, tuple[User, ...]]:
+    """The hypergraph (every point keeps its row), and its users with the points a training may use.
+
+    With an enforced M those are the points that :func:`cap_spread` keeps, a function of the graph alone.
+    ``GuaranteeError`` where a point has several users: then one of them changes the updates of the others.
+    ``ConfigurationError`` where M is |U| and there are more users than the public constant says.
+    """
+    if np.any(incidence.users.lengths != 1):
+        raise GuaranteeError(
+            "a point has several users (train.units.copies merge): sampling users is proved for points of "
+            "one user each; keep the copies apart"
+        )
+    owners = incidence.users.indices
+    if mechanism.entities is not None and len(np.unique(owners)) > mechanism.users:
+        raise ConfigurationError(
+            "train.federated.users: there are more users than this public bound; raise it, and train anew"
+        )
+    kept = _kept(incidence, mechanism.entities)
+    order = np.argsort(owners, kind="stable")
+    order = order[kept[order]]
+    starts = np.searchsorted(owners[order], np.arange(incidence.users.columns + 1))
+    return incidence, tuple(
+        User(_number(incidence.user_ids, user), order[starts[user] : starts[user + 1]].astype(np.int64))
+        for user in range(incidence.users.columns)
+    )
+
+
+def _kept(incidence: Incidence, entities: EntitySampling | None) -> Kept:
+    if entities is None or entities.max_users_per_entity is None:
+        return np.ones(len(incidence), np.bool_)
+    return cap_spread(incidence, entities.max_users_per_entity)
+
+
+class UserSampler(Protocol):
+    """Chooses the users of a step."""
+
+    def drawn(self, stream: RandomStream, step: int, users: tuple[User, ...]) -> list[User]:
+        """Those of ``users`` who take part in ``step``, in their order."""
+
+
+@dataclass(frozen=True)
+class PoissonUsers:
+    """Each user by a coin of her own, of probability ``rate`` up to 2⁻⁵³, in each step.
+
+    Formal guarantees: independent over users and steps while the root of the stream is secret; never cut
+    or filled up; an empty sample is a step of noise alone.
+    """
+
+    rate: float
+
+    def drawn(self, stream: RandomStream, step: int, users: tuple[User, ...]) -> list[User]:
+        """Those of ``users`` who take part in ``step``, in their order."""
+        return [user for user in users if coin(stream, _USERS, step, user.key) < self.rate]
+
+
+class PointWeights(Protocol):
+    """How much each point counts in its user's local update."""
+
+    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The weight of each of ``rows`` in ``step``, float64; 0 where a point is not used."""
+
+
+class EveryPoint:
+    """All points alike, as in DP-FedAvg."""
+
+    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """1 for each of ``rows``."""
+        return np.ones(len(rows))
+
+
+@dataclass
+class SampledEntities:
+    """Algorithm 1, lines 9, 24, 25 and 26: w_e for each sampled entity of a point, or w_s.
+
+    A point is used when any of its entities is sampled, or, by rule ``all``, when every one is; a point of
+    the extended set S by its own coin, and never by ``f_E``.
+
+    Formal guarantees: a weight is a function of the point's own entities, their coins and constants; what
+    other points there are, or how many, does not enter.
+    """
+
+    incidence: Incidence
+    sampling: EntitySampling
+    _seen: tuple[int, dict[int, bool]] = field(default=(-1, {}), init=False)
+
+    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The weight of each of ``rows`` in ``step``, float64; 0 where a point is not used."""
+        if self._seen[0] != step:
+            self._seen = step, {}
+        return np.array([self._weight(stream, step, int(row)) for row in rows], np.float64)
+
+    def _weight(self, stream: RandomStream, step: int, row: int) -> float:
+        own, entities = self.sampling, self.incidence.entities.of(row)
+        if not len(entities):
+            used = own.estimator == "f_E+" and self._extended(stream, step, row)
+            return own.extended_weight if used else 0.0
+        sampled = [self._entity(stream, step, int(entity)) for entity in entities]
+        if own.rule == "all" and not all(sampled):
+            return 0.0
+        return own.entity_weight * sum(sampled)
+
+    def _entity(self, stream: RandomStream, step: int, entity: int) -> bool:
+        known = self._seen[1]
+        if entity not in known:
+            key = _number(self.incidence.entity_ids, entity)
+            known[entity] = coin(stream, _ENTITIES, step, key) < self.sampling.entity_rate
+        return known[entity]
+
+    def _extended(self, stream: RandomStream, step: int, row: int) -> bool:
+        key = (int(self.incidence.priorities[row]) << _WORD) + int(self.incidence.points[row])
+        return coin(stream, _EXTENDED, step, key) < self.sampling.extended_rate
+
+
+def weights_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> PointWeights:
+    """The rule of Algorithm 1, or that of DP-FedAvg."""
+    return EveryPoint() if mechanism.entities is None else SampledEntities(incidence, mechanism.entities)
+
+
+def require_rows(incidence: Incidence, points: int) -> None:
+    """``CheckFailed`` unless the table of ``points`` points is that of the hypergraph."""
+    if len(incidence) != points:
+        raise CheckFailed("the hypergraph is not that of the points that are trained on")
+
+
+def coin(stream: RandomStream, purpose: str, step: int, key: int) -> float:
+    """The draw of one unit in one step, uniform in (0, 1)."""
+    return float(stream.uniform(purpose, step, 1, key)[0])
+
+
+def _number(ids: Ids, unit: int) -> int:
+    return int.from_bytes(ids[unit].tobytes(), "big")
+
+
+# Algorithm 1 of UeDP, and DP-FedAvg: noisy steps whose unit is a user's whole update.
 
 
 @dataclass

@@ -7,21 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from redactory.training.guarantee_figures import Figures, require_reasons
-from redactory.training.uedp.algorithm1_accounting import Rule, paper_noise_ratio, patent_noise_ratio
-from redactory.training.uedp.federated_figures import (
+from redactory.training.uedp.algorithm1 import (
     NO_SHARE,
     Published,
+    Rule,
     confirmed_figure,
     figure_of,
     figures_of,
     noise_scale,
+    paper_noise_ratio,
+    patent_noise_ratio,
     spread_curve,
 )
-from redactory.training.uedp.federated_noise import calibrated
+from redactory.training.uedp.federated import calibrated
 from redactory.training.uedp.forecast import common_problems, require, steps_curve
 from redactory.training.uedp.published import AS_PUBLISHED, Estimator, published_epsilon, published_rate
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.relations import Protect
+from redactory.training.units.settings import Protect
 
 ASSUMES = (
     "every user throws a coin of her own with the user rate in each step",

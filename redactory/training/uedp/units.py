@@ -6,20 +6,44 @@ policies found and the client listed.  ``docs/explanation/uedp.md``, "Users, ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from redactory.foundation.errors import CheckFailed, GuaranteeError, InputError
-from redactory.foundation.keys import DigestKey
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
+from redactory.foundation.keys import DIGEST_BYTES, DigestKey, load_digest_key
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK, mask
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import read_batches
-from redactory.training.runinput import require_unchanged
-from redactory.training.uedp.entities import EntityNames, Mention, known_user, lone_user
+from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, class_numbers, classes_in
+from redactory.training.runinput import PublicText, parent_digest, require_unchanged
+from redactory.training.tokenizer import TextCodec
+from redactory.training.uedp.bounded import bounded
+from redactory.training.uedp.entities import (
+    LABELS,
+    EntityNames,
+    EntitySettings,
+    Mention,
+    hub_list,
+    known_user,
+    lone_user,
+)
 from redactory.training.uedp.incidence import Collector, Incidence
+from redactory.training.units.settings import UNITS_PROTECTED, UnitSettings
+
+if TYPE_CHECKING:
+    from redactory.training.settings import TrainSettings
+
 
 STRICT, CONSERVATIVE = "strict", "conservative"
 _PRIORITY_DIGITS = 16
@@ -176,3 +200,211 @@ class InOrder:
 def _priority(pseudonym: str) -> int:
     """The first 64 bits of a keyed id: an order that nothing but the id and the key decides."""
     return int(pseudonym[:_PRIORITY_DIGITS], 16)
+
+
+# The points that trainers under UeDP and their baselines learn from: originals, one vault row each.
+
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Originals:
+    """The points ``ids`` (rising; None: all) of the run's vault; with ``masked``, what it names is masked.
+
+    ``incidence``, where given, is the hypergraph of these points: row i is point i.
+
+    Formal guarantees: row i is a function of point i's own text, hits and class, and of public constants;
+    which points there are follows from the hypergraph alone.
+    """
+
+    run: RunFolder
+    ids: Ids | None = None
+    masked: EntityNames | None = None
+    incidence: Incidence | None = None
+
+    def texts(self) -> Iterator[str]:
+        """The text of each point, in order.  ``CheckFailed`` where one of ``ids`` is not in the vault."""
+        hits = InOrder(hits_of(self.run)) if self.masked is not None else None
+        for point, text in self._rows():
+            yield text if hits is None else self._masked(point, text, hits)
+
+    def classes(self, names: tuple[str, ...]) -> NDArray[np.int64]:
+        """The number in ``names`` of each point's class, int64 [n]; ``NO_CLASS`` where it has none of them.
+
+        ``ConfigurationError`` where the run has no classes.
+        """
+        numbers = class_numbers(classes_in(self.run.vault), names)
+        if self.ids is None:
+            return numbers
+        every = [batch.column(0).to_numpy() for batch in read_batches(self.run.vault, ["point_id"])]
+        return numbers[np.isin(np.concatenate(every), self.ids)]
+
+    def fingerprint(self, stream: RandomStream) -> str:
+        """A digest of points and hypergraph under a key of ``stream``.
+
+        A resumed training must have chosen the same points for the same units: lists may have changed.
+        """
+        found = hashlib.blake2b(digest_size=DIGEST_BYTES, key=stream.octets("selection", 0, 32))
+        found.update(b"all" if self.ids is None else self.ids.tobytes())
+        if self.incidence is not None:
+            for rows in (self.incidence.users, self.incidence.entities):
+                found.update(rows.offsets.tobytes() + rows.indices.tobytes())
+        return found.hexdigest()
+
+    def _masked(self, point: int, text: str, hits: InOrder) -> str:
+        assert self.masked is not None
+        row = hits.at(point)
+        places = self.masked.places(text)
+        for _, start, end, label, _ in row[1] if row is not None else ():
+            if self.masked.mention(text[start:end], label) is not None:
+                places.append((start, end))
+        return mask(text, places)
+
+    def _rows(self) -> Iterator[tuple[int, str]]:
+        """(point id, text) of each point."""
+        wanted = None if self.ids is None else iter(self.ids.tolist())
+        following = None if wanted is None else next(wanted, None)
+        for batch in read_batches(self.run.vault, ["point_id", "text"]):
+            for point, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if wanted is None:
+                    yield point, text
+                elif point == following:
+                    yield point, text
+                    following = next(wanted, None)
+        if following is not None:
+            raise CheckFailed("the vault lacks a point that was chosen")
+
+
+# A client's lists, read from files: entities, aliases, hubs.  Errors name file and line, never a value.
+
+
+def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNames:
+    """What counts as an entity under ``units``; ``ConfigurationError`` where a list cannot be read.
+
+    Which points are one entity's does not depend on ``key``, nor does what a cap keeps of them.
+    """
+    hubs = {value: LABELS[name] for name in units.hubs for value in hub_list(name)}
+    own = _lines("hubs_file", units.hubs_file)
+    settings = EntitySettings(
+        categories=None if units.labels is None else frozenset(units.labels),
+        listed=_lines("entities", units.entities),
+        hubs=(*hubs, *own),
+        hub_labels={value: labels for value, labels in hubs.items() if value not in own},
+        aliases=_aliases(units.aliases),
+    )
+    return EntityNames(settings, key or load_digest_key())
+
+
+def read_units(run: RunFolder, units: UnitSettings) -> Incidence:
+    """The hypergraph of the finished ``run``'s vault, as ``units`` say (:func:`read_incidence`).
+
+    Entities go by digests under the run's own digest, the same in every process: Algorithm 1 names an
+    entity's coins by them, and a resumed training must throw the same ones.  They are never written.
+    """
+    key = DigestKey(bytes.fromhex(parent_digest(run)))
+    return read_incidence(run, entity_names(units, key), Copies(units.copies))
+
+
+def _lines(key: str, path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigurationError(f"train.units.{key}: {path.name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"train.units.{key}: {path.name} is not UTF-8") from None
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def _aliases(path: Path | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, line in enumerate(_lines("aliases", path), 1):
+        alias, tab, value = line.partition("\t")
+        if not (tab and alias.strip() and value.strip()):
+            raise ConfigurationError(f"train.units.aliases: entry {number} is not 'alias, tab, value'")
+        found[alias.strip()] = value.strip()
+    return found
+
+
+# Points as a training with units reads them: a language model's rows, or rows with a class each.
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """``points``, and which of them contribute nothing: those without a class, and dropped ones.
+
+    Formal guarantees: a point's silence follows from its own text, whole, and its own class: a null point
+    stays null, and silence moves no other point.
+    """
+
+    points: EncodedPoints | LabelledPoints
+    silent: NDArray[np.bool_] | None = None
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows that contribute."""
+        rows = np.arange(len(self.points), dtype=np.int64)
+        return rows if self.silent is None else rows[~self.silent]
+
+
+def originals_of(run: RunFolder, settings: TrainSettings) -> Originals:
+    """What of the vault the trainer learns from; contribution bounding is done here.
+
+    Copies that are merged (``units.copies``) are left out of every trainer, of a baseline too.
+    """
+    merged = settings.units.copies == "merge"
+    if settings.trainer not in UNITS_PROTECTED and not merged:
+        return Originals(run, masked=_masked(settings))
+    incidence = read_units(run, settings.units)
+    if settings.trainer == "uedp-bounded":
+        incidence = incidence.take(bounded(incidence, settings).kept)
+    return Originals(run, incidence.points, _masked(settings), incidence)
+
+
+def _masked(settings: TrainSettings) -> EntityNames | None:
+    return entity_names(settings.units) if settings.trainer == "de-identification" else None
+
+
+def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
+    """``originals`` as the task reads them."""
+    return learnt(originals.texts(), settings, tokenizer, lambda: originals.classes(settings.classes))
+
+
+def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
+    """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
+
+    def classes() -> NDArray[np.int64]:
+        return class_numbers((label for _, label in text.rows()), settings.classes)
+
+    found = learnt(text.texts(), settings, tokenizer, classes)
+    if not len(found.rows):
+        raise InputError(f"train.public_text: {text.path.name} has no row for task {settings.task}")
+    return found
+
+
+def learnt(
+    texts: Iterable[str],
+    settings: TrainSettings,
+    tokenizer: TextCodec,
+    classes: Callable[[], NDArray[np.int64]],
+) -> Learnt:
+    """``texts`` as the task reads them, each cut to ``max_tokens``; ``classes`` is asked for by a classifier.
+
+    ``crt-drop`` silences a text with a mask.  The whole text is asked, before it is encoded and cut: where
+    the mask falls behind the cut, the tokens before it can differ between the two worlds all the same
+    (``docs/guarantees.md``, "Dropping masked points").
+    """
+    masked: list[bool] = []
+
+    def noted() -> Iterator[str]:
+        for text in texts:
+            masked.append(MASK in text)
+            yield text
+
+    points = EncodedPoints.from_texts(noted(), tokenizer, settings.max_tokens)
+    if settings.task == "classify":
+        numbers = classes()
+        return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
+    return Learnt(points, np.array(masked, bool) if settings.trainer == "crt-drop" else None)

@@ -11,9 +11,9 @@ import numpy as np
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import make_private_folder
-from redactory.pipelines.releases.log import Event, enter
+from redactory.pipelines.release_log import Event, enter
 from redactory.redaction import RunFolder
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from tests.evaluation.report_run import manifest, write_run
 
 POINTS = 10_000

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.dedup.index_folder import IndexFolder
+from redactory.dedup.index import IndexFolder
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines.curate import curate
-from redactory.pipelines.nightly import gate
-from redactory.pipelines.releases.log import read_log
-from redactory.redaction.job_folder import JobFolder
+from redactory.pipelines.nightly import ending as gate
+from redactory.pipelines.release_log import read_log
+from redactory.redaction.folder import JobFolder
 from tests.pipelines.kills import Died, Moments, died
 from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from redactory.pipelines.nightly.hooks import call_hooks
-from redactory.pipelines.releases.log import Event
-from redactory.pipelines.settings.nightly import HookSettings
+from redactory.pipelines.config import HookSettings
+from redactory.pipelines.nightly.ending import call_hooks
+from redactory.pipelines.release_log import Event
 from redactory.redaction import RunFolder
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 
 WRITE = (
     "import json, os, sys; json.dump({'environment': dict(os.environ), 'told': json.load(sys.stdin)}, "

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.nightly.metrics import render, write_metrics
-from redactory.pipelines.releases.log import Event, enter
-from redactory.redaction.job_folder import JobFolder
+from redactory.pipelines.release_log import Event, enter
+from redactory.redaction.folder import JobFolder
 from tests.pipelines.nightly.made_job import MadeJob
 
 NOW = datetime.datetime(2026, 3, 9, 2, 0, tzinfo=datetime.UTC)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import app
 from redactory.foundation.records import Record
-from redactory.pipelines.releases.words import in_words
+from redactory.pipelines.release_log import in_words
 from redactory.redaction import RunFolder, read_column
 from tests.pipelines.support import write_rows
 

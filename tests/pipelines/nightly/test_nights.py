@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.dedup.index_folder import IndexFolder
+from redactory.dedup.index import IndexFolder
 from redactory.foundation.errors import (
     CheckFailed,
     ConfigurationError,
@@ -21,14 +21,15 @@ from redactory.foundation.errors import (
     RunStateError,
     SealedError,
 )
-from redactory.foundation.locks import only_one
+from redactory.foundation.files import only_one
 from redactory.pipelines.curate import curate
-from redactory.pipelines.nightly import ending, gate, publishing
-from redactory.pipelines.releases.anchor import ANCHOR
-from redactory.pipelines.releases.log import Event, enter, read_log, standings
-from redactory.pipelines.verify_releases import logged
+from redactory.pipelines.nightly import ending
+from redactory.pipelines.nightly import ending as gate
+from redactory.pipelines.nightly import ending as publishing
+from redactory.pipelines.release_log import ANCHOR, Event, enter, read_log, standings
+from redactory.pipelines.verify_seals import logged
 from redactory.redaction import RunFolder, read_column, read_manifest
-from redactory.redaction.job_folder import JobFolder
+from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
 
 BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
@@ -207,7 +208,7 @@ def test_an_unexpected_error_is_told_without_its_words(job: Job, monkeypatch: py
     def broken(*_: Any) -> Any:
         raise ValueError("the row says: one")
 
-    monkeypatch.setattr("redactory.pipelines.nightly.growth.rows_in", broken)
+    monkeypatch.setattr("redactory.pipelines.nightly.watermark.rows_in", broken)
     with pytest.raises(SealedError) as caught:
         job.night()
     assert "the row says" not in str(caught.value)

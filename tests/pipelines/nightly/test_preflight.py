@@ -13,7 +13,7 @@ import pytest
 import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.preflight import check_room, check_sources, room_for, standing
+from redactory.pipelines.output_folder import check_room, check_sources, room_for, standing
 from redactory.pipelines.readers import find_sources
 from tests.pipelines.support import DigitDetector, write_rows
 

@@ -19,11 +19,10 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.records import Record
 from redactory.pipelines.config import Config
 from redactory.pipelines.nightly import watermark as folding
-from redactory.pipelines.nightly.pieces import sources_of
-from redactory.pipelines.nightly.plan import Plan, changed_since, plan_night
-from redactory.pipelines.nightly.watermark import Watermark, planned, watermark
+from redactory.pipelines.nightly.night import Plan, changed_since, plan_night
+from redactory.pipelines.nightly.watermark import Watermark, planned, sources_of, watermark
 from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
-from redactory.pipelines.releases.log import Event
+from redactory.pipelines.release_log import Event
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """When every file has been quiet for long."""
@@ -243,7 +242,7 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(
     world.append("a.jsonl", [0, 0], 0)
     file = tmp_path / "a.jsonl"
     world.night(SOON)
-    from redactory.pipelines.nightly import growth
+    from redactory.pipelines.nightly import watermark as growth
 
     def unread(*_: Any) -> Any:
         raise AssertionError

@@ -27,8 +27,8 @@ from redactory.training.accounting.pairs import group_weights, removal, substitu
 from redactory.training.accounting.renyi import renyi_epsilon
 from redactory.training.accounting.second import Bracket
 from redactory.training.accounting.second_opinion import bracket, group_bracket, removal_bracket, stated
+from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.mechanism_record import mechanism_from_json
 
 RELATIONS = {
     Relation.SUBSTITUTION: NeighboringRelation.REPLACE_ONE,

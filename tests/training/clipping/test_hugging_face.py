@@ -132,7 +132,7 @@ def test_equals_autograd_one_point_at_a_time(case: str) -> None:
 
 
 def test_frozen_weights_of_an_adapted_model_are_not_recorded() -> None:
-    from redactory.training.clipping.support import sites
+    from redactory.training.clipping.engine import sites
 
     net = Causal(with_adapters(gpt2(), target_modules=["c_attn"], fan_in_fan_out=True))
     assert {site.name.rsplit(".", 2)[-2] for site in sites(net)} == {"lora_A", "lora_B"}

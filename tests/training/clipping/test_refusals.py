@@ -18,8 +18,8 @@ from redactory.training.clipping import check_parts, check_supported, clipped_gr
 from redactory.training.layers import Lstm, vocabulary_losses
 from redactory.training.ldp.layer import DPLayer
 from redactory.training.ldp.settings import LdpSettings
+from redactory.training.ledger import any_mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
-from redactory.training.mechanism_record import any_mechanism_from_json
 from redactory.training.models.lstm import LstmLanguageModel
 from redactory.training.phases import Descent, NoisyPhase, make_optimizer
 from redactory.training.points import Batch, EncodedPoints

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from redactory.training.clipping import clipped_gradient, products, rules, tape, uses
+from redactory.training.clipping import clipped_gradient, products, rules, uses
+from redactory.training.clipping import uses as tape
 from redactory.training.layers import vocabulary
 from tests.training.clipping.networks import data_of, network_of, reference
 

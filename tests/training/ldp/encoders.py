@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from redactory.training.ldp.encoder_settings import EncoderSettings
+from redactory.training.ldp.settings import EncoderSettings
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "poor", "awful", "dreadful")
 THINGS = ("film", "meal", "trip", "book", "room")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.models.bilstm import BiLstmEncoder
+from redactory.training.models.pooled import BiLstmEncoder
 from redactory.training.points import Batch
 from redactory.training.settings import TrainSettings
 

@@ -12,8 +12,8 @@ import torch
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.training.ldp.encoder import BATCH, SentenceEncoder, pretrain_encoder
-from redactory.training.ldp.encoder_settings import EncoderSettings
-from redactory.training.publictext import PublicText
+from redactory.training.ldp.settings import EncoderSettings
+from redactory.training.runinput import PublicText
 from tests.training.ldp.encoders import ROWS, small, write_rows
 from tests.training.tiny_folders import bert_folder
 

@@ -17,8 +17,12 @@ from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import Bracket
 from redactory.training.budget import Budget, BudgetExceeded
-from redactory.training.ldp import second
+from redactory.training.ldp import accounting as second
 from redactory.training.ldp.accounting import (
+    FixedSends,
+    HiddenCoins,
+    Participation,
+    VisibleCoins,
     booked,
     calibrated_noise,
     epsilon_sound,
@@ -26,11 +30,10 @@ from redactory.training.ldp.accounting import (
     message_spendings,
     sensitivity,
 )
-from redactory.training.ldp.participation import FixedSends, HiddenCoins, Participation, VisibleCoins
 from redactory.training.ldp.published import noise_published
 from redactory.training.ldp.settings import LdpSettings
+from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.mechanism_record import mechanism_from_json
 from redactory.training.settings import BudgetSettings
 
 SST, QUERIES = 67_349, 872

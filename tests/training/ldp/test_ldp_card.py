@@ -9,8 +9,8 @@ import pytest
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending
+from redactory.training.ldp.accounting import FixedSends, HiddenCoins, VisibleCoins
 from redactory.training.ldp.card import service_card
-from redactory.training.ldp.participation import FixedSends, HiddenCoins, VisibleCoins
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import PoissonGaussian
 

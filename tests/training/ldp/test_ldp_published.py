@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.ldp.accounting import epsilon_sound, message
-from redactory.training.ldp.participation import FixedSends
+from redactory.training.ldp.accounting import FixedSends, epsilon_sound, message
 from redactory.training.ldp.published import (
     epsilon_of_sends,
     epsilon_published,

@@ -15,14 +15,13 @@ import pytest
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.training.ldp.message import Message
-from redactory.training.ldp.received import Received
-from redactory.training.ldp.server import ServerSide
+from redactory.training.ldp.server import Received, ServerSide
 from tests.training.ldp.ldp_sides import a_message, settings_with, sides
 
 FORBIDDEN = (
     "redactory.training.tokenizer",
     "redactory.training.points",
-    "redactory.training.publictext",
+    "redactory.training.runinput",
     "redactory.training.ldp.encoder",
     "redactory.training.ldp.user",
     "redactory.training.models.build",
@@ -140,7 +139,7 @@ def test_a_slot_keeps_its_label() -> None:
 
 
 def test_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redactory.training.ldp.received.MOST_VALUES", 8)
+    monkeypatch.setattr("redactory.training.ldp.server.MOST_VALUES", 8)
     _, server = sides()
     server.receive_all([a_message(slot=f"{n}a" * 16) for n in (1, 2)])
     server.receive(a_message(slot="1a" * 16))

@@ -97,7 +97,7 @@ def test_no_declaration_outweighs_what_a_folder_says_of_itself(named: str, tmp_p
         SentenceEncoder.load(folder, declared_public=True)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "a b", "label": "x"}\n{"text": "c d", "label": "y"}\n')
-    from redactory.training.publictext import PublicText
+    from redactory.training.runinput import PublicText
 
     with pytest.raises(CheckFailed, match="trained on a corpus"):
         pretrain_encoder(

@@ -17,11 +17,9 @@ from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.training.accounting import Spending, Spendings, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.budget import Budget, BudgetExceeded
-from redactory.training.ldp.accounting import booked
-from redactory.training.ldp.participation import FixedSends, HiddenCoins, VisibleCoins
+from redactory.training.ldp.accounting import FixedSends, HiddenCoins, VisibleCoins, booked
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ldp.user import UserSide
-from redactory.training.ldp.user_budget import BudgetFolder, UserBudget, spending_of, together
+from redactory.training.ldp.user import BudgetFolder, UserBudget, UserSide, spending_of, together
 from redactory.training.mechanism import Relation
 from redactory.training.settings import BudgetSettings
 

@@ -14,10 +14,15 @@ from torch import Tensor
 from redactory.foundation.stream import RandomStream
 from redactory.training.phases import Descent, make_optimizer
 from redactory.training.points import EncodedPoints
-from redactory.training.uedp.federated import FederatedPhase
-from redactory.training.uedp.federated_units import PointWeights, PoissonUsers, coin, users_of, weights_of
-from redactory.training.uedp.local_map import UpdateMap
-from redactory.training.uedp.local_update import Cohort, LocalRule, summed_updates
+from redactory.training.uedp.federated import (
+    FederatedPhase,
+    PointWeights,
+    PoissonUsers,
+    coin,
+    users_of,
+    weights_of,
+)
+from redactory.training.uedp.local_update import Cohort, LocalRule, UpdateMap, summed_updates
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from tests.training.greybox import TOKENIZER, Recorder, Trial
 from tests.training.uedp.worlds import World, hypergraph, unit

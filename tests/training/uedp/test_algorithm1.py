@@ -14,7 +14,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import revealed
-from redactory.training.uedp.algorithm1_accounting import (
+from redactory.training.uedp.algorithm1 import (
     Algorithm1,
     Algorithm1Conditions,
     Rule,
@@ -26,7 +26,7 @@ from redactory.training.uedp.algorithm1_accounting import (
     sound_epsilon,
 )
 from redactory.training.uedp.published import published_epsilon
-from redactory.training.units.relations import Constants, Protect
+from redactory.training.units.settings import Constants, Protect
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
 DELTA = 1e-5

@@ -22,8 +22,8 @@ from redactory.training.uedp.bounded_accounting import (
     removal,
     zero_out,
 )
-from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, Affected
-from redactory.training.units.relations import Constants, Figure, Protect
+from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, Affected
+from redactory.training.units.settings import Constants, Figure, Protect
 from tests.training.uedp.worlds import convolved, hockey_stick, sampled_sum
 
 DELTA = 1e-5

@@ -20,17 +20,16 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import load_model, train_model
-from redactory.training.fresh import fresh_model
-from redactory.training.ingredients import Ingredients
 from redactory.training.model import load_classifier
 from redactory.training.phases import NoisyPhase
-from redactory.training.publictext import PublicText
+from redactory.training.runinput import PublicText
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.trainers import mechanism_of, trainer_of
+from redactory.training.train import fresh_model
+from redactory.training.trainers import Ingredients, mechanism_of, trainer_of
 from redactory.training.uedp.bounded import points_affected
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.learnt import originals_of
+from redactory.training.uedp.units import originals_of
 from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
 from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run
@@ -110,7 +109,7 @@ def units_of(graph: Incidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
 
 
 def _protect(name: str) -> Any:
-    from redactory.training.units.relations import Protect
+    from redactory.training.units.settings import Protect
 
     return Protect(name)
 

@@ -13,12 +13,21 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp import bounding
-from redactory.training.uedp.bounding import Bounded, bound, cap_spread
+from redactory.training.uedp.bounded_accounting import NO_ENTITY, Budget, plan, suggested_cap
+from redactory.training.uedp.bounding import (
+    ALL_KEEP,
+    GREEDY,
+    NONE,
+    R_LOC,
+    RULES,
+    Bounded,
+    bound,
+    cap_spread,
+    check_stable,
+)
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.uedp.planning import NO_ENTITY, Budget, plan, suggested_cap
-from redactory.training.uedp.stability import ALL_KEEP, GREEDY, NONE, R_LOC, RULES, check_stable
-from redactory.training.units.relations import Adjacency, Protect
+from redactory.training.units.settings import Adjacency, Protect
 from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
 
 ROWS = st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=3))

@@ -21,11 +21,10 @@ from redactory.redaction.mask import MASK
 from redactory.training.ledger import StepLedger
 from redactory.training.phases import trainable
 from redactory.training.points import EncodedPoints, LabelledPoints
-from redactory.training.uedp import local_map
+from redactory.training.uedp import local_update as local_map
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.federated_units import users_of, weights_of
+from redactory.training.uedp.federated import users_of, weights_of
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.uedp.local_map import update_map
 from redactory.training.uedp.local_update import (
     Cohort,
     clipped,
@@ -33,6 +32,7 @@ from redactory.training.uedp.local_update import (
     own_points,
     summed_updates,
     train_locally,
+    update_map,
 )
 from redactory.training.units.federated_mechanism import users_mechanism_from_json
 from tests.training.greybox import TOKENIZER, Recorder

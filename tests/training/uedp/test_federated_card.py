@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training import guarantee_figures
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp import federated_figures
-from redactory.training.uedp.federated_card import federated_card
-from redactory.training.uedp.federated_figures import (
+from redactory.training.uedp import algorithm1 as federated_figures
+from redactory.training.uedp.algorithm1 import (
     as_published,
     confirmed_figure,
     figure_of,
@@ -21,16 +20,15 @@ from redactory.training.uedp.federated_figures import (
     noise_scale,
     spread_curve,
 )
-from redactory.training.uedp.federated_noise import (
+from redactory.training.uedp.card import federated_card
+from redactory.training.uedp.federated import (
     calibrated,
     federated_mechanism,
     federated_steps_per_epoch,
     normaliser,
 )
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.federated_settings import FederatedSettings, federated_problem
-from redactory.training.units.relations import Protect
-from redactory.training.units.settings import UnitSettings
+from redactory.training.units.settings import FederatedSettings, Protect, UnitSettings, federated_problem
 
 DELTA, STEPS = 1e-5, 50
 SHARE = 11_176 / 14_040

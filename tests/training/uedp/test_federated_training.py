@@ -20,9 +20,9 @@ from redactory.redaction.sealing import seal
 from redactory.redaction.shards import POINTS, SPANS, VAULT, parts, write_part
 from redactory.training import TrainSettings, guarantee_card, load_model, train_model
 from redactory.training.ledger import NOISY_STEP
-from redactory.training.uedp.federated_figures import figure_of
+from redactory.training.uedp.algorithm1 import figure_of
 from redactory.training.units.federated_mechanism import users_mechanism_from_json
-from redactory.training.units.relations import Protect
+from redactory.training.units.settings import Protect
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
 from tests.training.test_resume import Killed, killing
 from tests.training.test_train import Interrupted, interrupt_after

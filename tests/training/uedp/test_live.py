@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from redactory.foundation.wording import upwards
-from redactory.training.live import live_unit_epsilon
+from redactory.foundation.errors import upwards
+from redactory.training.budget import live_unit_epsilon
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, epsilon

@@ -17,11 +17,18 @@ from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import POINTS, SPANS, VAULT, parts, read_batches, write_part
-from redactory.training.uedp.entities import LISTED, TITLES, EntityNames, EntitySettings, Mention
-from redactory.training.uedp.hubs import COUNTRIES, MONTHS, hub_list
+from redactory.training.uedp.entities import (
+    COUNTRIES,
+    LISTED,
+    MONTHS,
+    TITLES,
+    EntityNames,
+    EntitySettings,
+    Mention,
+    hub_list,
+)
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.uedp.lists import entity_names
-from redactory.training.uedp.units import Copies, incidence_of_columns, read_incidence
+from redactory.training.uedp.units import Copies, entity_names, incidence_of_columns, read_incidence
 from redactory.training.units.settings import UnitSettings
 
 KEY = DigestKey(b"a key of these tests, 32 bytes..")

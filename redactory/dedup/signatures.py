@@ -1,0 +1,377 @@
+"""Words of a text, as near-duplicates are compared: case, signs and white space are not part of them."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.dedup.plan import Entries, write_entries
+from redactory.dedup.settings import NearSettings
+from redactory.foundation.keys import DigestKey
+
+# Thai to Lao, kana, Han: written without spaces, so that each character counts as a word
+_ALONE = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_DIGITS = re.compile(r"\d+")
+
+
+class Words:
+    """Cuts texts into words; ``token`` (the mask) is one word wherever it stands."""
+
+    def __init__(self, token: str) -> None:
+        self._pattern = re.compile(rf"{re.escape(token.casefold())}|[{_ALONE}]|[^\W{_ALONE}]+")
+
+    def of(self, text: str) -> list[str]:
+        """The words of ``text`` in order, case folded; a text of signs alone has none."""
+        return self._pattern.findall(text.casefold())
+
+    def folded(self, text: str) -> str:
+        """The local key of rule S2: compatible characters, case, signs, white space, digits are folded.
+
+        A function of ``text`` alone; each run of digits becomes ``#``.  A text of signs alone is its own.
+        """
+        words = self.of(unicodedata.normalize("NFKC", text))
+        return " ".join(_DIGITS.sub("#", word) for word in words) if words else f"\x00{text}"
+
+
+# Shingles: a text as the set of its runs of words, each run a keyed 64-bit hash.
+
+
+Hashes = NDArray[np.uint64]
+_PAD = 0x9E3779B97F4A7C15
+_ODD = np.uint64(0x9FB21C651E98DF25)
+
+
+@dataclass(frozen=True)
+class ShingleSets:
+    """Sets of many texts: that of text i is ``values[offsets[i]:offsets[i + 1]]``, sorted, never empty."""
+
+    values: Hashes
+    offsets: NDArray[np.int64]
+
+
+class Shingler:
+    """Texts into sets of shingles of ``length`` words.
+
+    A word is hashed by keyed BLAKE2b, a shingle mixes its words' hashes, so that nobody without the key
+    can look a word or a shingle up.  A text of fewer words is one shingle, and one of signs alone is
+    itself: they are near-duplicates of nothing but the same words, or the same signs.
+    """
+
+    def __init__(self, key: DigestKey, length: int, words: Words) -> None:
+        self._key, self._purpose = key, key.purpose("dedup/shingle")
+        self._length, self._words = length, words
+
+    def sets(self, texts: Sequence[str]) -> ShingleSets:
+        """The set of each text.  Two different shingles have one hash with probability 2⁻⁶⁴."""
+        known: dict[str, int] = {}
+        flat: list[int] = []
+        lengths = np.empty(len(texts), np.int64)
+        for number, text in enumerate(texts):
+            words = self._words.of(text) or [f"\x00{text}"]
+            for word in words:
+                if (value := known.get(word)) is None:
+                    value = known[word] = self._hash(word)
+                flat.append(value)
+            missing = max(0, self._length - len(words))
+            flat += [_PAD] * missing
+            lengths[number] = len(words) + missing
+        return _distinct(np.array(flat, np.uint64), lengths, self._length)
+
+    def _hash(self, word: str) -> int:
+        return int.from_bytes(
+            self._key.text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))[:8], "little"
+        )
+
+
+def mixed(values: Hashes) -> Hashes:
+    """MurmurHash3's 64-bit finalizer: a bijection that spreads every bit over all."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return values ^ (values >> np.uint64(33))
+
+
+def joined(columns: Sequence[Hashes], seed: int) -> Hashes:
+    """One hash of the values that stand at the same place of every column, in their order."""
+    out = np.full(len(columns[0]), seed, np.uint64)
+    for column in columns:
+        out = mixed(out * _ODD + column)
+    return out
+
+
+def _distinct(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
+    """Every run of ``length`` words within a text, once a text, in the order of texts and values."""
+    counts = lengths - length + 1
+    text = np.repeat(np.arange(len(lengths)), counts)
+    begin = np.cumsum(lengths) - lengths
+    place = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+    values = joined([words[place + step] for step in range(length)], length)
+    order = np.lexsort((values, text))
+    values, text = values[order], text[order]
+    new = np.ones(len(values), bool)
+    new[1:] = (values[1:] != values[:-1]) | (text[1:] != text[:-1])
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(text[new], minlength=len(lengths)))])
+    return ShingleSets(values[new], offsets.astype(np.int64))
+
+
+# MinHash signatures in bulk, cut into bands; bands and rows chosen from the threshold.
+
+
+MARGIN = 0.1
+MISSED = 0.01
+"""Share of the pairs at the threshold + :data:`MARGIN` that may share no band."""
+SEED = 1
+_GRID = 200
+_CHUNK = 1 << 13
+
+
+@dataclass(frozen=True)
+class Banding:
+    """``bands`` bands of ``rows`` hash values: two texts are compared when all values of a band agree.
+
+    Two texts of Jaccard similarity s agree in all rows of one band with probability s^rows.
+    """
+
+    bands: int
+    rows: int
+
+    @property
+    def permutations(self) -> int:
+        """Hash values of a signature."""
+        return self.bands * self.rows
+
+    def found(self, similarity: float) -> float:
+        """The probability that two texts of this similarity are compared."""
+        return float(1.0 - (1.0 - similarity**self.rows) ** self.bands)
+
+
+@functools.cache
+def banding_for(threshold: float, permutations: int) -> Banding:
+    """The banding of at most ``permutations`` values that compares the fewest pairs in vain.
+
+    Among those that find a pair at the threshold + 0.1 (half way to 1 where that is nearer) with a
+    probability of at least 0.99: least area under :meth:`Banding.found` below the threshold; where none
+    does, the one that misses the fewest.
+    """
+    goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
+    grid = (np.arange(_GRID) + 0.5) / _GRID * threshold
+    best: tuple[float, float, Banding] | None = None
+    for rows in range(1, permutations + 1):
+        for bands in range(1, permutations // rows + 1):
+            banding = Banding(bands, rows)
+            missed = max(0.0, 1.0 - banding.found(goal) - MISSED)
+            vain = float(np.mean(1.0 - (1.0 - grid**rows) ** bands))
+            if best is None or (missed, vain) < best[:2]:
+                best = (missed, vain, banding)
+            if not missed:
+                break  # more bands of as many rows compare more in vain
+    assert best is not None
+    return best[2]
+
+
+def parameters(settings: NearSettings) -> dict[str, Any]:
+    """What is printed: the settings, the banding, and the share of pairs found at some similarities."""
+    banding = banding_for(settings.threshold, settings.permutations)
+    at = sorted({round(min(1.0, settings.threshold + step), 4) for step in (-0.2, -0.1, 0.0, 0.1, 0.2)})
+    return {
+        "threshold": settings.threshold,
+        "shingle": settings.shingle,
+        **asdict(banding),
+        "found_at": {f"{similarity:g}": round(banding.found(similarity), 4) for similarity in at},
+    }
+
+
+class Signer:
+    """Signatures of datasketch's MinHash (scheme ``affine32``), many texts at once.
+
+    The values are bit for bit those of ``MinHash.bulk`` on the highest 32 bits of the shingles.
+    """
+
+    def __init__(self, permutations: int) -> None:
+        from datasketch import MinHash
+
+        multipliers, summands = MinHash(permutations, SEED, scheme="affine32").permutations
+        self._multipliers: NDArray[np.uint32] = multipliers
+        self._summands: NDArray[np.uint32] = summands
+
+    def signatures(self, sets: ShingleSets) -> NDArray[np.uint32]:
+        """uint32 [texts, permutations]; a few thousand shingles are in work at a time."""
+        count = len(sets.offsets) - 1
+        out = np.empty((count, len(self._multipliers)), np.uint32)
+        first = 0
+        while first < count:
+            last = int(np.searchsorted(sets.offsets, sets.offsets[first] + _CHUNK, side="right")) - 1
+            last = min(count, max(first + 1, last))
+            begin, end = sets.offsets[first], sets.offsets[last]
+            values = _mixed32((sets.values[begin:end] >> np.uint64(32)).astype(np.uint32))
+            permuted = values[:, None] * self._multipliers + self._summands
+            np.minimum.reduceat(permuted, sets.offsets[first:last] - begin, axis=0, out=out[first:last])
+            first = last
+        return out
+
+
+def buckets(signatures: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
+    """One column a band: the 64-bit hash of the band's values, so that no two bands share a bucket."""
+    wide = signatures.astype(np.uint64)
+    return [
+        joined([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
+        for band in range(banding.bands)
+    ]
+
+
+def _mixed32(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """MurmurHash3's 32-bit finalizer, with which datasketch mixes a hash before it is permuted."""
+    values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return values ^ (values >> np.uint32(16))
+
+
+# Signed texts: what near-duplicates are found and verified by, on disk, and without any text.
+
+
+Run = TypeVar("Run")
+BUCKET = np.dtype([("high", "<u8"), ("id", "<i8")])
+ROW = np.dtype(
+    [("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("side", "u1"), ("group", "<u8"), ("rank", "<u8")]
+)
+SETS_HELD, SETS_READ, FILES_MAPPED = 1 << 16, 1 << 13, 64
+"""Sets of shingles that are held at a time, that are read at once, and files of each kind."""
+
+
+@dataclass(frozen=True)
+class SignedFiles:
+    """Where one partition's signed texts lie."""
+
+    buckets: Path
+    rows: Path
+    shingles: Path
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """Of each text: its point ``ids`` (sorted), ``sides`` (0 or 1), ``groups`` and ``ranks``.
+
+    Texts are near-duplicates within a side and a group only; of two, the one of the lower rank stays.
+    """
+
+    ids: NDArray[np.int64]
+    sides: NDArray[np.uint8]
+    groups: NDArray[np.uint64]
+    ranks: NDArray[np.uint64]
+
+
+def write_signed(files: SignedFiles, facts: TextFacts, sets: ShingleSets, banding: Banding) -> None:
+    """Commit the signed texts of one partition."""
+    columns = buckets(Signer(banding.permutations).signatures(sets), banding)
+    held = np.empty(len(facts.ids) * banding.bands, BUCKET)
+    held["high"] = np.concatenate(columns)
+    held["id"] = np.tile(facts.ids, banding.bands)
+    rows = np.empty(len(facts.ids), ROW)
+    rows["id"], rows["start"], rows["count"] = facts.ids, sets.offsets[:-1], np.diff(sets.offsets)
+    rows["side"], rows["group"], rows["rank"] = facts.sides, facts.groups, facts.ranks
+    write_entries(files.buckets, held[np.lexsort((held["id"], held["high"]))])
+    write_entries(files.shingles, sets.values)
+    write_entries(files.rows, rows)
+
+
+class SignedTexts:
+    """The signed texts of all partitions; a few files are mapped at a time."""
+
+    def __init__(self, files: Sequence[SignedFiles]) -> None:
+        self._files: list[SignedFiles] = []
+        begin = []
+        for one in files:
+            table = np.load(one.rows, mmap_mode="r")
+            if len(table):
+                self._files.append(one)
+                begin.append(int(table["id"][0]))
+        self._begin = np.array(begin, np.int64)
+        # a mapped file keeps a descriptor, and there can be more partitions than descriptors
+        self.shingles = lru_cache(FILES_MAPPED)(self._shingles)
+        """All shingles of a partition, by its place among those that hold texts."""
+
+    def some(self, ids: NDArray[np.int64]) -> SomeTexts:
+        """The texts of ``ids``, all of which are signed, in this order."""
+        rows = np.empty(len(ids), ROW)
+        partitions = np.searchsorted(self._begin, ids, side="right") - 1
+        order = np.argsort(partitions, kind="stable")
+        begin = np.unique(partitions[order], return_index=True)[1].tolist()
+        for first, last in pairwise([*begin, len(ids)]):
+            mine = order[first:last]
+            table = np.load(self._files[partitions[mine[0]]].rows, mmap_mode="r")
+            rows[mine] = table[np.searchsorted(table["id"], ids[mine])]
+        return SomeTexts(self, rows, partitions)
+
+    def _shingles(self, number: int) -> NDArray[np.uint64]:
+        return np.asarray(np.load(self._files[number].shingles, mmap_mode="r"))
+
+
+class SomeTexts:
+    """Some signed texts, each known by its place: their ``rows``, and their shingles when asked for."""
+
+    def __init__(self, texts: SignedTexts, rows: Entries, partitions: NDArray[np.int64]) -> None:
+        self.rows = rows
+        self._texts, self._partitions = texts, partitions
+        self._start, self._count = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["count"])
+        self._lone = lru_cache(SETS_HELD)(self._set)
+        self._read: dict[int, frozenset[int]] = {}
+
+    def shingles_of(self, place: int) -> frozenset[int]:
+        """The shingles of the text at a place."""
+        read = self._read.get(place)
+        return self._lone(place) if read is None else read
+
+    def along(self, runs: Iterable[Run], places_of: Callable[[Run], Sequence[int]]) -> Iterator[Run]:
+        """``runs`` as they come, the shingles of the texts of many small ones read at once beforehand."""
+        block: list[Run] = []
+        places: list[int] = []
+        for run in runs:
+            mine = places_of(run)
+            if len(places) + len(mine) > SETS_READ:
+                yield from self._reading(block, places)
+                block, places = [], []
+            block.append(run)
+            # a run that is too large is read text by text
+            places += mine if len(mine) <= SETS_READ else []
+        yield from self._reading(block, places)
+
+    def jaccard(self, one: int, other: int) -> float:
+        """The true Jaccard similarity of the shingles of two texts."""
+        return jaccard(self.shingles_of(one), self.shingles_of(other))
+
+    def _reading(self, block: list[Run], places: list[int]) -> Iterator[Run]:
+        self._read = dict(self._sets(np.unique(np.array(places, np.int64))))
+        yield from block
+        self._read = {}
+
+    def _sets(self, places: NDArray[np.int64]) -> Iterator[tuple[int, frozenset[int]]]:
+        """(place, its shingles), one partition after the other."""
+        order = places[np.argsort(self._partitions[places], kind="stable")]
+        begin = np.unique(self._partitions[order], return_index=True)[1].tolist()
+        for first, last in pairwise([*begin, len(order)]):
+            mine = order[first:last]
+            start, ends = self._start[mine], np.cumsum(self._count[mine], dtype=np.int64)
+            index = np.arange(ends[-1]) + np.repeat(start - ends + self._count[mine], self._count[mine])
+            values = self._texts.shingles(int(self._partitions[mine[0]]))[index].tolist()
+            for place, (begins, ends_) in zip(mine.tolist(), pairwise([0, *ends.tolist()]), strict=True):
+                yield place, frozenset(values[begins:ends_])
+
+    def _set(self, place: int) -> frozenset[int]:
+        start = int(self._start[place])
+        shingles = self._texts.shingles(int(self._partitions[place]))
+        return frozenset(shingles[start : start + int(self._count[place])].tolist())
+
+
+def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
+    """|A ∩ B| / |A ∪ B| of two sets that are not both empty."""
+    common = len(one & other)
+    return common / (len(one) + len(other) - common)

@@ -1,1 +1,0 @@
-"""Lists: terms that are always sensitive, terms that are public, whatever the details of their spelling."""

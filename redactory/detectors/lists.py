@@ -1,0 +1,340 @@
+"""One form for the many ways a term is written, with every place of the source kept.
+
+Folded away: case, accents, width and other compatibility forms, the kind of apostrophe and hyphen, runs of
+white space (line breaks and no-break spaces too), and signs that do not show, such as zero-width spaces.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import itertools
+import json
+import re
+import unicodedata
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ahocorasick
+
+from redactory.detectors.engine import Finds, Reading, Span
+from redactory.detectors.settings import ListSettings, WordList
+from redactory.foundation.canonical import hash_of, version_of
+from redactory.foundation.errors import ConfigurationError
+
+_APOSTROPHES = "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"
+_STROKES = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
+_PLAIN = {
+    **dict.fromkeys(_APOSTROPHES, "'"),
+    **dict.fromkeys("“”„‟″", '"'),
+    **dict.fromkeys("−⁃", "-"),
+    **_STROKES,
+}
+# marks that Unicode says not to show: they have no combining class to tell them by
+_UNSHOWN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+# the places where folding may do more than take lower case; white space runs lie whole in one match
+_UNEVEN = re.compile("[^!-~]{2,}|[^ -_a-~]")
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A folded text; ``origins[i]`` is the code point of the source that its i-th one stems from.
+
+    ``origins`` has one more entry, the length of the source.
+    """
+
+    text: str
+    origins: Sequence[int]
+
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """The code points [start, end) of the source behind a non-empty piece of the folded text.
+
+        A source letter that the piece holds in part ("s" of "ß") is covered whole; so are the marks and
+        unshown signs that follow the last one, which fold to nothing.
+        """
+        last = self.origins[end - 1]
+        while self.origins[end] == last:
+            end += 1
+        return self.origins[start], self.origins[end]
+
+
+def fold(text: str) -> Folded:
+    """``text`` folded letter by letter: what a letter becomes depends on no other one."""
+    if _UNEVEN.search(text) is None:
+        return Folded(text.lower(), range(len(text) + 1))
+    pieces: list[str] = []
+    origins = array("q")
+    at = 0
+    for stretch in _UNEVEN.finditer(text):
+        start, end = stretch.span()
+        pieces.append(text[at:start].lower())
+        origins.extend(range(at, start))
+        _fold_stretch(text, start, end, pieces, origins)
+        at = end
+    pieces.append(text[at:].lower())
+    origins.extend(range(at, len(text) + 1))
+    return Folded("".join(pieces), origins)
+
+
+def fold_term(term: str) -> str:
+    """What a term is in a folded text; empty where nothing of it would show."""
+    return fold(term).text.strip(" ")
+
+
+def _fold_stretch(text: str, start: int, end: int, pieces: list[str], origins: array[int]) -> None:
+    parts = [_FOLDS[letter] for letter in text[start:end]]
+    folded = "".join(parts)
+    if len(folded) == len(parts) and "" not in parts and "  " not in folded:
+        # one for one, as in most alphabets: no need to go letter by letter
+        pieces.append(folded)
+        origins.extend(range(start, end))
+        return
+    spaced = False
+    for place, part in enumerate(parts, start):
+        for letter in part:
+            if letter != " " or not spaced:
+                pieces.append(letter)
+                origins.append(place)
+            spaced = letter == " "
+
+
+class _Folds(dict[str, str]):
+    """What each code point folds to, found out when it is first met."""
+
+    def __missing__(self, letter: str) -> str:
+        parts = letter
+        if letter not in _PLAIN:
+            # what a compatibility form stands for may be a capital, and what that folds to may have accents
+            parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", letter).casefold())
+        return self.setdefault(letter, "".join(map(_fold_part, parts)))
+
+
+def _fold_part(part: str) -> str:
+    if part in _PLAIN:
+        return _PLAIN[part]
+    if part.isspace():
+        return " "
+    kind = unicodedata.category(part)
+    if kind == "Pd":
+        return "-"
+    return "" if kind in ("Cc", "Cf", "Me") or _is_accent(part) or _UNSHOWN.match(part) else part
+
+
+def _is_accent(part: str) -> bool:
+    """Whether a mark can be left out: not so vowel signs of Indic scripts, voicing marks and viramas."""
+    combining = unicodedata.combining(part)
+    return combining == 1 or 10 <= combining <= 35 or combining >= 200
+
+
+_FOLDS = _Folds()
+
+
+# The terms of word lists, from settings and from files; no message quotes a term.
+
+
+_LABEL = re.compile("[A-Z][A-Z0-9_]*")
+_OTHER_FORMATS = frozenset({".json", ".csv", ".tsv", ".yaml", ".yml", ".xlsx", ".parquet", ".gz", ".zip"})
+
+
+class Term(NamedTuple):
+    """A term as ``folding.fold_term`` leaves it, never empty, and its label."""
+
+    folded: str
+    label: str
+
+
+def terms_of(lists: Iterable[WordList], key: str) -> Iterator[Term]:
+    """Every term of ``lists``, which stand under ``key`` in the configuration, in order, repeats included.
+
+    ``ConfigurationError``, with the key or with file and line, for a file that cannot be read, a term of
+    which nothing would be matched, a label that is none, or a list without any term.
+    """
+    for number, given in enumerate(lists):
+        where = f"{key}.{number}"
+        _check_label(given.label, f"{where}.label")
+        if not given.words and given.file is None:
+            raise ConfigurationError(f"{where}: this list is empty; it needs words or a file")
+        for place, word in enumerate(given.words):
+            yield _term(word, given.label, f"{where}.words.{place}")
+        if given.file is not None:
+            yield from _in_file(Path(given.file), given.label, f"{where}.file")
+
+
+def _in_file(path: Path, label: str, key: str) -> Iterator[Term]:
+    kind = path.suffix.lower()
+    if kind in _OTHER_FORMATS:
+        raise ConfigurationError(f"{key}: a list is a .jsonl file or a text file with one term a line")
+    some = False
+    for where, line in _lines(path, key):
+        if kind != ".jsonl" and line.startswith("#"):
+            continue
+        some = True
+        yield _row(line, label, where) if kind == ".jsonl" else _term(line, label, where)
+    if not some:
+        raise ConfigurationError(f"{key}: {path} holds no terms")
+
+
+def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
+    """The lines of a file that are not blank, each with its place for messages."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{key}: {path} cannot be read: {error.strerror}; name a file that is there"
+        ) from None
+    for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        where = f"{path}, line {number}"
+        try:
+            line = raw.decode("utf-8").strip()
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{where}: this is not UTF-8") from None
+        if line:
+            yield where, line
+
+
+def _row(line: str, label: str, where: str) -> Term:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        raise ConfigurationError(f"{where}: this is not JSON") from None
+    known = isinstance(row, dict) and row.keys() <= {"text", "label"}
+    if not known or not isinstance(row.get("text"), str):
+        raise ConfigurationError(f'{where}: a line is {{"text": "…"}} or {{"text": "…", "label": "…"}}')
+    return _term(row["text"], _check_label(row.get("label", label), where), where)
+
+
+def _term(text: str, label: str, where: str) -> Term:
+    folded = fold_term(text)
+    if not folded:
+        raise ConfigurationError(f"{where}: an empty term")
+    if any("\ud800" <= letter <= "\udfff" for letter in folded):
+        raise ConfigurationError(f"{where}: this term is not Unicode: it holds half of a surrogate pair")
+    return Term(folded, label)
+
+
+def _check_label(label: object, where: str) -> str:
+    # labels are printed and published, so nothing that might be a term put in the wrong column gets through
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        raise ConfigurationError(f"{where}: a label is made of capital letters A-Z, digits and _")
+    return label
+
+
+# Deny and allow lists, and a client's own list of sensitive entities (the "entities" of UeDP).
+
+
+DETECTOR = "list"
+# scripts that are written without spaces: a word of theirs ends anywhere
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What the lists say of one folded term: its length, the labels that deny it, whether it is allowed."""
+
+    length: int
+    labels: tuple[str, ...]
+    allowed: bool
+
+
+class ListEngine:
+    """Marks every whole-word occurrence of a denied term, overlapping ones too, with score 1.
+
+    Terms match whatever their case, accents, white space, apostrophes and hyphens (``folding``).  An end of a
+    term that is a letter or digit must be the end of a word; one that is a sign may stand anywhere.  A place
+    of an allowed term is vouched for unless a denied term shares a code point with it.
+    """
+
+    def __init__(self, settings: ListSettings, language: str) -> None:
+        listed = _listed(settings)
+        self._automaton = ahocorasick.Automaton()
+        for folded, entry in listed.items():
+            self._automaton.add_word(folded, entry)
+        if listed:
+            self._automaton.make_automaton()
+
+    @classmethod
+    def identity(cls, settings: ListSettings, language: str) -> dict[str, Any]:
+        """The sha256 of the folded terms with their labels, and the versions that folding depends on."""
+        terms = sorted((folded, entry.labels, entry.allowed) for folded, entry in _listed(settings).items())
+        return {
+            "terms_sha256": hash_of(terms),
+            "unicode": unicodedata.unidata_version,
+            "pyahocorasick": version_of("pyahocorasick"),
+        }
+
+    @classmethod
+    def finds(cls, settings: ListSettings, language: str) -> list[Finds]:
+        """The labels of the terms that are denied: masked, whatever the policy says of a label."""
+        labels = frozenset(label for entry in _listed(settings).values() for label in entry.labels)
+        return [Finds("deny lists", labels, None, labels)]
+
+    def read(self, texts: Sequence[str]) -> list[Reading]:
+        """One reading a text; no text fails."""
+        return [self._read_one(text) for text in texts]
+
+    def _read_one(self, text: str) -> Reading:
+        denied: set[Span] = set()
+        allowed: set[tuple[int, int]] = set()
+        for start, end, listed in self._hits(text):
+            denied.update(Span(start, end, label, 1.0, DETECTOR) for label in listed.labels)
+            if listed.allowed:
+                allowed.add((start, end))
+        spans = tuple(sorted(denied))
+        return Reading(spans=spans, allowed=tuple(_apart_from(spans, sorted(allowed))))
+
+    def _hits(self, text: str) -> Iterator[tuple[int, int, Listed]]:
+        if not len(self._automaton):
+            return
+        folded = fold(text)
+        letters = folded.text
+        for last, listed in self._automaton.iter(letters):
+            end = last + 1
+            start = end - listed.length
+            if start and _within_word(letters[start - 1], letters[start]):
+                continue
+            if end < len(letters) and _within_word(letters[last], letters[end]):
+                continue
+            yield *folded.place(start, end), listed
+
+
+def _listed(settings: ListSettings) -> dict[str, Listed]:
+    labels: dict[str, set[str]] = {}
+    for term in terms_of(settings.deny, "detect.lists.deny"):
+        labels.setdefault(term.folded, set()).add(term.label)
+    allowed = {term.folded for term in terms_of(settings.allow, "detect.lists.allow")}
+    return {
+        folded: Listed(len(folded), tuple(sorted(labels.get(folded, ()))), folded in allowed)
+        for folded in labels.keys() | allowed
+    }
+
+
+def _apart_from(spans: Sequence[Span], places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The places that share no code point with any of the sorted ``spans``."""
+    starts = [span.start for span in spans]
+    reach = list(itertools.accumulate((span.end for span in spans), max))
+    for start, end in places:
+        before = bisect_left(starts, end)
+        if not before or reach[before - 1] <= start:
+            yield start, end
+
+
+def _within_word(left: str, right: str) -> bool:
+    """Whether two neighbouring letters belong to one word, so that no term may begin or end between."""
+    return _is_mark(right) or (_of_word(left) and _of_word(right))
+
+
+@functools.cache
+def _of_word(letter: str) -> bool:
+    return not _SPACELESS.match(letter) and (letter.isalnum() or _is_mark(letter))
+
+
+@functools.cache
+def _is_mark(letter: str) -> bool:
+    return unicodedata.category(letter).startswith("M")

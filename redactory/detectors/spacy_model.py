@@ -1,0 +1,145 @@
+"""spaCy and Presidio without the libraries that they import for what is not used here."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from redactory.foundation.canonical import folder_sha256, hash_of, version_of
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+
+_NOT_USED = ("torch", "transformers", "stanza")
+"""spaCy imports the first where it is installed, Presidio all of them: for engines of theirs, where ours has
+its own.  They take seconds and hundreds of megabytes in each process."""
+_USE_TORCH = ("spacy_transformers", "spacy_curated_transformers")
+"""With one of these installed a spaCy pipeline may have layers of PyTorch."""
+
+
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """Import spaCy and Presidio in here: what they do not need looks as if it were not installed.
+
+    What is imported already stays, and can be imported afterwards.  Nothing is hidden where spaCy's
+    packages for transformers are installed.  Other threads should not import PyTorch at the same time.
+    """
+    hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else _absent()
+    # None in the place of a module is how Python says that it cannot be imported
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def lean_spacy() -> ModuleType:
+    """spaCy, to make pipelines with.
+
+    Its first pipeline imports every package that offers it a component; Presidio offers one, and is imported
+    here, where it finds only what it needs.
+    """
+    with lean_imports():
+        import presidio_analyzer  # noqa: F401
+        import spacy
+
+    return spacy
+
+
+def _absent() -> list[str]:
+    return [name for name in _NOT_USED if name not in sys.modules]
+
+
+# Loading a spaCy pipeline from what is installed, and naming it by its content.
+
+
+BLANK_PREFIX = "blank:"
+_EMBEDDINGS = frozenset({"tok2vec", "transformer"})
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What a manifest says of a pipeline: its name, version, and the sha256 over its files."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+def load_pipeline(model: str) -> Language:
+    """The pipeline ``model`` with only the pipes that entity recognition needs.
+
+    Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
+    """
+    spacy: Any = lean_spacy()
+    if model.startswith(BLANK_PREFIX):
+        blank: Language = spacy.blank(model.removeprefix(BLANK_PREFIX))
+        return blank
+    folder = model_folder(model)
+    components = spacy.util.load_config(folder / "config.cfg").get("components", {})
+    # a recognizer with an embedding of its own has no use for the shared one, which costs as much as it
+    listens = "Listener" in str(components.get("ner", {}).get("model"))
+    used = {"ner"} | (_EMBEDDINGS if listens else set())
+    try:
+        pipeline: Language = spacy.load(folder, exclude=[name for name in components if name not in used])
+        return pipeline
+    except Exception as error:
+        problem = type(error).__name__
+        raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None
+
+
+@functools.lru_cache(maxsize=8)
+def identify(model: str) -> ModelIdentity:
+    """The identity of ``model``; reads every file of it once a process."""
+    with lean_imports():
+        import spacy
+
+    if model.startswith(BLANK_PREFIX):
+        version = version_of("spacy")
+        return ModelIdentity(model, version, hash_of([model, version]))
+    folder = model_folder(model)
+    meta = spacy.util.load_meta(folder / "meta.json")
+    # named by what it says of itself: the same pipeline may lie at many paths
+    name = f"{meta.get('lang', 'xx')}_{meta.get('name', 'unknown')}"
+    return ModelIdentity(name, str(meta.get("version", "unknown")), folder_sha256(folder))
+
+
+def meta_of(model: str) -> dict[str, Any]:
+    """What ``model`` says of itself (``meta.json``), if it does; of a blank one, its language alone."""
+    if model.startswith(BLANK_PREFIX):
+        return {"lang": model.removeprefix(BLANK_PREFIX)}
+    file = model_folder(model) / "meta.json"
+    meta: dict[str, Any] = read_json(file) if file.is_file() else {}
+    return meta
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The installed version of each package."""
+    return {package: version_of(package) for package in packages}
+
+
+def model_folder(model: str) -> Path:
+    """The folder with the pipeline's ``config.cfg``, from a path or an installed package's name."""
+    given = Path(model)
+    if (given / "config.cfg").is_file():
+        return given
+    spec = importlib.util.find_spec(model) if model.isidentifier() else None
+    if spec is not None and spec.origin is not None:
+        found = sorted(Path(spec.origin).parent.glob("*/config.cfg"))
+        if found:
+            return found[0].parent
+    raise ConfigurationError(
+        f"detect.spacy.model: no spaCy pipeline '{model}' is installed here and no folder of that name "
+        "holds a config.cfg; install the package, or give a path or blank:LANGUAGE"
+    )

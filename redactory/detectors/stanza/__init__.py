@@ -1,1 +1,0 @@
-"""Stanza's entity recognizer, with the marginals of its CRF for every token.  Needs torch."""

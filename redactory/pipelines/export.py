@@ -1,0 +1,197 @@
+"""A model that leaves: what its guarantee speaks about, and the ledger that proves it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import blind_of
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, sync, write_text
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import read_records
+from redactory.pipelines.export_card import croissant_text, export_card
+from redactory.pipelines.export_verify import check_export
+from redactory.pipelines.leaving import leaving
+from redactory.pipelines.models import audited
+from redactory.pipelines.output_folder import emptied, new_folder, open_to_read
+from redactory.pipelines.publish import PlacedFolder, mirror, sums_text
+from redactory.pipelines.release_log import Event, enter
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.store import Store, is_url, without_secrets
+from redactory.redaction import (
+    ModelFolder,
+    RunFolder,
+    broken_files,
+    is_finished,
+    list_files,
+    read_manifest,
+    seal,
+    succeed,
+    write_manifest,
+)
+from redactory.redaction.folder import FORMAT, ExportFolder
+from redactory.redaction.sealing import sign
+
+
+def copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
+    """Copy model ``name`` of ``run``; the sha256 of its own manifest there.
+
+    Weights, architecture, tokenizer, guarantee, ledger, card: its evaluations are releases of their own,
+    and stay.  Raises ``RunStateError`` where the run has no such model, ``CheckFailed`` where it is not as it
+    was sealed, ``GuaranteeError`` where nothing is guaranteed of it.
+    """
+    model = run.model(name)
+    if not is_finished(model):
+        known = ", ".join(run.model_names()) or "none"
+        raise RunStateError(f"{run.root} has no finished model {name}; there are: {known}")
+    broken = broken_files(model)
+    if broken:
+        raise CheckFailed(f"models/{name} is not as it was sealed: {'; '.join(broken)}")
+    card, audit = read_json(model.guarantee), audited(run, name)
+    if not card["holds"]:
+        raise GuaranteeError(f"models/{name} stays: nothing is guaranteed of it ({card['holds_reason']})")
+    if audit is not None and not audit["holds"]:
+        raise GuaranteeError(f"models/{name} stays: an audit shows more than its guarantee states")
+    for path in _what_leaves(model):
+        copy_sealed(path, to.root / path.name, read_manifest(model)["files"][path.name]["sha256"])
+    return seal(to, _body(model), [path for path in to.root.iterdir() if path.is_file()])
+
+
+def _what_leaves(model: ModelFolder) -> list[Path]:
+    """The files that the ledger's last record names, and those that say what is promised of them."""
+    written = read_records(model.ledger)[-1].body["files"]
+    return [*(model.root / name for name in written), model.ledger, model.guarantee, model.card]
+
+
+def _body(model: ModelFolder) -> dict[str, Any]:
+    """Of the model's manifest all but how long it took, and how much memory: no epsilon covers these."""
+    manifest = read_manifest(model)
+    return {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
+
+
+def copy_sealed(path: Path, to: Path, digest: str) -> None:
+    """Copy one file; ``CheckFailed`` where the copy has not the sha256 that it was sealed with."""
+    make_private_folder(to.parent)
+    shutil.copyfile(path, to)
+    sync(to)
+    if file_sha256(to) != digest:
+        raise CheckFailed(f"{path.parent.name}/{path.name} is not as it was sealed, and does not leave")
+
+
+# Export: what may leave a run, and nothing else, in a folder or at a URL.
+
+
+def export_run(
+    run: str | Path,
+    to: str | Path,
+    *,
+    models: Sequence[str] = (),
+    by: str | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Copy what may leave a finished run to the new folder, or the URL, ``to``.
+
+    ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256
+    of the export's own, which the release log has too: it is entered there before anything leaves.
+    ``models`` are the names of trained models to bring along, ``by`` who exports, for the log.  Raises
+    ``RunStateError`` where the run is not finished or is held, where ``to`` exists and where a model is not
+    there; ``CheckFailed`` where a file is not as it was sealed; ``GuaranteeError`` where nothing is
+    guaranteed of a model.
+    """
+    folder = RunFolder(Path(run))
+    return sealed(folder.state, _export, folder, str(to), tuple(dict.fromkeys(models)), by, progress)
+
+
+def _export(
+    run: RunFolder, to: str, models: tuple[str, ...], by: str | None, progress: Progress
+) -> dict[str, Any]:
+    with leaving(run) as still:
+        broken = broken_files(run)
+        if broken:
+            raise CheckFailed(
+                f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}"
+            )
+        if not is_url(to):
+            with new_folder(Path(to), still) as staging:
+                return _filled(run, ExportFolder(staging), to, models, by)
+        store = Store.at(to)
+        store.names()  # one that cannot be read is told of before anything is entered in the log
+        with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
+            made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
+            result = _filled(run, made, to, models, by)
+            own = (made.success, made.sums)
+            files = {
+                path.relative_to(made.root).as_posix(): path
+                for path in made.root.rglob("*")
+                if path.is_file() and path not in own
+            }
+            mirror(PlacedFolder(made.root, result["manifest"], files), store, progress, still)
+            return result
+
+
+def _filled(
+    run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...], by: str | None
+) -> dict[str, Any]:
+    """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
+    emptied(made.root)
+    manifest = read_manifest(run)
+    for name, entry in manifest["files"].items():
+        if (path := run.root / name).parent == run.public:
+            copy_sealed(path, made.public / path.name, entry["sha256"])
+    said = what_may_be_said(manifest, file_sha256(run.manifest))
+    said["models"] = {name: copy_model(run, name, made.model(name)) for name in models}
+    write_text(made.card, export_card(said))
+    write_text(made.croissant, croissant_text(said, manifest["files"]))
+    write_manifest(made, said, list_files(made, [p for p in made.root.rglob("*") if p.is_file()]))
+    sign(made)
+    listed = [path for path in made.root.rglob("*") if path.is_file()]
+    write_text(made.sums, sums_text({p.relative_to(made.root).as_posix(): file_sha256(p) for p in listed}))
+    digest = succeed(made)
+    open_to_read(made.root)
+    failed = [check.name for check in check_export(made) if not check.ok]
+    if failed:
+        raise CheckFailed(f"{run.root}: nothing leaves it, what was made does not hold: {', '.join(failed)}")
+    where = without_secrets(to)
+    # whoever reads the log later stands elsewhere
+    lies_at = where if is_url(to) else str(Path(to).absolute())
+    told = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
+    enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **told)
+    sizes = [path.stat().st_size for path in made.root.rglob("*") if path.is_file()]
+    return {
+        "run": str(run.root),
+        "to": where,
+        "manifest": digest,
+        "release": said["release"],
+        "public": said["counts"]["public"],
+        "models": list(models),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+    }
+
+
+def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
+    """The export's manifest, of that of the run and its sha256: this list, and no other key of it.
+
+    Not the configuration (deny lists have names in them) but the hashes of the policies; not the counts of
+    rows, documents, private, duplicate or quarantined points, of hits and of masks, for they speak about
+    private text, but the languages that a sample of the corpus is in; not the names, sizes and digests of the
+    input; nothing of keys; no time but the run's day.
+    """
+    return {
+        "format": FORMAT,
+        "run": manifest["run"],
+        **({"id": manifest["id"]} if "id" in manifest else {}),
+        "blind": dict(blind_of(manifest)),
+        "release": manifest.get("release", 1),
+        "parent": digest,
+        "date": manifest["created"][:10],
+        "versions": manifest["versions"],
+        "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
+        "counts": {"public": manifest["counts"]["public"]},
+        "dedup": {"mode": manifest["dedup"]["sides"]["public"]["mode"], "scope": manifest["dedup"]["scope"]},
+    }

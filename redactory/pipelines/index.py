@@ -1,0 +1,310 @@
+"""What an index is bound to, and what is refused because of it before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import secrets
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from redactory.dedup.index import Entry, IndexFolder
+from redactory.dedup.signatures import banding_for
+from redactory.detectors import policy_hashes
+from redactory.foundation.canonical import file_sha256, hash_of, version_of
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
+from redactory.foundation.keys import KEY_VARIABLE, DigestKey
+from redactory.foundation.records import chain_head, read_records
+from redactory.pipelines.config import Config
+from redactory.pipelines.journal import INDEX, Journal
+from redactory.pipelines.readers.sources import is_hidden
+from redactory.pipelines.stages.duplicates import BY_DIGEST, capacity_of, gone, opened, sides_in
+from redactory.pipelines.stages.near import NUMBERS
+from redactory.pipelines.stages.plans import purpose_of
+from redactory.pipelines.work import Job, OpenIndex
+from redactory.redaction import RunFolder, is_finished
+from redactory.redaction.releases import releases
+
+SCHEME = 1
+"""Counted up whenever a digest comes to be of something else than before, for the same settings."""
+
+
+def check_index(config: Config, key: DigestKey) -> None:
+    """Refuse, before anything is written, a run that could not go by its index.
+
+    ``ConfigurationError`` without a key of one's own and for folders that lie in each other,
+    ``RunStateError`` where the index was made with other parameters.
+    """
+    settings = config.dedup.index
+    if settings is None:
+        return
+    if key.fresh:
+        raise ConfigurationError(
+            f"dedup.index needs a key that later runs have too: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
+            "(redactory keys new digest FILE makes one)"
+        )
+    _check_apart(Path(settings.path).resolve(), config)
+    folder = IndexFolder(Path(settings.path))
+    if folder.exists():
+        folder.checked(parameters_of(config, key))
+
+
+def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
+    """What an index is bound to: everything that its digests, and what they are compared with, stand on."""
+    dedup, detect = config.dedup, config.detect
+    modes = {side: dedup.mode_of(side) for side in NUMBERS}
+    near, packages = None, {}
+    if "minhash" in modes.values():
+        near = {
+            "threshold": dedup.near.threshold,
+            "shingle": dedup.near.shingle,
+            **dataclasses.asdict(banding_for(dedup.near.threshold, dedup.near.permutations)),
+        }
+        packages["datasketch"] = version_of("datasketch")
+    if config.segment.mode == "sentence":
+        packages["nupunkt"] = version_of("nupunkt")
+    bloom = dedup.bloom.model_dump(mode="json") if "bloom" in modes.values() else None
+    return {
+        "key": key.fingerprint,
+        "policies": policy_hashes(detect),
+        "segment": config.segment.model_dump(
+            mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
+        ),
+        "scope": dedup.scope,
+        "modes": modes,
+        "near": near,
+        "bloom": bloom,
+        "purposes": {side: purpose_of(dedup, side) for side in NUMBERS},
+        "versions": {"digests": SCHEME, "unicode": unicodedata.unidata_version, **packages},
+    }
+
+
+def _check_apart(index: Path, config: Config) -> None:
+    output = Path(config.output).resolve()
+    if index.is_relative_to(output) or output.is_relative_to(index):
+        raise ConfigurationError(
+            f"dedup.index.path and output lie in each other ({index}, {output}): give the index a folder "
+            "of its own"
+        )
+    for given in config.input.path:
+        folder = Path(given).resolve()
+        below = "://" not in given and folder.is_dir() and index.is_relative_to(folder)
+        if below and not is_hidden(index.relative_to(folder).as_posix()):
+            raise ConfigurationError(
+                f"dedup.index.path: {index} lies in the input {given}; give a place outside, or a name that "
+                "starts with '_'"
+            )
+
+
+# The index as a run goes by it: opened at its begin, written before ``_SUCCESS``, counted after.
+
+
+def begin(job: Job, journal: Journal) -> Job:
+    """``job`` with its index open: the earlier runs that it goes by are pinned in the journal, and whole.
+
+    ``RunStateError`` where the index is another one than at the first begin, or an entry is gone;
+    ``CheckFailed`` where an entry is not what was written.
+    """
+    settings = job.config.dedup.index
+    if settings is None:
+        return job
+    folder, parameters = IndexFolder(Path(settings.path)), parameters_of(job.config, job.key)
+    if journal.pinned is not None:
+        _check_same(folder, folder.read()["id"] if folder.exists() else None, journal.pinned["id"])
+    with folder.alone():
+        head = folder.open(parameters)
+        promote_finished(folder)
+        if journal.pinned is None:
+            runs = [{"name": e.name, "journal": e.body["journal"]} for e in folder.entries()]
+            journal.pin({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
+        pins: dict[str, Any] = journal.pinned or {}
+        _begin_draft(folder, job.run, pins["token"])
+        entries = _pinned(folder, pins["runs"])
+    for entry in entries:
+        entry.check()
+    index = OpenIndex(folder, head["id"], pins["token"], hash_of(parameters["policies"]), entries)
+    for below in (index.draft, *(path for path in index.draft.rglob("*") if path.is_dir())):
+        remove_leftovers(below)
+    return dataclasses.replace(job, index=index)
+
+
+def facts(job: Job, counts: Counter[str]) -> dict[str, Any]:
+    """What the manifest says of the index: which one, which runs, and how many points repeat one of them."""
+    index = opened(job)
+    return {
+        "id": index.id,
+        "runs": [entry.name for entry in index.runs],
+        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in NUMBERS},
+    }
+
+
+def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
+    """Write ``entry.json``, the last file of this run's entry: from now on only ``_SUCCESS`` is missing."""
+    if job.index is None or _counted(job.index.folder, job.index.token):
+        return
+    draft = job.index.draft
+    make_private_folder(draft)
+    data = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
+    files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
+    digests = [side for side in NUMBERS if job.config.dedup.mode_of(side) in BY_DIGEST]
+    if any(f"{side}.bloom" not in files for side in digests):
+        raise CheckFailed(f"{draft} lacks what this run wrote in it: start a new run in another folder")
+    write_json(
+        draft / "entry.json",
+        {
+            "index": job.index.id,
+            "token": job.index.token,
+            "run": re.sub(r"[^A-Za-z0-9._-]", "_", job.run.root.resolve().name)[:64],
+            "path": str(job.run.root.resolve()),
+            "journal": chain_head(job.run.journal),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "counts": {side: counts[f"index/{side}"] for side in NUMBERS},
+            "filters": {side: capacity_of(job, side, counts) for side in sides_in(job, BY_DIGEST)},
+            "partitions": partitions,
+            "files": files,
+        },
+    )
+
+
+def count(job: Job) -> None:
+    """Let the entry of a run that has ``_SUCCESS`` count, and remove what is not to be kept any longer."""
+    settings = job.config.dedup.index
+    if job.index is None or settings is None:
+        return
+    with job.index.folder.alone():
+        promote_finished(job.index.folder)
+        now = datetime.datetime.now(datetime.UTC)
+        job.index.folder.retain(settings.keep_runs, settings.keep_days, now)
+
+
+def count_late(run: RunFolder, config: Config) -> None:
+    """As :func:`count`, for a run that was killed between ``_SUCCESS`` and that; wherever it lies now."""
+    settings = config.dedup.index
+    if settings is None or not IndexFolder(Path(settings.path)).exists():
+        return
+    pins = [record.body for record in read_records(run.journal) if record.type == INDEX]
+    index, tokens = IndexFolder(Path(settings.path)), {pin["token"] for pin in pins}
+    # the lock of a process that was killed while it held it is taken away as well
+    if not any(entry.folder.name in tokens for entry in index.pending()) and not index.lock.exists():
+        return
+    with index.alone():
+        for entry in index.pending():
+            if entry.folder.name in tokens and is_of(run, entry):
+                index.promote(entry)
+        index.retain(settings.keep_runs, settings.keep_days, datetime.datetime.now(datetime.UTC))
+
+
+def promote_finished(index: IndexFolder) -> None:
+    """Let every pending entry count whose run is finished; the others stay as they are."""
+    done = [entry for entry in index.pending() if is_of(RunFolder(Path(entry.body["path"])), entry)]
+    for entry in sorted(done, key=lambda entry: (entry.body["created"], entry.folder.name)):
+        index.promote(entry)
+
+
+def is_of(run: RunFolder, entry: Entry) -> bool:
+    """Whether ``run`` is finished, and the one that wrote ``entry``."""
+    try:
+        # the first release is the one that the entry was sealed with
+        return is_finished(run) and releases(run)[0].manifest["journal"] == entry.body["journal"]
+    except (RedactoryError, OSError, ValueError, KeyError):
+        return False
+
+
+def _check_same(folder: IndexFolder, now: str | None, before: str) -> None:
+    if now != before:
+        raise RunStateError(
+            f"this run was begun with the index {before}, and {folder.root} holds {now or 'none'}: give the "
+            "folder where the former lies (dedup.index.path), or start a new run in another folder"
+        )
+
+
+def _pinned(folder: IndexFolder, runs: list[dict[str, str]]) -> tuple[Entry, ...]:
+    """The entries that were pinned; a name that serves another run now is gone, too."""
+    there = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
+    for run in runs:
+        if (run["name"], run["journal"]) not in there:
+            raise gone(folder, f"the entry {run['name']}")
+    return tuple(there[run["name"], run["journal"]] for run in runs)
+
+
+def _counted(index: IndexFolder, token: str) -> bool:
+    return any(entry.body["token"] == token for entry in index.entries())
+
+
+def _begin_draft(index: IndexFolder, run: RunFolder, token: str) -> None:
+    """Make room for this run's entry, and remove what a former run in this very folder left of its own."""
+    own = run.root.resolve()
+    for draft, path in index.drafts().items():
+        if path == own and draft.name != token:
+            index.remove(draft)
+    index.begin_draft(token, own)
+
+
+# What an index holds, for people; and taking old runs out of it.
+
+
+WAITING = {
+    "finished": "its run is finished: the next run counts it",
+    "unfinished": "its run is not finished: it does not count",
+    "gone": "its run folder is gone: it does not count, and redactory index prune removes it",
+}
+
+
+def show_index(folder: str | Path) -> dict[str, Any]:
+    """``{"index", "id", "parameters", "runs": [...], "pending": [...]}``; ``RunStateError`` without an index.
+
+    Nothing is changed.  ``texts`` are what the run saw on each side (in mode ``minhash``: kept).
+    """
+    index = IndexFolder(Path(folder))
+    head = index.read()
+    sealed = {entry.folder: entry for entry in index.pending()}
+    return {
+        "index": str(index.root),
+        "id": head["id"],
+        "parameters": head["parameters"],
+        "runs": [_told(entry) for entry in index.entries()],
+        "pending": [
+            {"draft": draft.name, "path": str(run), "state": _state(run, sealed.get(draft))}
+            for draft, run in index.drafts().items()
+        ],
+    }
+
+
+def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None) -> dict[str, Any]:
+    """Remove all but the last ``keep_runs`` runs, what is older than ``keep_days``, and drafts of no run.
+
+    ``{"index", "removed": [names], "kept": [names]}``.  A run at work that goes by a removed one cannot go
+    on.  ``ConfigurationError`` where neither limit is given, or one is below 0.
+    """
+    limits = [limit for limit in (keep_runs, keep_days) if limit is not None]
+    if not limits or min(limits) < 0:
+        raise ConfigurationError("say what is to be kept: --keep-runs N, --keep-days N, or both; 0 or more")
+    index = IndexFolder(Path(folder))
+    index.read()
+    with index.alone():
+        promote_finished(index)
+        removed = index.retain(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
+        for draft, run in index.drafts().items():
+            if not run.exists():
+                index.remove(draft)
+                removed.append(draft.name)
+        return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.entries()]}
+
+
+def _told(entry: Entry) -> dict[str, Any]:
+    return {
+        "entry": entry.name,
+        "created": entry.body["created"],
+        "texts": entry.body["counts"],
+        "path": entry.body["path"],
+    }
+
+
+def _state(run: Path, entry: Entry | None) -> str:
+    if not run.exists():
+        return "gone"
+    return "finished" if entry is not None and is_of(RunFolder(run), entry) else "unfinished"

@@ -1,0 +1,190 @@
+"""Crypto-shredding: the data key of a run is destroyed, so that nobody can read its private part any more."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import TEMPORARY_PREFIX, open_own, read_json
+from redactory.foundation.keys import read_encryption_key
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import Record, read_records
+from redactory.pipelines.output_folder import alone
+from redactory.pipelines.release_log import Event, enter, history, log_of
+from redactory.pipelines.sealed import sealed
+from redactory.redaction import RunFolder
+from redactory.redaction.encryption import destroy, key_identity, rewrap
+from redactory.redaction.keyservice import KeyService, LocalKey, service_of
+
+
+def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
+    """Destroy the data key of an encrypted run, and the root keys of trainings that are not finished.
+
+    ``by`` is who answers for it: the name goes into the release log, before anything is destroyed.
+    Returns {run, time, by, destroyed, left}: ``left`` names what of the private part lies open, and is
+    not touched.  Asked again, it destroys what a crash or a restored backup left.  Raises
+    ``ConfigurationError`` without a name, ``RunStateError`` where the run is not encrypted, or where its
+    key is gone and nobody entered that.
+    """
+    folder, name = RunFolder(Path(run)), by.strip()
+    if not name:
+        raise ConfigurationError("--by: give the name of who answers for it")
+    if not folder.state.is_dir():
+        raise RunStateError(f"{folder.root} is no run folder")
+    return sealed(folder.state, _shred, folder, name)
+
+
+def shredded(run: RunFolder) -> Record | None:
+    """The record that says that the data key of ``run`` was destroyed; None where the log has none.
+
+    It is known by the id under which the key was wrapped: a run that was given another name is the same,
+    and one that took its name is another.  ``CheckFailed`` where the log's chain is broken.
+    """
+    log, key, name = log_of(run), _identity(run), run.root.resolve().name
+    records = [r for r in read_records(log) if r.type == Event.SHREDDED] if log.is_file() else []
+    # of a run that was not finished, nothing has kept the id
+    own = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
+    return own[-1] if own else None
+
+
+def told_of(record: Record) -> str:
+    """When and by whom, in words."""
+    return f"was shredded on {record.body['time']} by {record.body['by']}"
+
+
+def refuse_shredded(run: RunFolder) -> None:
+    """``RunStateError`` that says when and by whom, where the private part can never be read again."""
+    if not run.data_key.is_file() and (record := shredded(run)) is not None:
+        raise RunStateError(f"the private part of {run.root.name} {told_of(record)}: nobody can read it")
+
+
+def _shred(run: RunFolder, by: str) -> dict[str, Any]:
+    with alone(run):
+        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
+        there = [path for path in keys if os.path.lexists(path)]
+        for path in there:
+            # nothing is entered of what cannot be done: one that is a link would be somebody else's file
+            os.close(open_own(path, os.O_RDWR))
+        _enter_first(run, by)
+        for path in there:
+            destroy(path)
+    record = shredded(run)
+    assert record is not None
+    return {
+        "run": str(run.root),
+        "time": record.body["time"],
+        "by": record.body["by"],
+        "destroyed": [path.relative_to(run.root).as_posix() for path in there],
+        "left": [path.relative_to(run.root).as_posix() for path in (run.samples,) if path.is_dir()],
+    }
+
+
+def _enter_first(run: RunFolder, by: str) -> None:
+    """The record stands before the first byte is gone: a key that went without one is a key that was lost."""
+    if not run.data_key.is_file():
+        if shredded(run) is None:
+            raise RunStateError(_no_key(run))
+        return
+    key = _identity(run)
+    if key is not None:
+        enter(run, Event.SHREDDED, by=by, run_id=key)
+    elif shredded(run) is None:
+        # not what a shredding that was cut off has written over
+        raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is no key file of a run")
+
+
+def _no_key(run: RunFolder) -> str:
+    if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
+        return (
+            f"the data key of {run.root.name} is gone already, and the log does not say that it was shredded"
+        )
+    return f"{run.root.name} is not encrypted, so it has no key: redactory purge, or remove the folder"
+
+
+def _identity(run: RunFolder) -> str | None:
+    """The id under which the run's data key is, or was, wrapped."""
+    if run.manifest.is_file() and (named := read_json(run.manifest)["encryption"]):
+        return str(named["run_id"])
+    try:
+        return key_identity(run)
+    except CheckFailed:
+        return None
+
+
+# Key rotation: another key, or another service, wraps the data keys of runs; no part is written anew.
+
+
+def rotate_key(
+    *places: str | Path,
+    to_key_file: str | Path | None = None,
+    to_service: str | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Have another key wrap the data keys of runs; ``places`` are run folders, or folders of runs.
+
+    The configured key opens them, the new one is a local key in ``to_key_file`` or the service that
+    ``to_service`` (``package.module:function``) names.  Returns the paths of the runs by what became of
+    them: ``rotated``, ``already`` (wrapped by the new one before), ``open`` (not encrypted), ``shredded``
+    and ``failed``, a list of {run, error}; ``ok`` is whether there is none.  Whatever stops it, asking
+    again goes on.  Raises ``ConfigurationError`` for a new key that is none, ``RunStateError`` for a place
+    that holds no run.
+    """
+    new = _new_service(to_key_file, to_service)
+    runs = [run for place in places for run in runs_in(Path(place))]
+    told: dict[str, list[Any]] = defaultdict(list)
+    for number, run in enumerate(runs, 1):
+        try:
+            told[sealed(run.state, _rotated, run, new)].append(str(run.root))
+        except RedactoryError as error:
+            told["failed"].append({"run": str(run.root), "error": str(error)})
+        progress("rotate", number, len(runs), "runs")
+    listed = {name: told[name] for name in ("rotated", "already", "open", "shredded", "failed")}
+    return {"service": new.name, **listed, "ok": not told["failed"]}
+
+
+def runs_in(place: Path) -> list[RunFolder]:
+    """The run that ``place`` is, or the runs that lie in it, by name; ``RunStateError`` where none does."""
+    if RunFolder(place).state.is_dir():
+        return [RunFolder(place)]
+    inside = sorted(place.iterdir()) if place.is_dir() else []
+    found = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
+    if not found:
+        raise RunStateError(f"{place} is no run folder, and no folder of runs")
+    return found
+
+
+def _new_service(key_file: str | Path | None, function: str | None) -> KeyService:
+    if (key_file is None) == (function is None):
+        raise ConfigurationError("name the new key: --to-key-file or --to-service, one of the two")
+    if function is not None:
+        return service_of(function, "--to-service")
+    return LocalKey(read_encryption_key(Path(str(key_file))))
+
+
+def _rotated(run: RunFolder, new: KeyService) -> str:
+    """What became of ``run``, in a word."""
+    with alone(run):
+        if not run.data_key.is_file():
+            return _without_key(run)
+        wrapping = rewrap(run, new)
+        if wrapping.before is not None and _entered(run) != wrapping.service:
+            # the key comes first: where a crash parts the two, the record follows when it is asked again
+            enter(run, Event.ROTATED, service=wrapping.service, before=wrapping.before)
+        return "rotated" if wrapping.changed else "already"
+
+
+def _entered(run: RunFolder) -> str | None:
+    """The service that the log says wraps the key now; None where it says of no rotation."""
+    rotations = [record for record in history(run) if record.type == Event.ROTATED]
+    return str(rotations[-1].body["service"]) if rotations else None
+
+
+def _without_key(run: RunFolder) -> str:
+    if shredded(run) is not None:
+        return "shredded"
+    if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
+        raise CheckFailed(f"{run.root.name} is encrypted, and its state/{run.data_key.name} is gone")
+    return "open"

@@ -1,1 +1,0 @@
-"""Keys of finished runs: wrapped anew, or destroyed."""

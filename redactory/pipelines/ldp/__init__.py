@@ -1,1 +1,0 @@
-"""Local privacy: both sides in one process, and over a wire."""

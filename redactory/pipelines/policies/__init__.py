@@ -1,1 +1,0 @@
-"""Policies as a library, compared, and fitted to labelled text."""

@@ -1,1 +1,0 @@
-"""Quarantine: what could not be processed, looked at and tried again."""

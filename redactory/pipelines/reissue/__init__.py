@@ -1,1 +1,0 @@
-"""Reissue: the one way in which a finished run is changed."""

@@ -1,1 +1,0 @@
-"""Releases: the log of what became of each run of a job, and its records in words."""

@@ -1,0 +1,386 @@
+"""Audit: people label a sample of a finished run, and what the policies missed there is measured.
+
+``docs/how-to/audit.md`` says how it is used, ``redactory/evaluation/sample_bounds.py`` what is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets as entropy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redactory.detectors import DetectSettings, changed_since
+from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitted_rows
+from redactory.evaluation.label_studio import as_tasks, labelling_interface
+from redactory.evaluation.labelled_sample import (
+    Ids,
+    Marked,
+    SampledText,
+    as_csv,
+    as_json_lines,
+    draw_sample,
+    frame_of,
+    texts_of,
+)
+from redactory.evaluation.recall import DetectFate
+from redactory.evaluation.report import write_report
+from redactory.evaluation.sample_bounds import STRATA, plan_sample
+from redactory.evaluation.sample_labels import (
+    DrawnText,
+    LabelledText,
+    figures,
+    measure_sample,
+    read_labels,
+    secrets_left,
+    text_digest,
+)
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.sealed import sealed
+from redactory.redaction import (
+    RunFolder,
+    SealedFolder,
+    broken_files,
+    is_finished,
+    merge_intervals,
+    read_batches,
+    read_manifest,
+    seal,
+)
+from redactory.redaction.folder import SampleFolder
+from redactory.redaction.releases import release_with
+
+FORMAT = "redactory-sample/1"
+PUBLIC_SHARE = 0.6
+_SEED_BITS = 53
+_KEY_BYTES = 32
+
+
+def audit_sample(
+    run: str | Path,
+    n: int = 400,
+    *,
+    seed: int | None = None,
+    name: str = "sample",
+    public_share: float = PUBLIC_SHARE,
+    date: datetime.date | None = None,
+) -> dict[str, Any]:
+    """Draw at most ``n`` texts of a finished run for people to label, into ``state/samples/NAME`` (0600).
+
+    Points are drawn independently, uniformly within a stratum (public; masked by π; private for π_c
+    alone), with ``public_share`` of the draws public; a stratum with fewer distinct texts than draws is
+    taken whole (``plan_sample``).  Quarantined points are counted and not drawn, and so are points on which
+    a policy was fitted.  Without ``seed`` one is drawn.  Returns where the files lie and the sizes of
+    everything; no text.  Raises ``RunStateError`` for a name that is taken, ``ConfigurationError`` for
+    too few draws.
+    """
+    folder = RunFolder(Path(run))
+    manifest, sample = read_manifest(folder), folder.sample(name)
+    if is_finished(sample):
+        raise RunStateError(f"{sample.root} holds a sample: draw another one under another --name")
+    seed = entropy.randbits(_SEED_BITS) if seed is None else seed
+    date = date or datetime.datetime.now(datetime.UTC).date()
+    return sealed(folder.state, _sample, folder, manifest, sample, n, seed, public_share, date)
+
+
+def _sample(
+    run: RunFolder,
+    manifest: dict[str, Any],
+    folder: SampleFolder,
+    n: int,
+    seed: int,
+    public_share: float,
+    date: datetime.date,
+) -> dict[str, Any]:
+    frame = frame_of(run, _fitted_points(run, manifest))
+    sizes, texts = frame.sizes(), texts_of(run, frame, n)
+    if not sum(sizes.values()):
+        raise RunStateError(f"{run.root} has no point that could be labelled")
+    try:
+        plan = plan_sample(sizes, {name: len(own) for name, own in texts.items()}, n, public_share)
+    except ValueError:
+        raise ConfigurationError(
+            f"{n} draws at a public share of {public_share:g}: the share must lie inside (0, 1), and each "
+            "stratum needs a draw"
+        ) from None
+    sample = draw_sample(run, frame, plan, texts, RandomStream.from_seed(seed))
+    held_back = frame.unmeasured._replace(private=frame.unmeasured.private - frame.quarantined)
+    summary = {
+        "name": folder.root.name,
+        "date": date.isoformat(),
+        "seed": seed,
+        "n": n,
+        "texts": len(sample),
+        "public_share": public_share,
+        "strata": {
+            name: {
+                "points": sizes[name],
+                "whole": name in plan.whole,
+                "draws": plan.draws.get(name, 0),
+                "texts": sum(text.stratum == name for text in sample),
+            }
+            for name in STRATA
+        },
+        "quarantined": frame.quarantined,
+        "fitted_on": held_back._asdict(),
+        "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
+    }
+    _write(run, folder, sample, summary, manifest)
+    files = {"rows": folder.rows, "table": folder.table, "tasks": folder.tasks, "interface": folder.interface}
+    return {
+        "run": str(run.root),
+        **summary,
+        "folder": str(folder.root),
+        "files": {name: str(path) for name, path in files.items()},
+    }
+
+
+def _write(
+    run: RunFolder,
+    folder: SampleFolder,
+    texts: Sequence[SampledText],
+    summary: dict[str, Any],
+    manifest: dict[str, Any],
+) -> None:
+    """Write every form of the sample and the record of the draw, and seal them."""
+    make_private_folder(folder.root.parent)
+    make_private_folder(folder.root)
+    key = DigestKey(entropy.token_bytes(_KEY_BYTES))
+    write_text(folder.rows, as_json_lines(texts))
+    write_text(folder.table, as_csv(texts))
+    write_json(folder.tasks, as_tasks(texts, f"strict policy {summary['policies']['strict'][:12]}"))
+    write_text(folder.interface, labelling_interface(_labels(manifest, texts)))
+    # the key lies beside the texts that it digests: it keeps digests alone from being guessed at elsewhere
+    write_json(
+        folder.draw, {**summary, "key": key.secret.hex(), "rows": [_record(text, key) for text in texts]}
+    )
+    files = [folder.rows, folder.table, folder.tasks, folder.interface, folder.draw]
+    seal(folder, {"format": FORMAT, "parent": file_sha256(run.manifest), **summary}, files)
+
+
+def _record(text: SampledText, key: DigestKey) -> dict[str, Any]:
+    return {
+        "point_id": text.point_id,
+        "stratum": text.stratum,
+        "times": text.times,
+        "digest": text_digest(text.text, key),
+        "prefilled": text.prefilled(),
+        "masked": merge_intervals(text.text, ((span.start, span.end) for span in text.strict)),
+    }
+
+
+def _labels(manifest: dict[str, Any], texts: Sequence[SampledText]) -> list[str]:
+    """What a labeller may choose from: the labels that π masks, those that occur, and one for all else."""
+    settings = manifest["configuration"]["detect"]["strict"]
+    occurring = {span.label for text in texts for span in text.strict}
+    return [*sorted({*settings["labels"], *settings["more_labels"], *occurring} - {"SECRET"}), "SECRET"]
+
+
+def _fitted_points(run: RunFolder, manifest: dict[str, Any]) -> Ids | None:
+    """The ids of points whose texts the run's policy was fitted on; None where it was not fitted."""
+    fitted = fitted_policy(manifest)
+    if fitted is None:
+        return None
+    key, found = load_digest_key(), [np.empty(0, np.int64)]
+    for batch in read_batches(run.vault, ["point_id", "text"]):
+        chosen = np.array(fitted_among(batch["text"].to_pylist(), fitted, key), dtype=bool)
+        found.append(batch["point_id"].to_numpy()[chosen])
+    return np.concatenate(found)
+
+
+def fitted_policy(manifest: dict[str, Any]) -> FittedPolicy | None:
+    """How the run's conservative policy was fitted; None where it was not."""
+    return DetectSettings.model_validate(manifest["configuration"]["detect"]).conservative.fitted
+
+
+# What the policies were measured to miss, kept in the run: training, guarantee and report go by it.
+
+
+RECALL_FORMAT = "redactory-recall/1"
+
+
+def keep_recall(run: RunFolder, result: dict[str, Any]) -> None:
+    """Seal ``result`` as the measurement that holds from now on, and render the report again."""
+    seal_result(run.recall, result, {"format": RECALL_FORMAT, "parent": file_sha256(run.manifest)})
+    write_report(run)
+
+
+def kept_recall(run: RunFolder) -> dict[str, Any] | None:
+    """The measurement that was kept last; None without one.
+
+    ``CheckFailed`` where it is not as it was sealed: a guarantee must not rest on it.
+    """
+    if not is_finished(run.recall):
+        return None
+    if broken := broken_files(run.recall):
+        raise CheckFailed(
+            f"state/{run.recall.root.name} is not as it was sealed ({broken[0]}): measure again what the "
+            "policies miss (redactory audit score, redactory run)"
+        )
+    result: dict[str, Any] = read_json(run.recall.root / "result.json")
+    return result
+
+
+def replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
+    """Date and bounds of the kept measurement whose place ``result`` takes; None without one, or the same."""
+    if not is_finished(run.recall):
+        return None
+    before: dict[str, Any] = read_json(run.recall.root / "result.json")
+    misses = before["misses"]
+    if misses == result["misses"] and before.get("left") == result["left"]:
+        return None
+    date = before.get("date") or before.get("sample", {}).get("date")
+    upper = {f"{name}_upper": misses[name]["upper"] for name in ("gamma", "delta_2")}
+    return {"date": date, "confidence": misses["confidence"], **upper}
+
+
+def seal_result(folder: SealedFolder, result: dict[str, Any], body: dict[str, Any]) -> None:
+    """Put ``result.json`` into ``folder`` in place of an earlier one, and seal it."""
+    make_private_folder(folder.root)
+    folder.success.unlink(missing_ok=True)
+    out = folder.root / "result.json"
+    write_json(out, result)
+    seal(folder, body, [out])
+
+
+# Audit, second half: γ and δ₂ from a labelled sample, put where the guarantee takes them from.
+
+
+SCORE_FORMAT = "redactory-sample-score/1"
+ESTIMAND = (
+    "the probability of a miss of a secret that is drawn by drawing a point of the run that holds one, each "
+    "alike and copies as often as they occur, and then one of its secrets, each alike"
+)
+
+
+def audit_score(
+    run: str | Path,
+    labelled: str | Path,
+    *,
+    name: str = "sample",
+    confidence: float = 0.95,
+    unchanged: bool = False,
+    date: datetime.date | None = None,
+    fates: DetectFate | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
+
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there.  A file in which
+    no row differs from what was filled in has hardly been labelled and is refused, unless ``unchanged``.
+    F runs twice on every labelled secret; ``fates`` replaces the run's own engines.  ``date`` is today's
+    by default.
+
+    Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
+    ``redactory/evaluation/sample_bounds.py`` as ``upper`` (to three digits, rounded up) and weighted
+    ``rate``; ``strata``, ``needed``, ``left`` and the rest of the record; no text.  Raises ``InputError``
+    for labels that do not fit the draw, ``CheckFailed`` where the engines here are not the run's.
+    """
+    folder = RunFolder(Path(run))
+    manifest = read_manifest(folder)
+    if not 0 < confidence < 1:
+        raise ConfigurationError("confidence must lie between 0 and 1, both ends excluded")
+    date = date or datetime.datetime.now(datetime.UTC).date()
+    sample, path = folder.sample(name), Path(labelled)
+    arguments = (folder, manifest, sample, path, confidence, unchanged, date, fates, progress)
+    return sealed(folder.state, _score, *arguments)
+
+
+def refuse_fitted(rows: Sequence[LabelledText], fitted: FittedPolicy | None) -> None:
+    """``ConfigurationError`` where the policy was fitted on any of ``rows``, or where that cannot be told.
+
+    What a policy misses of the labels that its thresholds follow from says nothing about others
+    (``docs/guarantees.md``, "Side channels", item 2).
+    """
+    if fitted is not None:
+        refuse_fitted_rows([row.text for row in rows], fitted, load_digest_key())
+
+
+def _score(
+    run: RunFolder,
+    manifest: dict[str, Any],
+    sample: SampleFolder,
+    labelled: Path,
+    confidence: float,
+    unchanged: bool,
+    date: datetime.date,
+    fates: DetectFate | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    draw = _read_draw(run, sample)
+    rows = read_labels(labelled, _drawn(draw), DigestKey(bytes.fromhex(draw["key"])))
+    changed = sum(row.changed for row in rows)
+    if not changed and not unchanged:
+        raise InputError(
+            f"{labelled.name}: no row differs from what the policies had marked. Label every secret in every "
+            "row first; if there truly is nothing to change, score it with --unchanged"
+        )
+    refuse_fitted(rows, fitted_policy(manifest))
+    if fates is None:
+        with waiting(progress, "load engines"):
+            _require_same_policies(manifest)
+            fates = detect_fates(manifest)
+    measured = measure_sample(rows, fates, progress)
+    result = {
+        "run": str(run.root),
+        "estimand": ESTIMAND,
+        "secrets": sum(len(row.secrets) for row in rows),
+        **figures(draw, measured, confidence, manifest["configuration"]["train"]["delta"]),
+        "left": secrets_left(measured),
+        "changed": changed,
+        "texts": len(rows),
+        "drawn": {key: draw[key] for key in ("date", "seed", "quarantined", "fitted_on", "policies")},
+    }
+    upper = {f"{name}_upper": result["misses"][name]["upper"] for name in ("gamma", "delta_2")}
+    result["sample"] = {"name": draw["name"], "date": date.isoformat(), "texts": len(rows), **upper}
+    result["replaces"] = replaced(run, result)
+    _keep(run, sample, result)
+    return result
+
+
+def _require_same_policies(manifest: dict[str, Any]) -> None:
+    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+    if changed := changed_since(settings, manifest["policies"]):
+        raise CheckFailed(f"{changed}: nothing can be measured with it")
+
+
+def _keep(run: RunFolder, sample: SampleFolder, result: dict[str, Any]) -> None:
+    """Seal the result beside the sample, and put it where training and report look for it."""
+    seal_result(sample.score, result, {"format": SCORE_FORMAT, "parent": file_sha256(sample.manifest)})
+    keep_recall(run, result)
+
+
+def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
+    """The record of the draw; the rows beside it may have been labelled in place, the record not."""
+    if not is_finished(sample):
+        raise RunStateError(f"{sample.root} holds no sample: draw one first (redactory audit sample)")
+    broken = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
+    # what a takedown left of the samples is of people who are still there
+    if broken or release_with(run, read_manifest(sample)["parent"]) is None:
+        problem = "; ".join(broken) or "it was drawn from another run"
+        raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")
+    draw: dict[str, Any] = read_json(sample.draw)
+    return draw
+
+
+def _drawn(draw: dict[str, Any]) -> list[DrawnText]:
+    return [
+        DrawnText(
+            row["point_id"],
+            row["stratum"],
+            row["times"],
+            row["digest"],
+            tuple(Marked(*span) for span in row["prefilled"]),
+            tuple((start, end) for start, end in row["masked"]),
+        )
+        for row in draw["rows"]
+    ]

@@ -1,1 +1,0 @@
-"""Sections of the configuration that are settings of this room's own packages."""
