@@ -28,7 +28,7 @@ from redactory.training.clipping import clipped_sum
 from redactory.training.models.lstm import LstmLanguageModel
 from redactory.training.numerics import fixed_numerics
 from redactory.training.parallel import piece_map
-from redactory.training.phases import PieceMap, alone
+from redactory.training.pieces import PieceMap, alone
 from redactory.training.points import EncodedPoints
 
 _VOCABULARY, _CLIP_NORM, _LONGEST = 4_000, 0.5, 40

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from redactory.evaluation import guarantee_words as words
-from redactory.evaluation import report_models as findings
 from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.report_facts import amount
 from redactory.foundation.files import read_json
@@ -16,6 +15,13 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import is_finished, result_of
 
 EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit")
+
+
+NO_UTILITY = "How good the model is was not measured (redactory evaluate perplexity)."
+NO_ATTACK = (
+    "No attack on this model was tried (redactory evaluate canary, extraction, membership, audit). That "
+    "says nothing of what it gives away."
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,10 @@ class ModelReport:
     not_covered: list[str]
     row: list[tuple[str, float | None]]
     error_rate: float | None
-    utility: list[findings.Finding]
-    attacks: list[findings.Finding]
-    no_utility: str = findings.NO_UTILITY
-    no_attack: str = findings.NO_ATTACK
+    utility: list[Finding]
+    attacks: list[Finding]
+    no_utility: str = NO_UTILITY
+    no_attack: str = NO_ATTACK
 
 
 def model_reports(run: RunFolder) -> list[ModelReport]:
@@ -62,8 +68,8 @@ def model_report(folder: ModelFolder) -> ModelReport:
         not_covered=card["not_covered"],
         row=_row(card, results["perplexity"], results["canary"]),
         error_rate=results["accuracy"].get("error_rate"),
-        utility=findings.utility(results),
-        attacks=findings.attacks(results),
+        utility=utility(results),
+        attacks=attacks(results),
     )
 
 
@@ -87,11 +93,6 @@ def _row(
 
 
 Result = Mapping[str, Any]
-NO_UTILITY = "How good the model is was not measured (redactory evaluate perplexity)."
-NO_ATTACK = (
-    "No attack on this model was tried (redactory evaluate canary, extraction, membership, audit). That "
-    "says nothing of what it gives away."
-)
 _UNLIKELY = 0.05
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 import redactory
-from redactory.flows import ldp_commands as ldp_page
 from redactory.flows import output
 from redactory.flows.output import JsonOption, out, show, table
 from redactory.foundation.errors import ConfigurationError, some, upwards
@@ -74,7 +73,7 @@ def train(
             declared_public=declared_public,
             progress=progress,
         )
-    show(result, as_json, ldp_page.trained)
+    show(result, as_json, trained)
 
 
 @ldp.command("evaluate")
@@ -98,7 +97,7 @@ def evaluate(
             declared_public=declared_public,
             progress=progress,
         )
-    show(result, as_json, ldp_page.accuracy)
+    show(result, as_json, accuracy)
 
 
 def settings(given: list[str] | None) -> dict[str, Any]:

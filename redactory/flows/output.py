@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import redactory
-from redactory.flows import completion, output
+from redactory.flows import completion
 from redactory.flows import stopping as json_log
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import silent
@@ -221,7 +221,7 @@ def show(result: dict[str, Any], as_json: bool, page: Page) -> None:
     """Print one JSON object, or the page for people; and log what of it is counts."""
     json_log.result(result)
     if as_json:
-        output.print_json(result)
+        print_json(result)
     else:
         page(result)
 
@@ -235,7 +235,7 @@ def say_blind(config: str, out: str | None) -> None:
     from redactory.pipelines.loading import load_config
 
     if (words := blind_words(blindness(load_config(config, output=out).detect, {}))) is not None:
-        output.err.print(words, style="bold", soft_wrap=True, markup=False)
+        err.print(words, style="bold", soft_wrap=True, markup=False)
 
 
 def carry_out(
@@ -247,7 +247,7 @@ def carry_out(
     **settings: Any,
 ) -> dict[str, Any]:
     """Call the plain function, or where there is none, run the flow around it; with ``dask``, over Dask."""
-    with output.shown_progress() as progress:
+    with shown_progress() as progress:
         if plain is not None and dask is not None:
             from redactory.flows.dask_map import over_dask
 
@@ -313,5 +313,5 @@ def standard_input() -> str:
 
 def planned(config: str | None = None, **asked: Any) -> dict[str, Any]:
     """What :func:`redactory.plan` says of the same."""
-    with output.shown_progress() as progress:
+    with shown_progress() as progress:
         return redactory.plan(config, progress=progress, **asked)

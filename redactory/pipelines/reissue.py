@@ -35,7 +35,6 @@ from redactory.foundation.files import (
 )
 from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.records import RecordLog, chain_head, read_records
-from redactory.pipelines import reissue as reissue_index
 from redactory.pipelines.index import promote_finished
 from redactory.pipelines.journal import INDEX, REISSUE, Journal
 from redactory.pipelines.release import dataset_card
@@ -68,7 +67,7 @@ def carry_out(run: RunFolder, plan: Mapping[str, Any]) -> str:
         _write_down(run, plan)
     if not is_finished(run):
         _forget(run, plan["forget"])
-        reissue_index.forget(run, body, plan["index"])
+        forget(run, body, plan["index"])
         write_report(run)
         succeed(run)
     digest = file_sha256(run.manifest)

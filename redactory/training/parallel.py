@@ -44,7 +44,8 @@ from redactory.foundation.files import PRIVATE_FILE
 from redactory.foundation.processes import Companion, companions
 from redactory.training.models.network import Network, Seeds
 from redactory.training.numerics import fixed_numerics
-from redactory.training.phases import Piece, PieceMap, Work, alone, load, trainable
+from redactory.training.phases import load, trainable
+from redactory.training.pieces import Piece, PieceMap, Work, alone
 from redactory.training.points import Batch
 from redactory.training.uedp.local_update import packed
 

@@ -22,7 +22,8 @@ from redactory.training.ledger import Admission, AnyMechanism
 from redactory.training.ledgerfacts import relation_of
 from redactory.training.mechanism import Mechanism, PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.models.network import Network
-from redactory.training.phases import Descent, NoisyPhase, PieceMap, PlainPhase, alone, make_optimizer
+from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
+from redactory.training.pieces import PieceMap, alone
 from redactory.training.points import EncodedPoints, Placed, Points, class_numbers, classes_in
 from redactory.training.runinput import PublicText, public_occurrences, texts
 from redactory.training.sampling import PoissonSampler, Sampler, TruncatedPoissonSampler, steps_an_epoch

@@ -32,7 +32,8 @@ from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.awd import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.parallel import Task, octets_of
-from redactory.training.phases import MeanGradient, Piece, PieceMap, alone, summed
+from redactory.training.phases import MeanGradient
+from redactory.training.pieces import Piece, PieceMap, alone, summed
 from redactory.training.points import EncodedPoints
 from redactory.training.settingsjson import settings_json
 from redactory.training.trainers import processes_of

@@ -37,7 +37,6 @@ from redactory.dedup.plan import (
 from redactory.dedup.signatures import SignedFiles
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.stages import duplicates as earlier
 from redactory.pipelines.stages import near, plans
 from redactory.pipelines.stages.near import NUMBERS
 from redactory.pipelines.stages.plans import purpose_of
@@ -70,10 +69,10 @@ def dedup_steps(job: Job, partitions: int) -> Iterator[DedupStep]:
     if "minhash" in modes or settings.across:
         yield DedupStep("sign", near.sign_part, partitions, "partitions")
         yield DedupStep("compare", near.compare_range, NEAR_RANGES, "ranges")
-    if settings.index and modes & earlier.BY_DIGEST:
-        yield DedupStep("recall", earlier.recall_part, partitions, "partitions")
+    if settings.index and modes & BY_DIGEST:
+        yield DedupStep("recall", recall_part, partitions, "partitions")
     if settings.index and "minhash" in modes:
-        yield DedupStep("recall near", earlier.recall_near, NEAR_RANGES, "ranges")
+        yield DedupStep("recall near", recall_near, NEAR_RANGES, "ranges")
     if "minhash" in modes:
         yield DedupStep("group", near.join_all, 1, "plans")
         yield DedupStep("choose", near.choose, NEAR_RANGES, "ranges")
@@ -93,7 +92,7 @@ def first_points(job: Job, partition: int, redacted: pa.Table) -> Ids:
             recalled = [] if job.index is None else near.near_ranges(job, "near-earlier")
             places = earlier_of(recalled, first[mine])
             first[mine] = _or_earlier(places, plan.first_of_any(first[mine]))
-    if job.index is not None and settings.modes() & earlier.BY_DIGEST:
+    if job.index is not None and settings.modes() & BY_DIGEST:
         ids = redacted["point_id"].to_numpy()
         first = _or_earlier(earlier_of([job.digests("earlier", partition)], ids), first)
     return first

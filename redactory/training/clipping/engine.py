@@ -24,7 +24,7 @@ from redactory.training.clipping.uses import Tape
 from redactory.training.layers.lstm import Lstm
 from redactory.training.layers.recorder import listening
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
-from redactory.training.phases import Piece, PieceMap, alone, summed
+from redactory.training.pieces import Piece, PieceMap, alone, summed
 from redactory.training.points import Batch, Points, physical_batches
 
 
