@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -32,6 +32,7 @@ from redactory.flows.server import (
     settle_prefect,
     unset_empty,
 )
+from redactory.flows.stopping import Work
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_text
 from redactory.foundation.keys import load_digest_key
@@ -40,7 +41,6 @@ from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
-Work = Literal["curate", "run", "nightly"]
 FLOWS: dict[Work, tuple[str, str]] = {
     "curate": ("curate", "redactory.flows.prefect_flows.curate"),
     "run": ("curate-and-train", "redactory.flows.prefect_flows.curate_and_train"),

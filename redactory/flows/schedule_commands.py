@@ -10,7 +10,7 @@ import typer
 
 from redactory.flows import output
 from redactory.flows.output import ConfigArgument, DaskOption, JsonOption, WorkersOption, show
-from redactory.flows.schedule import Work, plan_schedule
+from redactory.flows.stopping import Work
 
 TimezoneOption = Annotated[str, typer.Option("--timezone", help="Time zone of the schedule and of {date}.")]
 OutOption = Annotated[
@@ -55,6 +55,7 @@ def deploy(
 ) -> None:
     """Schedule a job on a Prefect server: into prefect.yaml, and registered where PREFECT_API_URL is set."""
     from redactory.flows.schedule import deploy as put
+    from redactory.flows.schedule import plan_schedule
 
     planned = plan_schedule(
         config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify, dask=dask
@@ -79,6 +80,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Keep a job's schedule and run it, until it is ended; starts a Prefect server where none is named."""
+    from redactory.flows.schedule import plan_schedule
     from redactory.flows.schedule import serve as keep
 
     planned = plan_schedule(

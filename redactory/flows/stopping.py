@@ -13,11 +13,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE
 from redactory.foundation.progress import Progress
+
+Work = Literal["curate", "run", "nightly"]
+"""What a scheduled job does at each time."""
+
 
 EXIT_CODE = 128 + signal.SIGTERM
 _asked = threading.Event()

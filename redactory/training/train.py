@@ -26,15 +26,7 @@ from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished, read_manifest, seal
 from redactory.training.accounting import Spending
-from redactory.training.budget import (
-    Budget,
-    Told,
-    cost_of,
-    live_epsilon,
-    live_unit_epsilon,
-    nothing_told,
-    spending_of,
-)
+from redactory.training.budget import Budget, cost_of, spending_of
 from redactory.training.card_page import guarantee_page
 from redactory.training.guarantee import guarantee_card, unit_of
 from redactory.training.ledger import (
@@ -47,6 +39,7 @@ from redactory.training.ledger import (
     require_same_head,
 )
 from redactory.training.ledgerfacts import broken_by, relation_of
+from redactory.training.live import Told, live_epsilon, live_unit_epsilon, nothing_told
 from redactory.training.model import LanguageModel, TextClassifier, save_model
 from redactory.training.models.build import classifier_of, identity_of, network_of, tokenizer_of
 from redactory.training.models.network import Classifier, LanguageNetwork

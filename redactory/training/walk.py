@@ -21,7 +21,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit
 from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
-from redactory.training.budget import Told, nothing_told
+from redactory.training.live import Told, nothing_told
 from redactory.training.phases import Phase
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redactory.foundation.errors import upwards
-from redactory.training.budget import live_unit_epsilon
+from redactory.training.live import live_unit_epsilon
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, epsilon
