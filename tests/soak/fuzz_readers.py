@@ -34,7 +34,7 @@ REFUSALS = re.compile(
     r"rows(\.\w+)*( cannot be read: (it is (cut off|damaged).*|\w+)| is no whole Parquet file.*"
     r"| is no whole Arrow file: it cannot be read after row \d+; .*|.* decompress it first"
     r"| has no column '(text|id)'; .*| has two columns '(text|id|user_id)': .*"
-    r"|: its first line is no header \(\w+\))"
+    r"|: its first line is no header \(\w+\)|: its first line is not UTF-8; .*)"
 )
 
 
