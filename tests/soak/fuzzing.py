@@ -51,6 +51,7 @@ def fuzz(target: Callable[[bytes], None], seeds: Iterable[bytes], executions: in
         "timeout": 30,
         "rss_limit_mb": 2048,
         "verbosity": 0,
+        "reload": 0,  # the corpus is gone when the last execution has ended
         "artifact_prefix": f"{tempfile.gettempdir()}/redactory-fuzz-",
     }
     arguments = [f"-{name}={value}" for name, value in options.items()]
