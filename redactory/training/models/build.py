@@ -8,7 +8,6 @@ from typing import Any
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.training.models import awd, lstm, pooled
-from redactory.training.models import pooled as bilstm
 from redactory.training.models.causal import CausalNetwork, ClassifierNetwork, is_drawn, with_adapters
 from redactory.training.models.network import Classifier, Encoder, LanguageNetwork
 from redactory.training.models.pooled import PooledClassifier
@@ -159,7 +158,7 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
     if isinstance(settings, AwdLstmSettings):
         return PooledClassifier(awd.AwdLstmEncoder(tokenizer.size, settings), classes, settings.pooling)
     if isinstance(settings, BiLstmSettings):
-        both = bilstm.BiLstmEncoder.of(tokenizer.size, settings)
+        both = pooled.BiLstmEncoder.of(tokenizer.size, settings)
         return PooledClassifier(both, classes, settings.pooling, settings.bottleneck)
     if isinstance(settings, BertSettings):
         return _bert(settings, tokenizer, classes)
@@ -196,9 +195,9 @@ def _encoder(name: str, config: dict[str, Any]) -> Encoder:
             return awd.AwdLstmEncoder(
                 config["vocabulary"], AwdLstmSettings.model_validate(config["settings"])
             )
-        case bilstm.FORMAT:
+        case pooled.BILSTM_FORMAT:
             sizes = (config[key] for key in ("vocabulary", "embedding_size", "hidden_size"))
-            return bilstm.BiLstmEncoder(*sizes)
+            return pooled.BiLstmEncoder(*sizes)
     raise InputError(f"{name}/config.json has another encoder than this version reads")
 
 

@@ -133,7 +133,7 @@ _POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 # LSTMs in both directions: the user-side encoder of the LDP-NLP paper (appendix A.3).
 
 
-FORMAT_bilstm = "redactory-bilstm/1"
+BILSTM_FORMAT = "redactory-bilstm/1"
 
 
 class BiLstmEncoder(Encoder):
@@ -175,7 +175,7 @@ class BiLstmEncoder(Encoder):
     def describe(self) -> dict[str, Any]:
         """The sizes."""
         return {
-            "format": FORMAT_bilstm,
+            "format": BILSTM_FORMAT,
             "vocabulary": self.embedding.num_embeddings,
             "embedding_size": self.embedding.embedding_dim,
             "hidden_size": self.ahead.hidden_size,
