@@ -14,7 +14,7 @@ TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' cons
 BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo test postgresql java soak check install bench docs clean dist release-check sbom licences
+.PHONY: size demo test postgresql java soak check install bench docs clean dist release-check sbom licences
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
@@ -63,6 +63,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(if $(WITHOUT_TORCH),,$(BIN)/mypy)
+
+# lines, modules, commands, keys, pages and words, as JSON
+size: $(VENV)/.installed
+	@$(BIN)/python -m releasing.size
 
 install: $(VENV)/.installed
 
