@@ -28,10 +28,9 @@ from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, lattice, ledgerfacts, phases, train
 from redactory.training import train as fresh
 from redactory.training import trainers as ingredients
-from redactory.training.clipping import engine, products, uses
-from redactory.training.clipping import engine as steps
-from redactory.training.layers import products as layer_products
-from redactory.training.layers.products import CHUNK_ROWS
+from redactory.training.clipping import engine
+from redactory.training.layers import gradients, matmul
+from redactory.training.layers.matmul import CHUNK_ROWS
 from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.mechanism import PoissonGaussian, Relation, SampledGaussian
 from redactory.training.phases import NoisyPhase
@@ -164,7 +163,7 @@ def test_the_recorded_trainings_go_past_the_constants_in_the_code(
     assert len(long.noised) % 2 != len(short.noised) % 2
     assert sum(large.sizes) > 2**16 + 4096
     heights = {name: len(parameter) for name, parameter in large.network.named_parameters()}
-    assert heights["layers.0.weight_hh_l0"] > products.SLAB_ROWS
+    assert heights["layers.0.weight_hh_l0"] > gradients.SLAB_ROWS
     assert heights["embedding.weight"] > CHUNK_ROWS
     assert max(len(users.users(number)) for number in range(3)) > local_update.COHORT
     stopped = case_of("stopped")
@@ -533,17 +532,17 @@ def in_norms(patch: Patch, change: Callable[[Any], Any]) -> None:
 @sabotage(check_sums)
 def biases_left_out_of_norms_in_batches_over_16(patch: Patch) -> None:
     def without(use: Any) -> Any:
-        bias = isinstance(use, uses.Dense) and use.gradients.dim() == 2 and use.examples > 16
-        return uses.Dense(torch.zeros_like(use.gradients)) if bias else use
+        bias = isinstance(use, gradients.Dense) and use.right.dim() == 2 and use.examples > 16
+        return gradients.Dense(torch.zeros_like(use.right)) if bias else use
 
     in_norms(patch, without)
 
 
 def first_rows(use: Any) -> Any:
     """What of a use lies in the first 512 rows of its parameter."""
-    if isinstance(use, uses.Dense):
-        return uses.Dense(torch.cat([use.gradients[:, :512], torch.zeros_like(use.gradients[:, 512:])], 1))
-    if isinstance(use, uses.Rows):
+    if isinstance(use, gradients.Dense):
+        return gradients.Dense(torch.cat([use.right[:, :512], torch.zeros_like(use.right[:, 512:])], 1))
+    if isinstance(use, gradients.Rows):
         return replace(use, right=use.right * (use.left < 512)[..., None])
     return replace(use, left=use.left * (torch.arange(use.height) < 512))
 
@@ -555,15 +554,15 @@ def norms_over_the_first_512_rows(patch: Patch) -> None:
 
 @sabotage(check_sums, "large")
 def formed_norms_over_one_slab(patch: Patch) -> None:
-    real = products.formed_squares
-    patch.setattr(products, "formed_squares", lambda every, rows: real([*map(first_rows, every)], rows))
+    real = gradients.formed_squares
+    patch.setattr(gradients, "formed_squares", lambda every, rows: real([*map(first_rows, every)], rows))
 
 
 @sabotage(check_sums, "large")
 def tied_weights_counted_as_two(patch: Patch) -> None:
-    real = products._inner
+    real = gradients._inner
     patch.setattr(
-        products,
+        gradients,
         "_inner",
         lambda one, other, grams: tuple((one is other) * part for part in real(one, other, grams)),
     )
@@ -571,25 +570,27 @@ def tied_weights_counted_as_two(patch: Patch) -> None:
 
 @sabotage(check_sums, "large")
 def sums_over_the_first_2048_rows(patch: Patch) -> None:
-    real = layer_products._put
+    real = matmul._put
 
     def put(total: Tensor, found: Tensor, fresh: bool) -> None:
         real(total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh)
 
-    patch.setattr(layer_products, "_put", put)
+    patch.setattr(matmul, "_put", put)
 
 
 @sabotage(check_sums, "crt-drop")
 def pieces_after_the_first_left_out(patch: Patch) -> None:
-    real = steps.summed
-    patch.setattr(steps, "summed", lambda network, pieces, every: real(network, pieces[:1], every))
+    real = engine.summed
+    patch.setattr(engine, "summed", lambda network, pieces, every: real(network, pieces[:1], every))
 
 
 @sabotage(check_sums)
 def embeddings_are_not_clipped(patch: Patch) -> None:
-    real = uses.Rows.add_to
+    real = gradients.Rows.add_to
     patch.setattr(
-        uses.Rows, "add_to", lambda own, total, each, fresh: real(own, total, torch.ones_like(each), fresh)
+        gradients.Rows,
+        "add_to",
+        lambda own, total, each, fresh: real(own, total, torch.ones_like(each), fresh),
     )
 
 

@@ -9,10 +9,10 @@ from redactory.training.clipping.engine import (
     ClippedGradient,
     check_parts,
     check_supported,
+    clipped_backward,
     clipped_gradient,
     clipped_sum,
 )
-from redactory.training.clipping.opacus_step import clipped_backward
 
 __all__ = [
     "ClippedGradient",

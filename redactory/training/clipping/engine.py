@@ -1,4 +1,4 @@
-"""Where the engine listens in a network, and which networks it refuses."""
+"""Clipped gradients of a batch's points, and which networks are refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,11 +18,9 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.opaque import opaque
-from redactory.training.clipping.products import Grams, formed_squares, squared_norms
 from redactory.training.clipping.rules import Rule, rule_of
-from redactory.training.clipping.uses import Tape
-from redactory.training.layers.lstm import Lstm
-from redactory.training.layers.recorder import listening
+from redactory.training.layers import Lstm
+from redactory.training.layers.gradients import Grams, Tape, formed_squares, listening, squared_norms
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
 from redactory.training.pieces import Piece, PieceMap, alone, summed
 from redactory.training.points import Batch, Points, physical_batches
@@ -349,3 +347,58 @@ def check_parts(network: PointLosses, points: Points, rows: NDArray[np.int64], t
             "all: nothing may be centred, normalised or weighted over a batch"
         )
     return True
+
+
+# The same under the optimizer of Opacus: its sampling, its noise, its accountant, our sums.
+
+
+def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Tensor]) -> Tensor:
+    """In place of ``loss.backward()``: lay Σ_i g_i · min(1, C/‖g_i‖) on the parameters for ``optimizer``.
+
+    ``optimizer`` is Opacus' ``DPOptimizerFastGradientClipping`` over exactly the trainable parameters of
+    ``network``, which no ``GradSampleModule`` is around; C is its ``max_grad_norm``.  ``losses`` runs the
+    network and gives the loss of each example, [B]; so does this function, detached.  Where a batch is cut
+    into pieces (``BatchMemoryManager``) it is called for each.  ``optimizer.step()`` then adds Opacus' noise,
+    divides by its ``expected_batch_size`` and calls its accountant's hook.
+
+    Raises ``ConfigurationError`` for another optimizer, for other parameters, where the sum of the last step
+    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a bound below
+    10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass shows it.
+
+    Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
+    arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.
+    """
+    _check_optimizer(optimizer)
+    parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    if {id(p) for p in optimizer.params} != {id(p) for p in parameters.values()}:
+        raise ConfigurationError(
+            "the optimizer moves other parameters than those that the network trains: make it of "
+            "[p for p in network.parameters() if p.requires_grad]"
+        )
+    kept: list[Tensor] = []
+
+    def noted() -> Tensor:
+        kept.append(losses())
+        return kept[0]
+
+    found = clipped_gradient(network, noted, float(optimizer.max_grad_norm)).flat
+    shares = torch.split(found, [p.numel() for p in parameters.values()])
+    for parameter, share in zip(parameters.values(), shares, strict=True):
+        parameter.grad = share.view_as(parameter)
+    return kept[0].detach()
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+
+    if not isinstance(optimizer, DPOptimizerFastGradientClipping):
+        raise ConfigurationError(
+            f"{type(optimizer).__name__} clips by itself, or not at all: give Opacus' "
+            "DPOptimizerFastGradientClipping, which adds noise to sums that were clipped before"
+        )
+    if not isinstance(optimizer.max_grad_norm, int | float):
+        raise ConfigurationError("max_grad_norm must be one number: the bound of an example's whole gradient")
+    if not optimizer._is_last_step_skipped and any(p.summed_grad is not None for p in optimizer.params):
+        raise ConfigurationError(
+            "the sum of the last step is still there: call optimizer.zero_grad() before each step"
+        )

@@ -14,8 +14,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.uses import Tape
-from redactory.training.layers.recorder import not_listening
+from redactory.training.layers.gradients import Tape, listening
 
 Gradients = dict[str, Tensor]
 
@@ -56,7 +55,7 @@ def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
     """The module's outputs, differentiable by its inputs only."""
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
     random = _random_states(module)
-    with not_listening(), _frozen(module):
+    with listening(None), _frozen(module):
         output = module.forward(*args, **kwargs)
     if any(buffer._version != version for buffer, version in buffers):
         raise ConfigurationError(f"{name}: writes a buffer, which carries something from point to point")
@@ -113,7 +112,7 @@ class _Call:
             outputs, back = found
             return back(wanted)[0], outputs
 
-        with not_listening():
+        with listening(None):
             try:
                 return vmap(one)(inputs, wanted)
             except RuntimeError:

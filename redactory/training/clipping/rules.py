@@ -1,4 +1,8 @@
-"""Which layers the engine knows, and how each is recorded for the time of one forward pass."""
+"""Which layers the engine knows, and how each is recorded for the time of one forward pass.
+
+A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass
+reports to a tape in place of making a parameter's gradient.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.functions import Embedding, LayerNorm, Linear, Scale, TurnedLinear
-from redactory.training.clipping.uses import Tape
+from redactory.training.layers.gradients import Tape
 from redactory.training.layers.lstm import LayerWeights, lstm_layer
+from redactory.training.layers.matmul import affine
 
 Forward = Callable[..., Any]
-_PLAIN: dict[type, bool] = {}
 Rule = Callable[[Any, str, Tape], Forward]
 """(module, its name, the tape) to what stands in for the module's ``forward``."""
+_PLAIN: dict[type, bool] = {}
+"""Of each class of transformers named like an RMSNorm, whether it is a plain one."""
 
 
 def rule_of(module: nn.Module) -> Rule | None:
@@ -28,38 +34,82 @@ def rule_of(module: nn.Module) -> Rule | None:
     """
     if "forward" in module.__dict__ or next(module.children(), None) is not None:
         return None
-    forward = type(module).forward
+    forward, name = type(module).forward, type(module).__name__
     if forward is nn.LSTM.forward:
         assert isinstance(module, nn.LSTM)
         return None if module.bidirectional or module.proj_size else _lstm
     if forward in _RULES:
         return _RULES[forward]
     if type(module).__module__.startswith("transformers."):
-        return _of_transformers(module)
+        if name == "Conv1D":
+            return _conv1d
+        if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
+            return _their_rms_norm
     return None
 
 
-def _of_transformers(module: nn.Module) -> Rule | None:
-    name = type(module).__name__
-    if name == "Conv1D":
-        return _conv1d
-    if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
-        return _their_rms_norm
-    return None
+class Linear(torch.autograd.Function):
+    """``inputs`` [B, ..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O].
+
+    ``turned``: ``weight`` is [I, O], as in the Conv1D of transformers.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, turned: bool
+    ) -> Tensor:
+        ctx.tape, ctx.parameters, ctx.turned = tape, (weight, bias), turned
+        ctx.save_for_backward(inputs if weight.requires_grad else None)
+        return affine(inputs, weight.t() if turned else weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
+        weight, bias = ctx.parameters
+        rows = _rows(delta)
+        if weight.requires_grad:
+            factors = (rows, _rows(ctx.saved_tensors[0]))
+            ctx.tape.outer(weight, *(reversed(factors) if ctx.turned else factors))
+        if bias is not None and bias.requires_grad:
+            ctx.tape.dense(bias, rows.sum(1))
+        given = None
+        if ctx.needs_input_grad[1]:
+            given = affine(delta, weight if ctx.turned else weight.t(), None)
+        return None, given, None, None, None
 
 
 def _linear(module: nn.Linear, name: str, tape: Tape) -> Forward:
     def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
-        return _apply(Linear, tape, _batched(input, name, tape), module.weight, module.bias)
+        return _apply(Linear, tape, _batched(input, name, tape), module.weight, module.bias, False)
 
     return forward
 
 
 def _conv1d(module: Any, name: str, tape: Tape) -> Forward:
     def forward(x: Tensor) -> Tensor:
-        return _apply(TurnedLinear, tape, _batched(x, name, tape), module.weight, module.bias)
+        return _apply(Linear, tape, _batched(x, name, tape), module.weight, module.bias, True)
 
     return forward
+
+
+class Embedding(torch.autograd.Function):
+    """Rows ``ids`` [B, ...] of ``weight`` [V, E]; the row ``padding`` has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
+        ctx.tape, ctx.parameter, ctx.padding = tape, weight, padding
+        ctx.save_for_backward(ids)
+        return F.embedding(ids, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[None, ...]:
+        ids = ctx.saved_tensors[0].flatten(1)
+        rows = _rows(delta)
+        if ctx.padding is not None:
+            rows = rows.masked_fill((ids == ctx.padding)[:, :, None], 0.0)
+        ctx.tape.rows(ctx.parameter, ids, rows)
+        return None, None, None, None
 
 
 def _embedding(module: nn.Embedding, name: str, tape: Tape) -> Forward:
@@ -78,11 +128,56 @@ def _embedding(module: nn.Embedding, name: str, tape: Tape) -> Forward:
     return forward
 
 
+class LayerNorm(torch.autograd.Function):
+    """``inputs`` [B, ..., shape] to mean 0 and variance 1 over ``shape``, times ``weight`` plus ``bias``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        ctx.tape, ctx.parameters = tape, (weight, bias)
+        output, mean, scale = torch.native_layer_norm(inputs, weight.shape, weight, bias, eps)
+        ctx.save_for_backward(inputs, mean, scale)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, mean, scale = ctx.saved_tensors
+        weight, bias = ctx.parameters
+        if weight.requires_grad:
+            ctx.tape.dense(weight, _summed((inputs - mean).mul_(scale).mul_(delta), weight.shape))
+        if bias is not None and bias.requires_grad:
+            ctx.tape.dense(bias, _summed(delta, weight.shape))
+        given = None
+        if ctx.needs_input_grad[1]:
+            given, _, _ = torch.ops.aten.native_layer_norm_backward(
+                delta, inputs, weight.shape, mean, scale, weight, bias, [True, False, False]
+            )
+        return None, given, None, None, None
+
+
 def _layer_norm(module: nn.LayerNorm, name: str, tape: Tape) -> Forward:
     def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
         return _apply(LayerNorm, tape, _batched(input, name, tape), module.weight, module.bias, module.eps)
 
     return forward
+
+
+class Scale(torch.autograd.Function):
+    """``inputs`` [B, ..., shape] times ``weight`` [shape]: the parameter of an RMSNorm."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor) -> Tensor:
+        ctx.tape, ctx.parameter = tape, weight
+        ctx.save_for_backward(inputs)
+        return inputs * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.tape.dense(ctx.parameter, _summed(delta * ctx.saved_tensors[0], ctx.parameter.shape))
+        return None, delta * ctx.parameter if ctx.needs_input_grad[1] else None, None
 
 
 def _rms_norm(module: nn.RMSNorm, name: str, tape: Tape) -> Forward:
@@ -110,18 +205,14 @@ def _their_normalised(x: Tensor, eps: float) -> Tensor:
 @torch.no_grad()
 def _is_plain_rms_norm(module: Any) -> bool:
     """Whether a class named like one computes weight · x / rms(x): some add 1 to the weight."""
-    kind = type(module)
-    if kind not in _PLAIN:
-        _PLAIN[kind] = _computes_rms_norm(module)
-    return _PLAIN[kind]
-
-
-def _computes_rms_norm(module: Any) -> bool:
-    eps = getattr(module, "variance_epsilon", None)
-    if eps is None or not isinstance(getattr(module, "weight", None), nn.Parameter):
-        return False
-    x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
-    return torch.allclose(module(x), module.weight * _their_normalised(x, eps))
+    if type(module) not in _PLAIN:
+        eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
+        plain = eps is not None and isinstance(weight, nn.Parameter)
+        if plain:
+            x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
+            plain = torch.allclose(module(x), module.weight * _their_normalised(x, module.variance_epsilon))
+        _PLAIN[type(module)] = plain
+    return _PLAIN[type(module)]
 
 
 def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
@@ -166,3 +257,13 @@ def _batched(x: Tensor, name: str, tape: Tape) -> Tensor:
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
     output: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
     return output
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[B, ..., N] to [B, T, N]."""
+    return x.reshape(len(x), -1, x.shape[-1])
+
+
+def _summed(x: Tensor, shape: torch.Size) -> Tensor:
+    """[B, ..., shape] to [B, shape]: summed over what is between."""
+    return x.reshape(len(x), -1, *shape).sum(1)

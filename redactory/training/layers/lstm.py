@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from redactory.training.layers.products import affine, products_with, transposed_product
-from redactory.training.layers.recorder import recorder
+from redactory.training.layers.gradients import recorder
+from redactory.training.layers.matmul import affine, products_with, transposed_product
 
 
 class Trace(NamedTuple):

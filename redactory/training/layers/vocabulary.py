@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from redactory.training.layers.products import affine, product, transposed_product
-from redactory.training.layers.recorder import recorder
+from redactory.training.layers.gradients import recorder
+from redactory.training.layers.matmul import affine, product, transposed_product
 
 CHUNK_BYTES = 8 << 20
 """Logits are made this many bytes at a time: they are used while a processor's cache holds them."""

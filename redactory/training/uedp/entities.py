@@ -16,45 +16,12 @@ from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 
 LISTED = "LISTED"
 """The label of an entity that stands on the client's list and was found by looking it up."""
-TITLES = frozenset(
-    {
-        "mr",
-        "mrs",
-        "ms",
-        "miss",
-        "mx",
-        "dr",
-        "doctor",
-        "prof",
-        "professor",
-        "sir",
-        "dame",
-        "lord",
-        "lady",
-        "madam",
-        "rev",
-        "reverend",
-        "hon",
-        "honourable",
-        "honorable",
-        "capt",
-        "captain",
-        "lt",
-        "sgt",
-        "col",
-        "gen",
-        "judge",
-        "justice",
-        "president",
-        "senator",
-        "herr",
-        "frau",
-        "mme",
-        "mlle",
-        "señor",
-        "señora",
-    }
+_TITLES = (
+    "mr mrs ms miss mx dr doctor prof professor sir dame lord lady madam rev reverend hon "
+    "honourable honorable capt captain lt sgt col gen judge justice president senator herr frau mme "
+    "mlle señor señora"
 )
+TITLES = frozenset(_TITLES.split())
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _WORD = re.compile(r"\w")
 
@@ -234,29 +201,8 @@ def _trimmed(tokens: list[str]) -> list[str]:
 # Ready-made public allow-lists: values that stand everywhere and say nothing about anybody.
 
 
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
-WEEKDAYS = (
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-    "Sunday",
-)
+_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _COUNTRIES = (
     "Afghanistan|Albania|Algeria|Andorra|Angola|Argentina|Armenia|Australia|Austria|"
     "Azerbaijan|Bahamas|Bahrain|Bangladesh|Barbados|Belarus|Belgium|Belize|Benin|Bhutan|"
@@ -281,8 +227,10 @@ _COUNTRIES = (
     "USA|U.S.|US|Uruguay|Uzbekistan|Vanuatu|Vatican City|Venezuela|Vietnam|Yemen|Zambia|"
     "Zimbabwe"
 )
-COUNTRIES = tuple(_COUNTRIES.split("|"))
-LISTS = {"months": MONTHS, "weekdays": WEEKDAYS, "countries": COUNTRIES}
+LISTS = {
+    name: tuple(values.split("|"))
+    for name, values in (("months", _MONTHS), ("weekdays", _WEEKDAYS), ("countries", _COUNTRIES))
+}
 _TIMES = frozenset({"DATE_TIME", "DATE", "TIME"})
 _PLACES = frozenset({"LOCATION", "LOC", "GPE", "COUNTRY", "NRP", "NORP"})
 LABELS = {"months": _TIMES, "weekdays": _TIMES, "countries": _PLACES}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from redactory.training.layers import Lstm, products, vocabulary_losses
+from redactory.training.layers import Lstm, matmul, vocabulary_losses
 
 
 @settings(max_examples=25, deadline=None)
@@ -108,22 +108,22 @@ def test_products_are_matrix_products(
         left = left.t().contiguous().t()
     if turned[1]:
         right = right.t().contiguous().t()
-    whole = products.CHUNK_ROWS
-    products.CHUNK_ROWS = chunk
+    whole = matmul.CHUNK_ROWS
+    matmul.CHUNK_ROWS = chunk
     try:
         expected = left.double() @ right.double()
         near = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
-        torch.testing.assert_close(products.product(left, right).double(), expected, **near)
-        torch.testing.assert_close(products.products_with(right, n)(left).double(), expected, **near)
+        torch.testing.assert_close(matmul.product(left, right).double(), expected, **near)
+        torch.testing.assert_close(matmul.products_with(right, n)(left).double(), expected, **near)
         torch.testing.assert_close(
-            products.affine(left, right.t(), right[0]).double(), expected + right[0], **near
+            matmul.affine(left, right.t(), right[0]).double(), expected + right[0], **near
         )
         total = torch.randn(k, m, dtype=dtype)
         other = torch.randn(n, m, dtype=dtype)
         expected = total.double() + left.double().t() @ other.double()
-        products.add_product(total, left, other, fresh=False)
+        matmul.add_product(total, left, other, fresh=False)
         torch.testing.assert_close(total.double(), expected, **near)
-        found = products.transposed_product(left, other).double()
+        found = matmul.transposed_product(left, other).double()
         torch.testing.assert_close(found, left.double().t() @ other.double(), **near)
     finally:
-        products.CHUNK_ROWS = whole
+        matmul.CHUNK_ROWS = whole

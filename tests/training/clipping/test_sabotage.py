@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from redactory.training.clipping import clipped_gradient, products, rules, uses
-from redactory.training.clipping import uses as tape
-from redactory.training.layers import vocabulary
+from redactory.training.clipping import clipped_gradient, engine
+from redactory.training.layers import gradients, vocabulary
 from tests.training.clipping.networks import data_of, network_of, reference
 
 
@@ -26,17 +25,19 @@ def error(body: str, *, tied: bool = False, fused: bool = True) -> float:
 
 
 def no_cross_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = products._inner
+    whole = gradients._inner
 
-    def inner(one: uses.Use, other: uses.Use, grams: products.Grams) -> tuple[torch.Tensor, torch.Tensor]:
+    def inner(
+        one: gradients.Use, other: gradients.Use, grams: gradients.Grams
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         total, own = whole(one, other, grams)
         return (total, own) if one is other else (0.0 * total, own)
 
-    monkeypatch.setattr(products, "_inner", inner)
+    monkeypatch.setattr(gradients, "_inner", inner)
 
 
 def no_bias(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tape.Tape, "dense", lambda *_: None)
+    monkeypatch.setattr(gradients.Tape, "dense", lambda *_: None)
 
 
 def no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,28 +46,28 @@ def no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_recurrent_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = tape.Tape.outer
+    whole = gradients.Tape.outer
 
-    def outer(self: tape.Tape, *factors: torch.Tensor, **more: Any) -> None:
+    def outer(self: gradients.Tape, *factors: torch.Tensor, **more: Any) -> None:
         whole(self, *factors, **(more | {"mask": None}))
 
-    monkeypatch.setattr(tape.Tape, "outer", outer)
+    monkeypatch.setattr(gradients.Tape, "outer", outer)
 
 
 def rows_read_twice_as_if_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = products._kernel
+    whole = gradients._kernel
 
     def kernel(left: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         found = whole(left, other)
         return found if found.is_floating_point() else torch.eye(found.shape[-1]).expand(found.shape)
 
-    monkeypatch.setattr(products, "_kernel", kernel)
+    monkeypatch.setattr(gradients, "_kernel", kernel)
 
 
 def no_norm_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = tape.Tape.dense
+    whole = gradients.Tape.dense
     monkeypatch.setattr(
-        tape.Tape,
+        gradients.Tape,
         "dense",
         lambda self, p, g: None if self.names[id(p)].endswith("first.weight") else whole(self, p, g),
     )
@@ -91,5 +92,5 @@ def test_a_missing_part_shows(part: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_layer_that_reports_no_weight_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "rule_of", lambda module: None)
+    monkeypatch.setattr(engine, "rule_of", lambda module: None)
     assert error("transformer", fused=False) < 1e-12  # by torch.func instead
