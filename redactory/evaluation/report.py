@@ -1,138 +1,32 @@
-"""How a night compares with earlier ones, for the report: what was held back, and why."""
+"""``report.html``: what a run did, for people, in one page that needs no network and no script."""
 
 from __future__ import annotations
 
-import functools
-import math
+import heapq
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from redactory.dedup.rules import told
 from redactory.detectors import blind_of, blind_words
-from redactory.evaluation import report_facts as facts
 from redactory.evaluation.drift import METRICS
-from redactory.evaluation.report_facts import pick_examples
-from redactory.evaluation.report_models import (
-    ModelReport,
-    model_page,
-    model_report,
-    model_reports,
-    shard_findings,
-)
+from redactory.evaluation.model_report import ModelReport, model_report, said, template
 from redactory.evaluation.sample_labels import resting_on_labellers
 from redactory.evaluation.simulator import CANARY_DIGITS
-from redactory.foundation.errors import some
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import is_finished
+from redactory.redaction.shards import read_batches
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-
-_METRICS = {
-    **METRICS,
-    **{
-        f"hits/{policy}/{by}": f"hits of {sign} per 1,000 points"
-        for policy, sign in (("strict", "π"), ("conservative", "π_c"))
-        for by in ("label", "detector")
-    },
-}
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Where this run's figure and the earlier ones lie, and their limits: percents from the upper edge."""
-
-    values: list[float]
-    expected: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, figure: Mapping[str, Any]) -> Chart:
-        """A chart as high as all of them need, this run last."""
-        values = [*figure["history"], figure["value"]]
-        lowest, highest = min(*values, figure["low"]), max(*values, figure["high"])
-        room = (highest - lowest or abs(highest) or 1.0) * 0.06
-
-        def down(value: float) -> float:
-            return float(100 * (highest + room - value) / (highest - lowest + 2 * room))
-
-        return cls([down(value) for value in values], *(down(figure[k]) for k in ("expected", "low", "high")))
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure beside its limits, as it is shown."""
-
-    name: str
-    metric: str
-    value: str
-    expected: str
-    limits: str
-    of: str
-    outside: bool
-    chart: Chart
-
-
-@dataclass(frozen=True)
-class Drift:
-    """The judgement of the gate, or that there was none to make."""
-
-    verdict: str
-    empty: bool
-    runs: list[str]
-    other_policies: int
-    least: int
-    outside: list[Row]
-    within: list[Row]
-
-
-def drift_of(run: RunFolder) -> Drift | None:
-    """What the gate kept of ``run``; None where it never stood before one."""
-    if not is_finished(run.gate):
-        return None
-    result = read_json(run.gate.root / "result.json")
-    rows = [_row(figure) for figure in result["compared"]]
-    return Drift(
-        result["verdict"],
-        result.get("empty", False),
-        result["runs"],
-        len(result["other_policies"]),
-        result["settings"]["least"],
-        [row for row in rows if row.outside],
-        [row for row in rows if not row.outside],
-    )
-
-
-def _row(figure: Mapping[str, Any]) -> Row:
-    shares = figure["kind"] == "share"
-
-    def said(value: float) -> str:
-        return f"{100 * value:.1f}%" if shares else f"{value:,.1f}"
-
-    metric = _METRICS[figure["metric"]]
-    return Row(
-        figure["label"] or metric,
-        metric if figure["label"] else "",
-        said(figure["value"]),
-        said(figure["expected"]),
-        f"{said(figure['low'])} to {said(figure['high'])}",
-        f"{figure['count']:,} of {figure['n']:,}" if shares else some(figure["count"], "hit"),
-        figure["outside"],
-        Chart.of(figure),
-    )
-
-
-# ``report.html``: what a run did, for people, in one page that needs no network and no script.
-
-
-_LARGEST_EXPOSURE = CANARY_DIGITS * math.log2(10)
-_TEMPLATE, _MODEL_TEMPLATE = "report.html.j2", "model.html.j2"
+_POLICIES = ("strict", "conservative")
+_BLOCK, _MORE = "▇▇", "…"
+_LONGEST_TEXT, _LONGEST_SKELETON = 320, 24
+_WORD_OR_MASK = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
 
 
 def render_report(run: RunFolder) -> str:
@@ -141,37 +35,32 @@ def render_report(run: RunFolder) -> str:
     It quotes some public points, shows private ones as skeletons only, and loads nothing.
     """
     manifest = read_json(run.manifest)
-    counts = manifest["counts"]
-    missed = read_json(run.recall.root / "result.json") if is_finished(run.recall) else None
-    return (
-        _environment()
-        .get_template(_TEMPLATE)
-        .render(
-            manifest=manifest,
-            counts=counts,
-            blind=blind_words(blind_of(manifest)),
-            flow=facts.flow(counts),
-            laws=facts.conservation(manifest),
-            found=facts.found(manifest),
-            most_rows=facts.MOST_ROWS,
-            most_histograms=facts.MOST_HISTOGRAMS,
-            seconds=facts.total_seconds(manifest["stages"]),
-            dedup=told(manifest["dedup"]),
-            missed=missed,
-            resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
-            shards=shard_findings(run),
-            drift=drift_of(run),
-            models=model_reports(run),
-            examples=pick_examples(run),
-            largest_exposure=_LARGEST_EXPOSURE,
-            mask=MASK,
-        )
+    counts, missed = manifest["counts"], _result(run.recall)
+    shards = _result(run.redaction)
+    return template("report.html.j2").render(
+        manifest=manifest,
+        counts=counts,
+        blind=blind_words(blind_of(manifest)),
+        flow=flow(counts),
+        laws=conservation(manifest),
+        found=_hits(manifest["hits"]),
+        dedup=told(manifest["dedup"]),
+        missed=missed,
+        resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
+        shards=said("shards", shards) if shards else [],
+        drift=_result(run.gate),
+        metrics={name: words.split(", by ")[0] for name, words in METRICS.items()},
+        models=[model_report(run.model(name)) for name in run.model_names()],
+        public=[_shortened(text) for text in _first(run.public)],
+        skeletons=[skeleton(text) for text in _first(run.private)],
+        canary_digits=CANARY_DIGITS,
+        mask=MASK,
     )
 
 
 def render_model(report: ModelReport) -> str:
     """The page of one model: how good it is, what is promised, what attacks found; it loads nothing."""
-    return _environment().get_template(_MODEL_TEMPLATE).render(model=report)
+    return template("model.html.j2").render(model=report)
 
 
 def pages_of(run: RunFolder) -> Iterator[tuple[Path, str]]:
@@ -183,7 +72,7 @@ def pages_of(run: RunFolder) -> Iterator[tuple[Path, str]]:
         folder = run.model(name)
         report = model_report(folder)
         yield folder.report, render_model(report)
-        yield folder.measured, model_page(report)
+        yield folder.measured, template("model.md.j2").render(model=report).replace(MASK, f"`{MASK}`")
     yield run.report, render_report(run)
 
 
@@ -194,27 +83,111 @@ def write_report(run: RunFolder) -> Path:
     return run.report
 
 
-@functools.cache
-def _environment() -> Environment:
-    """The templates and what they call; each is compiled once a process, not once a model."""
-    # most commands write no report
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def _result(folder: Any) -> Any:
+    """The result of a finished measurement; None where it was not made."""
+    return read_json(folder.root / "result.json") if is_finished(folder) else None
 
-    environment = Environment(
-        loader=PackageLoader("redactory.evaluation", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+
+# What became of the rows, and the sums that must hold.
+
+
+class Law(NamedTuple):
+    """A sum that must hold: ``whole`` is ``parts`` together."""
+
+    whole: tuple[str, int]
+    parts: list[tuple[str, int]]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it does."""
+        return self.whole[1] == sum(count for _, count in self.parts)
+
+
+def conservation(manifest: Mapping[str, Any]) -> list[Law]:
+    """The laws of conservation of a run, each to be shown with whether it holds."""
+    counts = manifest["counts"]
+
+    def law(whole: str, *parts: str) -> Law:
+        return Law((whole, counts[whole]), [(part, counts[part]) for part in parts])
+
+    parts = [
+        law("duplicate", "public_duplicate", "private_duplicate"),
+        *(Law((name, counts[name]), sorted(manifest[name].items())) for name in ("rejected", "quarantined")),
+    ]
+    return [
+        law("rows", "documents", "rejected"),
+        law("points", "public", "private", "duplicate", "quarantined"),
+        # "0 = 0" says nothing, unless something should have been there
+        *(law for law in parts if law.whole[1] or any(count for _, count in law.parts)),
+    ]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of the flow: the class that colours it, what its share is of, and what it divides into."""
+
+    name: str
+    count: int
+    kind: str
+    whole: int = 0
+    parts: tuple[Bar, ...] = ()
+
+
+def flow(counts: Mapping[str, int]) -> Bar:
+    """Rows into documents, points, sides and shards; what has no count has no bar."""
+
+    def bar(name: str, count: int, kind: str, *parts: Bar, whole: int = counts["points"]) -> Bar:
+        return Bar(name, count, kind, whole, tuple(part for part in parts if part.count))
+
+    public, private = (
+        (
+            bar(f"{side.capitalize()} shards", counts[side], side),
+            bar("Duplicates", counts[f"{side}_duplicate"], "duplicate"),
+        )
+        for side in ("public", "private")
     )
-    filters: dict[str, Any] = {
-        "share": facts.share,
-        "amount": facts.amount,
-        "size": facts.size,
-        "duration": facts.duration,
-        "engine": facts.engine_line,
-        "ranked": facts.ranked,
-        "some": some,
-    }
-    environment.filters.update(filters)
-    return environment
+    sides = (
+        bar("Public side", sum(part.count for part in public), "public", *public),
+        bar("Private side", sum(part.count for part in private), "private", *private[::-1]),
+        bar("Quarantined", counts["quarantined"], "quarantined"),
+    )
+    points = bar("Points", counts["points"], "neutral", *sides, whole=0)
+    documents = bar("Documents", counts["documents"], "neutral", points, whole=0)
+    rejected = bar("Rejected", counts["rejected"], "rejected", whole=counts["rows"])
+    return bar("Rows", counts["rows"], "neutral", documents, rejected, whole=0)
+
+
+def _hits(hits: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The hits by policy, most frequent first, counted before overlapping spans are merged."""
+    ordered = sorted(hits, key=lambda hit: (-hit["count"], hit["label"]))
+    tables = [(name, [hit for hit in ordered if hit["policy"] == name]) for name in _POLICIES]
+    return [table for table in tables if table[1]]
+
+
+# Examples: public points as they are, private ones as skeletons without a word.
+
+
+def skeleton(text: str) -> list[str]:
+    """What may be seen of a private point: ``<MASK>`` where a mask is, one same block for any word.
+
+    A masked text can still hold what π missed, so neither letters nor lengths of words are shown.
+    """
+    pieces = [MASK if piece == MASK else _BLOCK for piece in _WORD_OR_MASK.findall(text)]
+    return pieces if len(pieces) <= _LONGEST_SKELETON else [*pieces[:_LONGEST_SKELETON], _MORE]
+
+
+def _first(folder: Path, count: int = 8) -> list[str]:
+    """The texts of the ``count`` points whose released ids come first.
+
+    Released ids are keyed pseudonyms, so the pick is random over the points and the same in each rendering.
+    """
+    rows: list[tuple[str, str]] = []
+    for batch in read_batches(folder, ["point_id", "text"]):
+        # few of millions of points become Python objects
+        least = batch.take(pc.select_k_unstable(batch, count, [("point_id", "ascending")]))
+        rows = heapq.nsmallest(count, [*rows, *zip(*(c.to_pylist() for c in least.columns), strict=True)])
+    return [text for _, text in rows]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + _MORE

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from redactory.evaluation.model_report import Finding, model_report, said
 from redactory.evaluation.report import render_model, render_report, write_report
-from redactory.evaluation.report_models import NO_ATTACK, NO_UTILITY, attacks, model_report, utility
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from tests.evaluation.report_run import add_models, write_run
+
+
+def attacks(results: dict[str, Any]) -> list[Finding]:
+    return said("attacks", results)
 
 
 def _result(run: RunFolder, model: str, evaluation: str, result: dict[str, Any]) -> None:
@@ -82,14 +86,14 @@ def test_a_broken_promise_is_said_aloud() -> None:
 
 
 def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
-    assert utility({}) == attacks({}) == []
+    assert said("utility", {}) == attacks({}) == []
     run = write_run(tmp_path / "other")
     add_models(run)
     for evaluation in ("perplexity", "canary"):
         run.model("crt").result(evaluation).success.unlink()
     page = render_model(model_report(run.model("crt")))
-    assert NO_UTILITY in page
-    assert NO_ATTACK in page
+    assert "was not measured" in page
+    assert "No attack on this model was tried" in page
 
 
 def test_attacks_on_the_shards_are_told(run: RunFolder) -> None:

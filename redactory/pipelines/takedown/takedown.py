@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.dedup import DedupSettings
-from redactory.evaluation.guarantee_words import figures
+from redactory.evaluation.model_report import figures
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import only_one, read_json
 from redactory.foundation.keys import DigestKey, forms_of, load_digest_key

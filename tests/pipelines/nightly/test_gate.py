@@ -37,7 +37,7 @@ def test_a_night_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
     assert broken_files(run.gate) == []
     assert "Every figure lies within its limits" in _page(run)
-    assert "unlike earlier nights" not in _page(run)
+    assert "unlike earlier runs" not in _page(run)
 
 
 def test_a_poisoned_night_is_found_and_its_report_shows_why(steady: MadeJob) -> None:
@@ -50,7 +50,7 @@ def test_a_poisoned_night_is_found_and_its_report_shows_why(steady: MadeJob) -> 
         ("hits/strict/detector", "digits"),
     }
     page = _page(run)
-    assert "Held: unlike earlier nights" in page
+    assert "Held: unlike earlier runs" in page
     assert page.count('<div class="control"') == 4
     assert page == render_report(run)
     # asked again, after it was held, it says the same

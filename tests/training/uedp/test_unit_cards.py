@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scipy import optimize, stats
 
-from redactory.evaluation import guarantee_words
+from redactory.evaluation import model_report
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
@@ -98,8 +98,8 @@ def test_every_null_has_its_reason_and_what_is_published_its_label(trained: RunF
         page = guarantee_page(card)
         assert "As published, not a guarantee" in page
         assert card["relation"] in page
-        assert guarantee_words.figures(card)
-        assert bool(guarantee_words.promises(card)) == (card["epsilon"] is not None)
+        assert model_report.figures(card)
+        assert bool(model_report.promises(card)) == (card["epsilon"] is not None)
 
 
 def test_r_loc_states_a_users_removal_and_pays_for_it(trained: RunFolder) -> None:
@@ -139,7 +139,7 @@ def test_a_place_of_the_curve_is_called_what_it_is(trained: RunFolder) -> None:
         ("alg1", "an entity in the points of at most 4 users", "belong to at most that many users"),
     ):
         card = guarantee_card(trained, name)
-        assert said in [figure.title for figure in guarantee_words.figures(card)]
+        assert said in [figure.title for figure in model_report.figures(card)]
         assert note in card["notes"]["curve"]
 
 
@@ -201,7 +201,7 @@ def test_models_under_one_relation_compose_and_others_do_not(trained: RunFolder)
     exact = gaussian(4, 6.0, 6)
     assert exact <= both["epsilon"] <= exact * 1.02
     assert both["holds"]
-    assert guarantee_words.figures(both)
+    assert model_report.figures(both)
     two = composed_card([(trained, "both"), (trained, "noiseless")])
     assert two["epsilon"] is None
     assert "noiseless" in two["reasons"]["epsilon"]
