@@ -17,8 +17,8 @@ from scipy.stats import binom
 
 import redactory
 from redactory.detectors.settings import FittedPolicy, _read_rows, write_fitted_rows
-from redactory.evaluation.model_report import promises
 from redactory.evaluation.leaks import place_points
+from redactory.evaluation.model_report import promises
 from redactory.evaluation.report import render_report
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Drawn, Unmeasured, Whole, upper_bounds
 from redactory.evaluation.sample_labels import DrawnText, LabelledText
