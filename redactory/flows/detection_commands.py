@@ -241,7 +241,7 @@ def _told_apart(given: list[str]) -> tuple[list[str], list[str]]:
     ``ConfigurationError`` for one that could be a mistyped path: taken for a text, it would be found clean.
     Nor is a text that begins like a URL taken for one: it would be sent to whoever the URL names.
     """
-    from redactory.pipelines.readers.sources import format_of
+    from redactory.pipelines.readers.files import format_of
     from redactory.pipelines.store import is_url
 
     paths, texts = list[str](), list[str]()

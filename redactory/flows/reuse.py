@@ -16,7 +16,7 @@ from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.readers import find_sources, fingerprint
+from redactory.pipelines.readers import find_sources
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.redaction.keyservice import configured_service
 from redactory.redaction.sealing import SIGNED_BY, configured_signer
@@ -29,7 +29,7 @@ def content_of(settings: Config) -> dict[str, Any]:
         "version": redactory.__version__,
         "configuration": settings.curation_hash(),
         "policies": policy_hashes(detect),
-        "inputs": [fingerprint(s) for s in find_sources(settings.input.path, settings.input.format)],
+        "inputs": [s.fingerprint() for s in find_sources(settings.input.path, settings.input.format)],
         "key": load_digest_key().fingerprint,
         "encrypted_by": None if service is None else service.name,
         "signed_by": configured_signer(),

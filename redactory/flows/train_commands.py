@@ -232,8 +232,7 @@ def _lines(content: str, name: str) -> list[str]:
 
 
 def _rows(path: Path) -> list[str]:
-    from redactory.pipelines.config import InputSettings
-    from redactory.pipelines.readers import Document, find_sources, read_documents
+    from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 
     settings, found = InputSettings(path=(str(path),)), []
     for source in find_sources(settings.path, settings.format):

@@ -12,6 +12,7 @@ from redactory.detectors import DetectSettings, Kind
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.settings import Settings
+from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.store import is_url
 from redactory.training.settings import TrainSettings
 
@@ -107,50 +108,6 @@ def path_in(value: Any) -> Any:
 
 
 Segmenter = Literal["sentence", "turn", "line", "document"]
-
-
-class InputSettings(Settings):
-    """Where the corpus is and which columns hold what."""
-
-    path: tuple[str, ...] = Field(
-        description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
-        "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
-    )
-    format: Literal["auto", "jsonl", "parquet", "arrow", "csv", "tsv", "text"] = Field(
-        "auto", description="auto tells the format from each file's ending."
-    )
-    text: str = Field("text", description="Column of the text.")
-    id: str = Field("id", description="Column of the document's id; without one, file and row name it.")
-    user: str = Field("user_id", description="Column of the user; a row without one is its own user.")
-    label: str | None = Field(
-        None,
-        description="Column of the row's class, for a model that tells classes (train.task classify); each "
-        "of its points has it. Private, as the text is: it goes to vault/ alone.",
-    )
-    max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
-    max_row_bytes: int = Field(
-        1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
-    )
-    max_rejected_share: float = Field(
-        1.0, ge=0, le=1, description="The run stops once more than this share of the rows is rejected."
-    )
-
-    @field_validator("path", mode="before")
-    @classmethod
-    def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("path")
-    @classmethod
-    def _some_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value:
-            raise ValueError("at least one path is needed")
-        return value
-
-    def required_columns(self) -> list[str]:
-        """Columns that a file must have: the text's, and those that the configuration names itself."""
-        named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
-        return [self.text, *named, *([] if self.label is None else [self.label])]
 
 
 class SegmentSettings(Settings):

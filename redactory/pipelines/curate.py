@@ -36,7 +36,7 @@ from redactory.pipelines.output_folder import (
     occupied,
 )
 from redactory.pipelines.publish import check_store, publish_configured
-from redactory.pipelines.readers import Source, find_sources, fingerprint
+from redactory.pipelines.readers import Source, find_sources
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed, wordless
@@ -143,7 +143,7 @@ def _run(
     with RecordLog(run.journal) as log, _map(stage_map, config.workers) as spread:
         journal = Journal(log)
         run_key = establish_key(run, journal.begun)
-        inputs = [fingerprint(source) for source in sources]
+        inputs = [source.fingerprint() for source in sources]
         journal.begin(_identity(job, policies, inputs, run_key))
         job = indexing.begin(job, journal)
         reports = list(_stages(job, sources, inputs, journal, spread, progress))
@@ -202,7 +202,7 @@ def _ingest(
         journal.record("ingest", parts - 1, report)
         total = merge_reports("ingest", (total, report))
         start = now
-    changed = difference({"input": inputs}, {"input": [fingerprint(source) for source in sources]})
+    changed = difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
     if changed is not None:
         raise RunStateError(
             f"while it was read, the {changed}: start a new run elsewhere, on files that nobody writes"

@@ -21,7 +21,7 @@ from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.config import Config
 from redactory.pipelines.journal import INDEX, Journal
-from redactory.pipelines.readers.sources import is_hidden
+from redactory.pipelines.readers.files import is_hidden
 from redactory.pipelines.stages.duplicates import BY_DIGEST, capacity_of, gone, opened, sides_in
 from redactory.pipelines.stages.near import NUMBERS
 from redactory.pipelines.stages.plans import purpose_of

@@ -14,9 +14,9 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import KEY_VARIABLE
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.config import Config, InputSettings
+from redactory.pipelines.config import Config
 from redactory.pipelines.maps import StageMap, Task
-from redactory.pipelines.readers import Source, find_sources, size_of
+from redactory.pipelines.readers import InputSettings, Source, find_sources
 from redactory.redaction import RunFolder, read_manifest
 
 NAMED = 8
@@ -204,5 +204,5 @@ def _sizes(sources: list[Source]) -> list[dict[str, Any]]:
     sizes = []
     for source in sources:
         with suppress(FileNotFoundError):
-            sizes.append({"path": source.name, "bytes": size_of(source)})
+            sizes.append({"path": source.name, "bytes": source.size()})
     return sizes

@@ -18,7 +18,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import plainly
 from redactory.pipelines.config import Config, path_in
 from redactory.pipelines.publish import WORK_VARIABLE
-from redactory.pipelines.readers.sources import FORMATS
+from redactory.pipelines.readers.files import endings
 from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS
@@ -147,7 +147,7 @@ def load_config(given: Given, **changes: Any) -> Config:
         return check(worked_on_here({"input": {"path": str(given)}}, changes, Path()))
     raise ConfigurationError(
         f"'{given}' is not there: it is neither a configuration (.yaml), an input file "
-        f"({', '.join(FORMATS)}) nor a folder"
+        f"({endings()}) nor a folder"
     )
 
 

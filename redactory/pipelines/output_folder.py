@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import (
@@ -22,8 +22,8 @@ from redactory.foundation.files import (
 )
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.readers import Source, size_of
-from redactory.pipelines.readers.sources import is_hidden
+from redactory.pipelines.readers import Source
+from redactory.pipelines.readers.files import expansion, is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
 from redactory.redaction.folder import PUBLIC_FOLDER, job_of
 from redactory.redaction.keyservice import configured_service
@@ -199,8 +199,6 @@ def open_to_read(folder: Path) -> None:
 # is.
 
 
-PACKED = {".gz": 8.0, ".zst": 8.0, ".parquet": 4.0}
-"""Bytes in the open that a byte of such a file is taken to stand for; English text packs 3 to 8 times."""
 _GB = 10**9
 
 
@@ -233,7 +231,7 @@ def check_keys() -> None:
 
 def check_sources(config: Config, sources: Iterable[Source]) -> None:
     """:func:`check_room` for a run over ``sources``; one whose size cannot be told counts as nothing."""
-    check_room(config, ((source.url, size_of(source) or 0) for source in sources))
+    check_room(config, ((source.url, source.size() or 0) for source in sources))
 
 
 def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
@@ -259,7 +257,7 @@ def room_for(config: Config, inputs: Iterable[tuple[str, int]]) -> Room:
     """What a run over these inputs (URL, bytes on the disk) is taken to need, and what there is."""
     output = Path(config.output)
     place = standing(output)
-    opened = sum(size * PACKED.get(PurePosixPath(url).suffix.lower(), 1.0) for url, size in inputs)
+    opened = sum(size * expansion(url) for url, size in inputs)
     return Room(
         place=place,
         needed=int(opened * config.disk.factor),

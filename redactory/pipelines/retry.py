@@ -26,18 +26,17 @@ from redactory.foundation.errors import RedactoryError, RunStateError
 from redactory.foundation.files import only_one
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.config import Config, InputSettings
+from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.output_folder import check_keys
 from redactory.pipelines.quarantine import POINT, UNKNOWN, Author, authors_of, entries
-from redactory.pipelines.readers import Source, find_by_path, find_sources
+from redactory.pipelines.readers import InputSettings, Source, find_by_path, find_sources
 from redactory.pipelines.readers.documents import DUPLICATE_ID, MISSING_ID
-from redactory.pipelines.readers.formats import READERS
-from redactory.pipelines.readers.records import BROKEN_ROW, KEPT_BYTES, Columns
-from redactory.pipelines.readers.sources import format_of
-from redactory.pipelines.readers.tables import row_ends
+from redactory.pipelines.readers.files import format_of
+from redactory.pipelines.readers.formats import BROKEN_ROW, FORMATS, KEPT_BYTES, Columns
+from redactory.pipelines.readers.tables import Csv
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.release_log import Event, check_released, enter, history, read_log, standings
 from redactory.pipelines.sealed import sealed
@@ -47,7 +46,6 @@ from redactory.redaction.folder import JobFolder, job_of
 MOST_BYTES = 1 << 30
 """What is tried again lies in memory; a night that failed as a whole is run again instead."""
 _BYTE_ORDER_MARK = "\ufeff".encode()
-_SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 CUT = "only their first 64 KiB were kept"
 REPEATED = "their document's id occurs twice"
@@ -137,24 +135,24 @@ class _Rows:
         kind = format_of(source) if self.before.format == "auto" else self.before.format
         if reason == DUPLICATE_ID:
             return REPEATED
-        if kind in ("parquet", "arrow"):
+        if kind is None or not FORMATS[kind].kept:
             return FROM_COLUMNS
         if len(content) >= KEPT_BYTES:
             return CUT
-        if kind in _SEPARATORS:
+        if isinstance(FORMATS[kind], Csv):
             # a line that may have stood inside a quotation can look like a row of its own
             return NO_ROW if reason == BROKEN_ROW else self._of_table(kind, source, content)
-        if kind == "text":
+        if FORMATS[kind].is_text:
             return self._of_file(source, content)
         return content.removeprefix(_BYTE_ORDER_MARK).removesuffix(b"\n") + b"\n"
 
     def _of_table(self, kind: str, source: str, content: bytes) -> bytes | str:
         if source not in self.headers:
-            self.headers[source] = _header(self.before, source, _SEPARATORS[kind])
+            self.headers[source] = _header(self.before, source)
         header = self.headers[source]
         if header is None:
             return NO_HEADER
-        rows = READERS[kind](io.BytesIO(header + content), self.now.max_row_bytes, Columns(), source)
+        rows = FORMATS[kind].records(io.BytesIO(header + content), self.now.max_row_bytes, Columns(), source)
         found = [record for _, record, _, _ in rows]
         return _line(found[0]) if len(found) == 1 and found[0] is not None else NO_ROW
 
@@ -166,7 +164,7 @@ class _Rows:
         return _line({self.now.text: text, self.now.id: PurePosixPath(source).name})
 
 
-def _header(settings: InputSettings, name: str, separator: str) -> bytes | None:
+def _header(settings: InputSettings, name: str) -> bytes | None:
     """The header line of the table that the run knew by ``name``; None where it is not there any more."""
     try:
         found = [
@@ -175,18 +173,16 @@ def _header(settings: InputSettings, name: str, separator: str) -> bytes | None:
             for source in find(settings.path, settings.format)
             if source.name == name
         ]
-        return _first_row(found[0], separator, settings.max_row_bytes) if found else None
+        return _first_row(found[0], settings.max_row_bytes) if found else None
     except (RedactoryError, OSError):
         return None
 
 
-def _first_row(source: Source, separator: str, limit: int) -> bytes | None:
+def _first_row(source: Source, limit: int) -> bytes | None:
     with source.open() as file:
-        first = next(row_ends(file, separator, limit), None)
-    if first is None or not first[1]:
-        return None
+        length = source.reader.header(file, limit)
     with source.open() as file:
-        return file.read(first[0])
+        return file.read(length) or None
 
 
 # Retry: what lies in a run's quarantine, curated again into a run of its own beside it.

@@ -19,7 +19,7 @@ from redactory.pipelines.loading import Given, load_for_texts
 from redactory.pipelines.policy import Hit, Policy
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_bad_rows
-from redactory.pipelines.readers.sources import format_of
+from redactory.pipelines.readers.files import format_of
 from redactory.pipelines.results import PolicyName, ScanHit, ScannedFile, ScanSummary
 
 LISTED = 1_000

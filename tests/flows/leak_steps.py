@@ -15,7 +15,7 @@ OWN = "our own"
 _KINDS = cycle(ERRORS)
 """One kind of error after the other, over all steps."""
 CURATION = (
-    "redactory.pipelines.readers.sources:fingerprint",
+    "redactory.pipelines.readers.files:fingerprint",
     "redactory.pipelines.readers.documents:read_documents",
     "redactory.pipelines.stages.ingest:ingest",
     "redactory.pipelines.stages.plans:plan_documents",
@@ -185,7 +185,7 @@ def _local_privacy(config: Path) -> list[Step]:
 def nights_with_a_hook(config: str) -> list[Step]:
     """Nights whose hook writes down all that it is given, and fails: one fails, one is released."""
     detect = "redactory.pipelines.stages.detect:detect_part"
-    planning = "redactory.pipelines.readers.row_ends:rows_in"
+    planning = "redactory.pipelines.readers.files:Source.rows_in"
     decided = ("job/latest", "--by", "Ann Example", "--reason", "seen")
     return [
         Step("night-unplanned", ("nightly", config, "--out", "job"), f"{planning}=chained", (1,)),

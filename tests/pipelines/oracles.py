@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from redactory.detectors import Span
 from redactory.pipelines.readers import Document, Rejection
 from redactory.pipelines.readers.documents import LONGEST_NAME
-from redactory.pipelines.readers.formats import DEEPEST
-from redactory.pipelines.readers.records import KEPT_BYTES
+from redactory.pipelines.readers.formats import DEEPEST, KEPT_BYTES
 from redactory.redaction import MASK, Fate
 
 _REASON = re.compile(r"[a-z_]+")

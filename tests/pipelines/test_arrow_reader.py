@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.config import InputSettings
-from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 
 ROWS = [
     {"id": f"r{n}", "user_id": None if n % 3 else "u", "text": f"row {n} é 🙂\nsecond line"}

@@ -11,9 +11,9 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
-from redactory.pipelines.config import Config, InputSettings
+from redactory.pipelines.config import Config
 from redactory.pipelines.loading import check
-from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT
 from tests.pipelines.support import DigitDetector, write_rows

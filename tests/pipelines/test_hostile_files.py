@@ -23,8 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.config import InputSettings
-from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 from redactory.pipelines.readers.formats import DEEPEST
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable

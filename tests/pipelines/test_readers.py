@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.flows import pages
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.config import InputSettings
-from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 
 ROWS = [
     {"id": "a", "user_id": "u1", "text": 'Hello, "world"\nsecond line'},

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 import zstandard
 
 with atheris.instrument_imports(include=["redactory.pipelines.readers", "csv", "gzip", "json"]):
-    from redactory.pipelines.readers import Document, Rejection, find_sources, read_documents
+    from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 
 from redactory.foundation.errors import InputError
-from redactory.pipelines.config import InputSettings
 from tests.pipelines.oracles import json_lines, usable
 from tests.soak.fuzzing import FOLDER, fuzz
 

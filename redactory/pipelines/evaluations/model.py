@@ -12,10 +12,10 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
 from redactory.foundation.progress import Progress, silent, waiting
-from redactory.pipelines.config import InputSettings, SegmentSettings
+from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.models import named_model, require_training_packages
-from redactory.pipelines.readers import Document, find_sources, read_documents
+from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, read_manifest, seal

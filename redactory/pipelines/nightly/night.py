@@ -41,7 +41,7 @@ from redactory.pipelines.nightly.watermark import (
 )
 from redactory.pipelines.output_folder import check_keys, check_room
 from redactory.pipelines.publish import check_store
-from redactory.pipelines.readers import Source, find_by_path, size_of
+from redactory.pipelines.readers import Source, find_by_path
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.release_log import Event, enter, latest_run, read_log, standings
 from redactory.pipelines.sealed import sealed, wordless
@@ -142,7 +142,7 @@ def changed_since(pieces: Iterable[Piece]) -> list[str]:
     for piece in pieces:
         source = Source(piece.url, piece.name, piece.format)
         try:
-            grown = piece.whole and size_of(source) != piece.bytes
+            grown = piece.whole and source.size() != piece.bytes
             same = not grown and piece.is_in(source)
         except (InputError, OSError):
             same = False

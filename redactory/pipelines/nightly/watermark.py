@@ -14,8 +14,7 @@ from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
 from redactory.foundation.records import Record
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.readers import Slice, Source, blocks_of, modified, size_of, stamp_of
-from redactory.pipelines.readers.row_ends import grows, header_of, rows_in
+from redactory.pipelines.readers import Slice, Source
 from redactory.pipelines.release_log import Event
 
 
@@ -57,7 +56,7 @@ class Piece:
 
     def is_in(self, source: Source) -> bool:
         """Whether ``source`` still holds these bytes; ``ConfigurationError`` under another key."""
-        blocks, key = blocks_of(source, self.slice.without_header()), load_digest_key()
+        blocks, key = source.blocks(self.slice.without_header()), load_digest_key()
         if self.key is None:
             digest = hashlib.sha256()
             for block in blocks:
@@ -178,13 +177,13 @@ class Look:
 
     def growth(self, source: Source, seen: tuple[Seen, ...]) -> Growth:
         """What of ``source`` is new; ``Changed`` where it is not the file that was read before."""
-        stamp = stamp_of(source, self.now - _SETTLED)
+        stamp = source.stamp(self.now - _SETTLED)
         if stamp is not None and seen and _stands(seen, stamp):
             return Growth()
-        size = size_of(source)
+        size = source.size()
         if size is None:
             raise InputError(f"{source.name}: its size cannot be told, so that what is new in it cannot be")
-        if not grows(source):
+        if not source.grows:
             return self._whole(source, seen, size, stamp)
         gaps = _checked(source, seen, size)
         start, row = self._start(source, seen, size)
@@ -208,7 +207,7 @@ class Look:
             return 0, 0
         last = seen[-1].piece
         end, row = last.to_byte, last.from_row + last.rows
-        if end == size or b"".join(blocks_of(source, Slice(end - 1, end))) == b"\n":
+        if end == size or b"".join(source.blocks(Slice(end - 1, end))) == b"\n":
             return end, row
         # the last row was read without its line end, which may have come by now
         with source.open(part=Slice(end, min(end + 2, size))) as file:
@@ -220,8 +219,8 @@ class Look:
     def _tail(
         self, source: Source, start: int, row: int, size: int, stamp: str | None
     ) -> tuple[tuple[Piece, ...], int]:
-        header = header_of(source, self.limit, size) if start else 0
-        rows = rows_in(source, Slice(start, size, row, header), self.limit)
+        header = source.header(self.limit, size) if start else 0
+        rows = source.rows_in(Slice(start, size, row, header), self.limit)
         if rows.blank:
             return (), 0
         end, count = rows.end, rows.whole
@@ -235,14 +234,14 @@ class Look:
         return (dataclasses.replace(piece, stamp=stamp if end == size else None),), size - end
 
     def _is_quiet(self, source: Source) -> bool:
-        written = modified(source)
+        written = source.modified()
         return written is not None and self.now - written >= self.quiet
 
 
 def _digest(source: Source, part: Slice) -> tuple[str, str]:
     """The keyed digest of these bytes, and the fingerprint of the key."""
     key = load_digest_key()
-    return key.file_digest(blocks_of(source, part)), key.fingerprint
+    return key.file_digest(source.blocks(part)), key.fingerprint
 
 
 def _stands(seen: tuple[Seen, ...], stamp: str) -> bool:

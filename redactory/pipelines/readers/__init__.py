@@ -4,30 +4,22 @@ The room promises that every row of the input is either a document or a rejectio
 a file and a row number; that reading goes on after a bad row; and that no message quotes a row.
 """
 
-from redactory.pipelines.readers.documents import Document, Rejection, read_documents
-from redactory.pipelines.readers.sources import (
-    Slice,
-    Source,
-    blocks_of,
-    find_by_path,
-    find_sources,
-    fingerprint,
-    modified,
-    size_of,
-    stamp_of,
-)
+# each of these registers its formats
+from redactory.pipelines.readers import arrow, formats, tables
+from redactory.pipelines.readers.documents import Document, InputSettings, Rejection, read_documents
+from redactory.pipelines.readers.files import Slice, Source, find_by_path, find_sources, format_of
 
 __all__ = [
     "Document",
+    "InputSettings",
     "Rejection",
     "Slice",
     "Source",
-    "blocks_of",
+    "arrow",
     "find_by_path",
     "find_sources",
-    "fingerprint",
-    "modified",
+    "format_of",
+    "formats",
     "read_documents",
-    "size_of",
-    "stamp_of",
+    "tables",
 ]

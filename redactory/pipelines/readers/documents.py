@@ -6,27 +6,74 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
 
 from redactory.detectors.blind import MOST_CHARS
 from redactory.foundation.keys import forms_of
-from redactory.pipelines.config import InputSettings
-from redactory.pipelines.readers.formats import READERS
-from redactory.pipelines.readers.records import KEPT_BYTES, Columns
-from redactory.pipelines.readers.sources import Slice, Source
+from redactory.foundation.settings import Settings
+from redactory.pipelines.readers.files import Slice, Source
+from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[("auto", *FORMATS)]
 
-MISSING_TEXT, TEXT_NOT_STRING, EMPTY_TEXT = "missing_text", "text_not_string", "empty_text"
-LONE_SURROGATE, NUL, TOO_LONG = "lone_surrogate", "nul", "too_long"
-MISSING_ID, ID_NOT_STRING, USER_NOT_STRING = "missing_id", "id_not_string", "user_not_string"
-ID_TOO_LONG, USER_TOO_LONG = "id_too_long", "user_too_long"
-LABEL_NOT_STRING, LABEL_TOO_LONG = "label_not_string", "label_too_long"
-DUPLICATE_ID = "duplicate_id"
-_FIRST, _EVERY = 100, 10
-"""So many rows, and then one of so many, are looked at for their language."""
+MISSING_TEXT, EMPTY_TEXT, MISSING_ID, DUPLICATE_ID = (
+    "missing_text",
+    "empty_text",
+    "missing_id",
+    "duplicate_id",
+)
 LONGEST_NAME = 1_024
 """Code points of an id, a user or a class; each of a document's points carries them."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_FIRST, _EVERY = 100, 10
+"""So many rows, and then one of so many, are looked at for their language."""
+
+
+class InputSettings(Settings):
+    """Where the corpus is and which columns hold what."""
+
+    path: tuple[str, ...] = Field(
+        description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
+        "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
+    )
+    format: FormatName = Field("auto", description="auto tells the format from each file's ending.")
+    text: str = Field("text", description="Column of the text.")
+    id: str = Field("id", description="Column of the document's id; without one, file and row name it.")
+    user: str = Field("user_id", description="Column of the user; a row without one is its own user.")
+    label: str | None = Field(
+        None,
+        description="Column of the row's class, for a model that tells classes (train.task classify); each "
+        "of its points has it. Private, as the text is: it goes to vault/ alone.",
+    )
+    max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
+    max_row_bytes: int = Field(
+        1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
+    )
+    max_rejected_share: float = Field(
+        1.0, ge=0, le=1, description="The run stops once more than this share of the rows is rejected."
+    )
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("path")
+    @classmethod
+    def _some_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("at least one path is needed")
+        return value
+
+    def required_columns(self) -> list[str]:
+        """Columns that a file must have: the text's, and those that the configuration names itself."""
+        named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
+        return [self.text, *named, *([] if self.label is None else [self.label])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,97 +111,80 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
 
 
 def _read(source: Source, settings: InputSettings, part: Slice | None) -> Iterator[Document | Rejection]:
-    limit = settings.max_row_bytes
+    limit, names = settings.max_row_bytes, _names(source, settings)
+    columns = Columns(tuple(settings.required_columns()), tuple(name for name in names if name is not None))
     with source.open(part=part) as file:
-        label = () if settings.label is None else (settings.label,)
-        columns = Columns(tuple(settings.required_columns()), (*_columns(source, settings), *label))
-        for counted, record, reason, raw in READERS[source.format](file, limit, columns, source.name):
+        for counted, record, reason, raw in source.reader.records(file, limit, columns, source.name):
             number = counted if part is None else part.row(counted)
             if record is None:
                 yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
                 continue
             try:
-                result = _document(record, source, number, settings)
+                result: Document | Rejection = _document(record, names, source, number, settings)
             except _Unusable as unusable:
-                content = raw or str(record.get(_columns(source, settings)[0]) or "").encode(
-                    "utf-8", "surrogatepass"
-                )
-                result = Rejection(unusable.reason, source.name, number, content[:KEPT_BYTES])
+                content = raw or str(record.get(names[0]) or "").encode("utf-8", "surrogatepass")
+                result = Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
             yield result
 
 
 class _Unusable(Exception):
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A row holds no usable document; the argument is the reason code."""
 
 
-def _columns(source: Source, settings: InputSettings) -> tuple[str, str, str]:
-    if source.format == "text":
-        return "text", "id", "user_id"
-    return settings.text, settings.id, settings.user
+def _names(source: Source, settings: InputSettings) -> tuple[str, str, str, str | None]:
+    """The columns of text, id, user and class."""
+    if source.reader.is_text:
+        return "text", "id", "user_id", None
+    return settings.text, settings.id, settings.user, settings.label
 
 
 def _document(
-    record: dict[str, Any], source: Source, number: int, settings: InputSettings
-) -> Document | Rejection:
-    text_column, id_column, user_column = _columns(source, settings)
-    text = _text(record, text_column, settings.max_chars)
-    doc_id = _name(record.get(id_column), ID_NOT_STRING, ID_TOO_LONG)
+    record: dict[str, Any],
+    names: tuple[str, str, str, str | None],
+    source: Source,
+    number: int,
+    settings: InputSettings,
+) -> Document:
+    text = _text(record.get(names[0]), settings.max_chars)
+    doc_id = _name(record.get(names[1]), "id")
     if doc_id is None:
-        if "id" in settings.model_fields_set and source.format != "text":
+        if "id" in settings.model_fields_set and not source.reader.is_text:
             raise _Unusable(MISSING_ID)
         doc_id = f"{source.name}:{number}"
-    return Document(
-        doc_id,
-        _user(record.get(user_column)),
-        text,
-        source.name,
-        number,
-        _label(record, source, settings),
-    )
+    user = _name(record.get(names[2]), "user")
+    label = None if names[3] is None else _name(record.get(names[3]), "label")
+    # two spellings of one name are one person
+    user = None if user is None else forms_of(user)[0]
+    return Document(doc_id, user, text, source.name, number, label)
 
 
-def _label(record: dict[str, Any], source: Source, settings: InputSettings) -> str | None:
-    if settings.label is None or source.format == "text":
-        return None
-    return _name(record.get(settings.label), LABEL_NOT_STRING, LABEL_TOO_LONG)
-
-
-def _text(record: dict[str, Any], column: str, max_chars: int) -> str:
-    text = record.get(column)
+def _text(text: Any, max_chars: int) -> str:
     if text is None:
         raise _Unusable(MISSING_TEXT)
     if not isinstance(text, str):
-        raise _Unusable(TEXT_NOT_STRING)
+        raise _Unusable("text_not_string")
     if len(text) > max_chars:
-        raise _Unusable(TOO_LONG)
+        raise _Unusable("too_long")
     if "\x00" in text:
-        raise _Unusable(NUL)
+        raise _Unusable("nul")
     if _SURROGATE.search(text):
-        raise _Unusable(LONE_SURROGATE)
+        raise _Unusable("lone_surrogate")
     if not text.strip():
         raise _Unusable(EMPTY_TEXT)
     return text
 
 
-def _name(value: Any, reason: str, too_long: str) -> str | None:
+def _name(value: Any, of: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise _Unusable(reason)
+        raise _Unusable(f"{of}_not_string")
     name = str(value)
     if len(name) > LONGEST_NAME:
-        raise _Unusable(too_long)
+        raise _Unusable(f"{of}_too_long")
     if _SURROGATE.search(name) or "\x00" in name:
-        raise _Unusable(reason)
+        raise _Unusable(f"{of}_not_string")
     return name
-
-
-def _user(value: Any) -> str | None:
-    """The user's id in its composed form: two spellings of one name are one person."""
-    name = _name(value, USER_NOT_STRING, USER_TOO_LONG)
-    return None if name is None else forms_of(name)[0]
 
 
 def first_bad_rows(
@@ -166,9 +196,8 @@ def first_bad_rows(
     keys: Counter[str] = Counter()
     records, bad, texts = 0, list[Rejection](), list[str]()
     with source.open() as file:
-        for number, record, _, _ in READERS[source.format](
-            file, settings.max_row_bytes, Columns(), source.name
-        ):
+        found = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
+        for number, record, _, _ in found:
             if number > rows:
                 break
             records += record is not None
@@ -182,6 +211,6 @@ def first_bad_rows(
             texts.append(result.text[:MOST_CHARS])
         if number + 1 >= rows:
             break
-    named = {"user", "label"} & settings.model_fields_set if records and source.format != "text" else set()
+    named = {"user", "label"} & settings.model_fields_set if records and not source.reader.is_text else set()
     absent = sorted(key for key in named if getattr(settings, key) not in (None, *keys))
     return columns, bad, absent, texts

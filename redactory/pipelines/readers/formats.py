@@ -1,55 +1,164 @@
-"""One generator a format: a file's records, or why a record cannot be read, with its row number."""
+"""Formats: what a file of each kind holds, record by record.
+
+A format is one class: it is registered under its name, and known by its endings, wherever files are read.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, ClassVar
 
 from redactory.foundation.errors import InputError
-from redactory.pipelines.readers.arrow import arrow
-from redactory.pipelines.readers.records import (
-    BROKEN_JSON,
-    BROKEN_ROW,
-    KEPT_BYTES,
-    NOT_AN_OBJECT,
-    ROW_TOO_LONG,
-    UNDECODABLE,
-    Columns,
-    Record,
-)
-from redactory.pipelines.readers.tables import delimited
 
+Record = tuple[int, dict[str, Any] | None, str | None, bytes]
+"""(row number from 1, the record or None, a reason code or None, the raw bytes for the quarantine)"""
+
+UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
+ROW_TOO_LONG, BROKEN_ROW = "row_too_long", "broken_row"
+KEPT_BYTES = 1 << 16
 DEEPEST = 100
 """Levels of a JSON line.  Python's own limit depends on its version and on who calls; no document may."""
-_BATCH_ROWS = 16
-"""Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
-_BUFFER_BYTES = 1 << 20
+CHUNK = 1 << 20
 
 
-def jsonl(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-    """JSON lines; a line over ``limit`` bytes is passed over without being held."""
-    number = 0
-    while line := file.readline(limit + 1):
-        number += 1
-        if len(line) > limit:
-            _skip_to_newline(file, line)
-            yield number, None, ROW_TOO_LONG, line[:KEPT_BYTES]
-            continue
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError:
-            yield number, None, UNDECODABLE, line[:KEPT_BYTES]
-        except (ValueError, RecursionError):
-            yield number, None, BROKEN_JSON, line[:KEPT_BYTES]
-        else:
-            if line.count(b"[") + line.count(b"{") > DEEPEST and _is_too_deep(value):
-                yield number, None, BROKEN_JSON, line[:KEPT_BYTES]
-                continue
-            good = isinstance(value, dict)
-            yield number, value if good else None, None if good else NOT_AN_OBJECT, line[:KEPT_BYTES]
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table: those that it must have, and those that are read where it has them.
+
+    ``mapped`` None reads all of them.
+    """
+
+    needed: tuple[str, ...] = ()
+    mapped: tuple[str, ...] | None = None
+
+    def among(self, names: Sequence[str], file: str) -> list[str]:
+        """Those of ``names`` to read; ``InputError`` where a needed one is missing, or one is there twice."""
+        for column in self.needed:
+            if column not in names:
+                raise InputError(
+                    f"{file} has no column '{column}'; say under input which column holds what (text, id, "
+                    "user, label). In CSV the first line names the columns, with commas between them"
+                )
+        wanted = [name for name in names if self.mapped is None or name in self.mapped]
+        for name in wanted:
+            if self.mapped is not None and wanted.count(name) > 1:
+                raise InputError(f"{file} has two columns '{name}': rename one of them")
+        return wanted
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What some bytes of a growing file hold: whole rows up to byte ``end``, and all rows to the last byte.
+
+    ``blank`` says that there is nothing but white space (of a table: nothing below its header).
+    """
+
+    end: int
+    whole: int
+    all: int
+    blank: bool
+
+
+class Format:
+    """A file format.  A subclass with a ``name`` is registered by being defined."""
+
+    name: ClassVar[str] = ""
+    endings: ClassVar[tuple[str, ...]] = ()
+    packed: ClassVar[float] = 1.0
+    """Bytes in the open that a byte of such a file is taken to stand for."""
+    grows: ClassVar[bool] = False
+    """Whether rows can be added to the end of such a file, so that :meth:`rows_in` can count them."""
+    is_text: ClassVar[bool] = False
+    """Whether a file is one text: the configured columns do not count."""
+    kept: ClassVar[bool] = True
+    """Whether a rejected row is quarantined as it stood in the file."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.name:
+            FORMATS[cls.name] = cls()
+
+    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+        """Each record of the file called ``name``, or why it cannot be read; rows have ``limit`` bytes."""
+        raise NotImplementedError
+
+    def header(self, file: BinaryIO, limit: int) -> int:
+        """The length in bytes of the header line; 0 without one, or where it is not whole."""
+        return 0
+
+    def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
+        """The rows of ``file``, whose first byte behind the ``header`` is byte ``start`` of a larger one."""
+        raise NotImplementedError
+
+
+FORMATS: dict[str, Format] = {}
+"""Every format by its name."""
+
+
+def cells_of(number: int, read: Callable[[], dict[str, Any]]) -> Record:
+    """The record that ``read`` gives of a row of a binary table, or why it cannot be read."""
+    try:
+        return number, read(), None, b""
+    except UnicodeDecodeError:
+        return number, None, UNDECODABLE, b""
+    except (ValueError, ArithmeticError, LookupError):
+        # a date after the year 9999, a time zone that nobody knows
+        return number, None, BROKEN_ROW, b""
+
+
+class JsonLines(Format):
+    """One JSON object a line; a line over the limit is passed over without being held."""
+
+    name = "jsonl"
+    endings = (".jsonl", ".ndjson", ".json")
+    grows = True
+
+    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+        """One a line that is not blank."""
+        number = 0
+        while line := file.readline(limit + 1):
+            number += 1
+            if len(line) > limit:
+                start = line[:KEPT_BYTES]
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(CHUNK)
+                yield number, None, ROW_TOO_LONG, start
+            elif line.strip():
+                value, reason = _parsed(line, "utf-8-sig" if number == 1 else "utf-8")
+                yield number, value, reason, line[:KEPT_BYTES]
+
+    def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
+        """A last row is whole once it is an object, line end or not."""
+        whole, at, end, blank, tail = 0, start, start, True, b""
+        while block := file.read(CHUNK):
+            blank = blank and not block.strip()
+            cut = block.rfind(b"\n") + 1
+            whole += block.count(b"\n")
+            # of a last row that is too long to be read it is enough to know that it is there
+            tail = block[cut:] if cut else (tail + block)[: limit + 1]
+            end = at + cut if cut else end
+            at += len(block)
+        if not tail.strip():
+            return Rows(end, whole, whole, blank)
+        # nothing that is added to an object leaves one that goes on
+        if len(tail) <= limit and _parsed(tail, "utf-8-sig")[0] is not None:
+            return Rows(at, whole + 1, whole + 1, False)
+        return Rows(end, whole, whole + 1, blank)
+
+
+def _parsed(line: bytes, encoding: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The object that stands in a line, or the reason why there is none."""
+    try:
+        value = json.loads(line.decode(encoding))
+    except UnicodeDecodeError:
+        return None, UNDECODABLE
+    except (ValueError, RecursionError):
+        return None, BROKEN_JSON
+    if line.count(b"[") + line.count(b"{") > DEEPEST and _is_too_deep(value):
+        return None, BROKEN_JSON
+    return (value, None) if isinstance(value, dict) else (None, NOT_AN_OBJECT)
 
 
 def _is_too_deep(value: Any) -> bool:
@@ -60,63 +169,59 @@ def _is_too_deep(value: Any) -> bool:
     return bool(level)
 
 
-def parquet(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-    """Parquet, a few rows at a time, only the columns that are mapped; as many as its footer promises."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class Parquet(Format):
+    """A few rows at a time, only the columns that are mapped; as many as the footer promises."""
 
-    if not file.seekable():
-        raise InputError(f"{name} is a Parquet file inside of another compression: decompress it first")
-    try:
-        # read as it is needed: a column of a row group is held in whole otherwise
-        table = pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        wanted = columns.among(table.schema_arrow.names, name)
-        chosen = None if columns.mapped is None else wanted
-        number = 0
-        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=chosen):
-            for row in range(batch.num_rows):
-                number += 1
-                yield _parquet_row(batch, row, number)
-        whole = number == table.metadata.num_rows
-    except (pa.ArrowException, UnicodeDecodeError):
-        whole = False
-    if not whole:
-        raise InputError(f"{name} is no whole Parquet file; copy it anew, or set input.format to what it is")
+    name = "parquet"
+    endings = (".parquet",)
+    packed = 4.0
+    kept = False
+    _at_once = 16
+    """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
 
+    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+        """One a row; ``InputError`` where the file is not whole."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-def _parquet_row(batch: Any, row: int, number: int) -> Record:
-    try:
-        cells = (batch.column(i)[row].as_py() for i in range(batch.num_columns))
-        return number, dict(zip(batch.schema.names, cells, strict=True)), None, b""
-    except UnicodeDecodeError:
-        return number, None, UNDECODABLE, b""
-    except (ValueError, ArithmeticError):
-        # a date after the year 9999, say
-        return number, None, BROKEN_ROW, b""
-
-
-def text(file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-    """A text file is one record."""
-    data = file.read(limit + 1)
-    if len(data) > limit:
-        yield 1, None, ROW_TOO_LONG, data[:KEPT_BYTES]
-        return
-    try:
-        yield 1, {"text": data.decode("utf-8-sig"), "id": name}, None, data[:KEPT_BYTES]
-    except UnicodeDecodeError:
-        yield 1, None, UNDECODABLE, data[:KEPT_BYTES]
+        if not file.seekable():
+            raise InputError(f"{name} is a Parquet file inside of another compression: decompress it first")
+        try:
+            # read as it is needed: a column of a row group is held in whole otherwise
+            table = pq.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
+            wanted = columns.among(table.schema_arrow.names, name)
+            chosen = None if columns.mapped is None else wanted
+            number = 0
+            for batch in table.iter_batches(batch_size=self._at_once, columns=chosen):
+                for row in range(batch.num_rows):
+                    number += 1
+                    yield cells_of(number, partial(_cells, batch, row))
+            whole = number == table.metadata.num_rows
+        except (pa.ArrowException, UnicodeDecodeError):
+            whole = False
+        if not whole:
+            raise InputError(f"{name} is no whole Parquet file; copy it anew, or set input.format right")
 
 
-READERS: dict[str, Callable[[BinaryIO, int, Columns, str], Iterator[Record]]] = {
-    "jsonl": jsonl,
-    "csv": delimited(","),
-    "tsv": delimited("\t"),
-    "parquet": parquet,
-    "arrow": arrow,
-    "text": text,
-}
+def _cells(batch: Any, row: int) -> dict[str, Any]:
+    cells = (batch.column(i)[row].as_py() for i in range(batch.num_columns))
+    return dict(zip(batch.schema.names, cells, strict=True))
 
 
-def _skip_to_newline(file: BinaryIO, line: bytes) -> None:
-    while line and not line.endswith(b"\n"):
-        line = file.readline(1 << 20)
+class Text(Format):
+    """A file is one record."""
+
+    name = "text"
+    endings = (".txt", ".text", ".md")
+    is_text = True
+
+    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+        """The whole file, whose name is its id."""
+        data = file.read(limit + 1)
+        if len(data) > limit:
+            yield 1, None, ROW_TOO_LONG, data[:KEPT_BYTES]
+            return
+        try:
+            yield 1, {"text": data.decode("utf-8-sig"), "id": name}, None, data[:KEPT_BYTES]
+        except UnicodeDecodeError:
+            yield 1, None, UNDECODABLE, data[:KEPT_BYTES]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
-from redactory.pipelines.config import InputSettings
+from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.stages.plans import users_of
 from redactory.pipelines.work import PARTITION_BITS
