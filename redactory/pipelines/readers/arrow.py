@@ -55,6 +55,10 @@ class Arrow(Format):
         )
 
 
+def _row(cells: dict[str, Callable[[int], Any]], row: int) -> dict[str, Any]:
+    return {name: at(row) for name, at in cells.items()}
+
+
 def _tables(file: Any, columns: Columns, name: str) -> Iterator[tuple[dict[str, Callable[[int], Any]], int]]:
     """Of each record batch the wanted columns by name, and its number of rows; ``EOFError`` if any lacks."""
     import pyarrow as pa
