@@ -1,7 +1,11 @@
-"""Which numbers are planted in a simulated corpus, in which rows, and which of them a policy is to miss."""
+"""A simulated support corpus with exact ground truth, in the spirit of CRT's CustomerSim (CRT, section 5.1).
+
+Its people are invented; what they and the shop say stands in ``dialogues.yaml``.
+"""
 
 from __future__ import annotations
 
+import functools
 import heapq
 import json
 import os
@@ -9,87 +13,149 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
-from redactory.evaluation import dialogue_templates as say
 from redactory.evaluation.canary import PLACE
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import commit, write_json
 from redactory.foundation.progress import Progress, silent
 
-CANARY_TEMPLATE, CANARY_DIGITS = f"My ID is: {PLACE}", 6
+CANARY_TEMPLATE, CANARY_DIGITS, CANARY_LABEL = f"My ID is: {PLACE}", 6, "CANARY"
 DEFAULT_TEMPLATE = f"My ID is: {{{CANARY_DIGITS}}}"
 _MOST_DIGITS = 18
 _TEMPLATE = re.compile(r"(?P<before>[^{}]*[^{}0-9])\{(?P<digits>[0-9]{1,2})\}")
+_SYSTEM, _USER = "SYS: ", "USR: "
+_SECOND_QUESTION_SHARE, _GOODBYE_SHARE = 0.25, 0.7
+_PHONE_FORMS = ("{}-{}-{}", "({}) {}-{}", "{}.{}.{}", "{} {} {}", "+1 {} {} {}")
+_MAIL_DOMAINS = ("example.com", "example.org", "example.net")
+_RETURN_SHARE, _MOST_RETURNS, _RETURN_WINDOW = 0.25, 3, 200
+_PROGRESS_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Canary:
-    """A number and the words before it."""
+class Simulation:
+    """``rows`` ({id, user_id, text, spans}, to be read once) and ``canaries`` as their file holds them."""
 
-    before: str
-    digits: str = field(repr=False)
+    rows: Iterator[dict[str, Any]]
+    canaries: dict[str, Any]
+
+
+class Turn(NamedTuple):
+    """One utterance: its text, the spans (start, end, label) in it, whether a policy is to miss them."""
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...] = ()
     missed: bool = False
 
 
-@dataclass(frozen=True)
-class CanaryPlan:
-    """``planted``: the canaries of each row that has one; ``told``: the canary file."""
-
-    planted: Mapping[int, Sequence[Canary]]
-    told: dict[str, Any]
-
-    @classmethod
-    def drawn(
-        cls,
-        draw: random.Random,
-        rows: int,
-        canaries: int,
-        copies: int,
-        miss_rate: float,
-        templates: Sequence[str],
-        seed: int,
-    ) -> CanaryPlan:
-        """``canaries`` numbers of each template and as many controls, ``copies`` of each in random rows."""
-        if not 0.0 <= miss_rate <= 1.0:
-            raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
-        if not templates or len(set(templates)) != len(templates):
-            raise ConfigurationError("simulate: at least one canary template, each once")
-        planted: dict[int, list[Canary]] = defaultdict(list)
-        missing = random.Random(f"canary misses-{seed}")
-        sets, taken = [], set[str]()
-        for template in templates:
-            before, digits = template_parts(template)
-            numbers = _numbers(draw, digits, 2 * canaries, taken)
-            taken.update(numbers)
-            missed = [index for index in range(canaries) if missing.random() < miss_rate]
-            for index, number in enumerate(numbers[:canaries]):
-                canary = Canary(before, number, index in missed)
-                for _ in range(copies):
-                    planted[draw.randrange(rows)].append(canary)
-            sets.append(
-                {
-                    "template": before + PLACE,
-                    "inserted": numbers[:canaries],
-                    "control": numbers[canaries:],
-                    "copies": copies,
-                    "seed": seed,
-                    "miss_rate": miss_rate,
-                    "missed": missed,
-                }
-            )
-        return cls(planted, sets[0] if len(sets) == 1 else {"sets": sets})
+def canary_file(corpus: Path) -> Path:
+    """Where the canaries of a simulated corpus lie: its name with ``.canaries.json`` behind."""
+    return corpus.with_name(f"{corpus.name}.canaries.json")
 
 
-def sets_of(canaries: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The sets of a canary file that :meth:`CanaryPlan.drawn` told."""
-    return list(canaries["sets"]) if "sets" in canaries else [dict(canaries)]
+def simulate_customersim(
+    rows: int,
+    seed: int,
+    canaries: int = 0,
+    copies: int = 1,
+    miss_rate: float = 0.0,
+    templates: Sequence[str] = (DEFAULT_TEMPLATE,),
+) -> Simulation:
+    """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
+
+    A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping, and
+    ``text[start:end] == value``; the labels are those of ``dialogues.yaml`` and ``CANARY``.  A canary is
+    a user's turn "My ID is: <6 digits>" (CRT, section 5.4), as many of each of ``templates``; as many control
+    canaries are drawn and never inserted.  The dialogues around the canaries are those that the seed gives
+    without them.
+
+    A canary is one that a policy is to miss with probability ``miss_rate`` (CRT, Figure 3): its spans have
+    ``"missed": true``, for a policy made from labelled rows to go by.  Whether it is depends on the seed
+    and the rate alone, and whatever a rate makes missed a higher rate does too.
+
+    Raises ``ConfigurationError`` for negative numbers, canaries without rows, more canaries than the digits
+    can tell apart, a rate outside [0, 1], an invalid template.
+    """
+    if rows < 0 or canaries < 0 or copies < 1:
+        raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
+    if canaries and not rows:
+        raise ConfigurationError("simulate: canaries need at least one row to stand in")
+    if not 0.0 <= miss_rate <= 1.0:
+        raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
+    if not templates or len(set(templates)) != len(templates):
+        raise ConfigurationError("simulate: at least one canary template, each once")
+    draw, missing = random.Random(f"canaries-{seed}"), random.Random(f"canary misses-{seed}")
+    planted: dict[int, list[Turn]] = defaultdict(list)
+    sets, taken = [], set[str]()
+    for template in templates:
+        before, digits = _template_parts(template)
+        numbers = _numbers(draw, digits, 2 * canaries, taken)
+        taken.update(numbers)
+        missed = [index for index in range(canaries) if missing.random() < miss_rate]
+        for index, number in enumerate(numbers[:canaries]):
+            text = _USER + before + number
+            turn = Turn(text, ((len(text) - digits, len(text), CANARY_LABEL),), index in missed)
+            for _ in range(copies):
+                planted[draw.randrange(rows)].append(turn)
+        sets.append(
+            {
+                "template": before + PLACE,
+                "inserted": numbers[:canaries],
+                "control": numbers[canaries:],
+                "copies": copies,
+                "seed": seed,
+                "miss_rate": miss_rate,
+                "missed": missed,
+            }
+        )
+    return Simulation(_rows(rows, seed, planted, draw), sets[0] if len(sets) == 1 else {"sets": sets})
 
 
-def template_parts(template: str) -> tuple[str, int]:
+def write_simulation(
+    out: str | os.PathLike[str],
+    rows: int,
+    seed: int,
+    canaries: int = 0,
+    copies: int = 1,
+    progress: Progress = silent,
+    miss_rate: float = 0.0,
+    templates: Sequence[str] = (DEFAULT_TEMPLATE,),
+) -> dict[str, Any]:
+    """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
+
+    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries, canaries_missed, copies, seed, out,
+    canaries_file}; ``canaries`` are those of one template.
+    """
+    simulation = simulate_customersim(rows, seed, canaries, copies, miss_rate, templates)
+    secrets, users, out = Counter[str](), set[str](), Path(out)
+    with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for number, row in enumerate(simulation.rows, start=1):
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            secrets.update(span["label"] for span in row["spans"])
+            users.add(row["user_id"])
+            if number % _PROGRESS_ROWS == 0 or number == rows:
+                progress("simulate", number, rows, "rows")
+    write_json(canary_file(out), simulation.canaries)
+    sets = simulation.canaries.get("sets", [simulation.canaries])
+    return {
+        "rows": rows,
+        "users": len(users),
+        "bytes": out.stat().st_size,
+        "secrets": dict(sorted(secrets.items())),
+        "canaries": canaries,
+        "canaries_missed": sum(len(one["missed"]) for one in sets),
+        "copies": copies,
+        "seed": seed,
+        "out": str(out),
+        "canaries_file": str(canary_file(out)),
+    }
+
+
+def _template_parts(template: str) -> tuple[str, int]:
     """The words and the number of digits of a template such as "My ID is: {6}"."""
     match = _TEMPLATE.fullmatch(template)
     digits = int(match["digits"]) if match else 0
@@ -113,16 +179,8 @@ def _numbers(draw: random.Random, digits: int, count: int, taken: set[str]) -> l
 # Invented customers: who they are, how to reach them, and when they come back.
 
 
-_PHONE_FORMS = ("{}-{}-{}", "({}) {}-{}", "{}.{}.{}", "{} {} {}", "+1 {} {} {}")
-_MAIL_DOMAINS = ("example.com", "example.org", "example.net")
-_RETURN_SHARE = 0.25
-_MOST_RETURNS = 3
-_RETURN_WINDOW = 200
-
-
-@dataclass(frozen=True)
-class Customer:
-    """One invented person; every field but ``user_id`` is a secret of hers."""
+class Customer(NamedTuple):
+    """One invented person; every field but ``user_id`` is a secret of theirs."""
 
     user_id: str
     name: str
@@ -147,28 +205,6 @@ class People:
         self._faker.seed_instance(seed)
         self._count = 0
 
-    def new_customer(self) -> Customer:
-        """A person not met before (two may share a name, as people do)."""
-        first, last = self._faker.first_name(), self._faker.last_name()
-        self._count += 1
-        mail = f"{first}.{last}{self.draw.randrange(10, 100)}@{self.draw.choice(_MAIL_DOMAINS)}".lower()
-        phone = self.draw.choice(_PHONE_FORMS).format(self._digits(3), self._digits(3), self._digits(4))
-        return Customer(f"cust-{self._count:07d}", f"{first} {last}", first, phone, self.new_address(), mail)
-
-    def new_address(self) -> str:
-        """A postal address on one line."""
-        return str(self._faker.address()).replace("\n", " ")
-
-    def new_order_number(self) -> str:
-        """Three, five and three digits."""
-        return f"{self._digits(3)}-{self._digits(5)}-{self._digits(3)}"
-
-    def new_tracking_number(self) -> str:
-        """Ten of A-Z and 0-9, with at least one digit."""
-        letters = self.draw.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
-        letters[self.draw.randrange(10)] = self.draw.choice("0123456789")
-        return "".join(letters)
-
     def visits(self) -> Iterator[Customer]:
         """Customers as they write, without end: about a quarter come back, one to three times.
 
@@ -180,7 +216,7 @@ class People:
             if due and due[0][0] <= row:
                 _, _, left, customer = heapq.heappop(due)
             else:
-                customer = self.new_customer()
+                customer = self._new_customer()
                 left = self.draw.randint(1, _MOST_RETURNS) if self.draw.random() < _RETURN_SHARE else 0
             if left:
                 order += 1
@@ -188,189 +224,103 @@ class People:
             yield customer
             row += 1
 
+    def values_of(self, customer: Customer) -> dict[str, str]:
+        """What fills the fields of one dialogue's templates."""
+        new_address = self._address()
+        order = f"{self._digits(3)}-{self._digits(5)}-{self._digits(3)}"
+        tracking = self.draw.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
+        tracking[self.draw.randrange(10)] = self.draw.choice("0123456789")
+        return {
+            **customer._asdict(),
+            "new_address": new_address,
+            "order": order,
+            "tracking": "".join(tracking),
+            "item": self.draw.choice(_said()["items"]),
+            "when": self.draw.choice(_said()["when"]),
+        }
+
+    def _new_customer(self) -> Customer:
+        """A person not met before (two may share a name, as people do)."""
+        first, last = self._faker.first_name(), self._faker.last_name()
+        self._count += 1
+        mail = f"{first}.{last}{self.draw.randrange(10, 100)}@{self.draw.choice(_MAIL_DOMAINS)}".lower()
+        phone = self.draw.choice(_PHONE_FORMS).format(self._digits(3), self._digits(3), self._digits(4))
+        return Customer(f"cust-{self._count:07d}", f"{first} {last}", first, phone, self._address(), mail)
+
+    def _address(self) -> str:
+        return str(self._faker.address()).replace("\n", " ")
+
     def _digits(self, count: int) -> str:
         return f"{self.draw.randrange(10 ** (count - 1), 10**count)}"
 
 
-# A simulated support corpus with exact ground truth, in the spirit of CRT's CustomerSim (CRT, section
-# 5.1).
+# The dialogues.
 
 
-CANARY_LABEL = "CANARY"
-_SYSTEM, _USER = "SYS: ", "USR: "
-_SECOND_QUESTION_SHARE = 0.25
-_GOODBYE_SHARE = 0.7
-_PROGRESS_ROWS = 1000
+@functools.cache
+def _said() -> Any:
+    import yaml
 
-
-@dataclass(frozen=True)
-class Turn:
-    """One utterance: its text and the spans (start, end, label) in it."""
-
-    text: str
-    spans: tuple[tuple[int, int, str], ...] = ()
-    missed: bool = False
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """``rows`` ({id, user_id, text, spans}, to be read once) and ``canaries`` as their file holds them."""
-
-    rows: Iterator[dict[str, Any]]
-    canaries: dict[str, Any]
-
-
-def canary_file(corpus: Path) -> Path:
-    """Where the canaries of a simulated corpus lie: its name with ``.canaries.json`` behind."""
-    return corpus.with_name(f"{corpus.name}.canaries.json")
-
-
-def simulate_customersim(
-    rows: int,
-    seed: int,
-    canaries: int = 0,
-    copies: int = 1,
-    miss_rate: float = 0.0,
-    templates: Sequence[str] = (DEFAULT_TEMPLATE,),
-) -> Simulation:
-    """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
-
-    A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping, and
-    ``text[start:end] == value``; the labels are those of ``SECRET_LABELS`` and ``CANARY``.  A canary is
-    a user's turn "My ID is: <6 digits>" (CRT, section 5.4), as many of each of ``templates``; as many control
-    canaries are drawn and never inserted.  The dialogues around the canaries are those that the seed gives
-    without them.
-
-    A canary is one that a policy is to miss with probability ``miss_rate`` (CRT, Figure 3): its spans have
-    ``"missed": true``, for a policy made from labelled rows to go by.  Whether it is depends on the seed
-    and the rate alone, and whatever a rate makes missed a higher rate does too.
-
-    Raises ``ConfigurationError`` for negative numbers, canaries without rows, more canaries than the digits
-    can tell apart, a rate outside [0, 1], a template that is none.
-    """
-    if rows < 0 or canaries < 0 or copies < 1:
-        raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
-    if canaries and not rows:
-        raise ConfigurationError("simulate: canaries need at least one row to stand in")
-    draw = random.Random(f"canaries-{seed}")
-    plan = CanaryPlan.drawn(draw, rows, canaries, copies, miss_rate, templates, seed)
-    return Simulation(_rows(rows, seed, plan.planted, draw), plan.told)
-
-
-def write_simulation(
-    out: str | os.PathLike[str],
-    rows: int,
-    seed: int,
-    canaries: int = 0,
-    copies: int = 1,
-    progress: Progress = silent,
-    miss_rate: float = 0.0,
-    templates: Sequence[str] = (DEFAULT_TEMPLATE,),
-) -> dict[str, Any]:
-    """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
-
-    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries, canaries_missed, copies, seed, out,
-    canaries_file}; ``canaries`` are those of one template.
-    """
-    simulation = simulate_customersim(rows, seed, canaries, copies, miss_rate, templates)
-    secrets: Counter[str] = Counter()
-    users = 0
-    out = Path(out)
-    with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for number, row in enumerate(simulation.rows, start=1):
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            secrets.update(span["label"] for span in row["spans"])
-            users = max(users, int(row["user_id"].removeprefix("cust-")))
-            if number % _PROGRESS_ROWS == 0 or number == rows:
-                progress("simulate", number, rows, "rows")
-    write_json(canary_file(out), simulation.canaries)
-    return {
-        "rows": rows,
-        "users": users,
-        "bytes": out.stat().st_size,
-        "secrets": dict(sorted(secrets.items())),
-        "canaries": canaries,
-        "canaries_missed": sum(len(one["missed"]) for one in sets_of(simulation.canaries)),
-        "copies": copies,
-        "seed": seed,
-        "out": str(out),
-        "canaries_file": str(canary_file(out)),
-    }
+    return yaml.safe_load(files(__package__).joinpath("dialogues.yaml").read_text("utf-8"))
 
 
 def _rows(
-    rows: int, seed: int, planted: Mapping[int, Sequence[Canary]], place: random.Random
+    rows: int, seed: int, planted: Mapping[int, Sequence[Turn]], place: random.Random
 ) -> Iterator[dict[str, Any]]:
     people = People(seed)
     for number, customer in zip(range(rows), people.visits(), strict=False):
         turns = _dialogue(people, customer)
         for canary in planted.get(number, ()):
-            turns.insert(place.randrange(1, len(turns)), _canary_turn(canary))
+            turns.insert(place.randrange(1, len(turns)), canary)
         text, spans = _join(turns)
         yield {"id": f"sim-{seed}-{number}", "user_id": customer.user_id, "text": text, "spans": spans}
 
 
 def _dialogue(people: People, customer: Customer) -> list[Turn]:
-    draw = people.draw
-    values = {
-        "name": customer.name,
-        "first": customer.first,
-        "phone": customer.phone,
-        "address": customer.address,
-        "email": customer.email,
-        "new_address": people.new_address(),
-        "order": people.new_order_number(),
-        "tracking": people.new_tracking_number(),
-        "item": draw.choice(say.ITEMS),
-        "when": draw.choice(say.WHEN),
-    }
+    say, draw, values = _said(), people.draw, people.values_of(customer)
 
-    def turn(speaker: str, *choices: tuple[str, ...]) -> Turn:
+    def turn(speaker: str, *choices: Sequence[str]) -> Turn:
         return _fill(speaker + " ".join(filter(None, map(draw.choice, choices))), values)
 
-    turns = [turn(_SYSTEM, say.GREETINGS)]
-    hello: tuple[tuple[str, ...], ...] = (say.HELLOS,)
+    turns = [turn(_SYSTEM, say["greetings"])]
+    hello = [say["hellos"]]
     rounds = 2 if draw.random() < _SECOND_QUESTION_SHARE else 1
-    for issue in draw.choices(say.ISSUES, say.ISSUE_WEIGHTS, k=rounds):
-        turns.append(turn(_USER, *hello, issue.openings))
-        for asked in draw.choice(issue.asked):
-            turns += [turn(_SYSTEM, say.ASKS[asked]), turn(_USER, say.ANSWERS[asked])]
-        turns.append(turn(_SYSTEM, issue.resolutions, say.MORE))
-        hello = ()
-    turns.append(turn(_USER, say.THANKS))
+    for issue in draw.choices(say["issues"], [issue["weight"] for issue in say["issues"]], k=rounds):
+        turns.append(turn(_USER, *hello, issue["openings"]))
+        for asked in draw.choice(issue["asked"]):
+            turns += [turn(_SYSTEM, say["asks"][asked]), turn(_USER, say["answers"][asked])]
+        turns.append(turn(_SYSTEM, issue["resolutions"], say["more"]))
+        hello = []
+    turns.append(turn(_USER, say["thanks"]))
     if draw.random() < _GOODBYE_SHARE:
-        turns.append(turn(_SYSTEM, say.GOODBYES))
+        turns.append(turn(_SYSTEM, say["goodbyes"]))
     return turns
 
 
-def _fill(template: str, values: dict[str, str]) -> Turn:
+def _fill(template: str, values: Mapping[str, str]) -> Turn:
     """The template with its fields filled, and the spans of those that are secrets."""
-    text = ""
-    spans: list[tuple[int, int, str]] = []
+    text, spans, labels = "", list[tuple[int, int, str]](), _said()["secret_labels"]
     for literal, name, _, _ in Formatter().parse(template):
         text += literal
-        if name is None:
-            continue
-        if name in say.SECRET_LABELS:
-            spans.append((len(text), len(text) + len(values[name]), say.SECRET_LABELS[name]))
-        text += values[name]
+        if name is not None:
+            if name in labels:
+                spans.append((len(text), len(text) + len(values[name]), labels[name]))
+            text += values[name]
     return Turn(text, tuple(spans))
 
 
-def _canary_turn(canary: Canary) -> Turn:
-    text = _USER + canary.before + canary.digits
-    return Turn(text, ((len(text) - len(canary.digits), len(text), CANARY_LABEL),), canary.missed)
-
-
-def _join(turns: list[Turn]) -> tuple[str, list[dict[str, Any]]]:
+def _join(turns: Sequence[Turn]) -> tuple[str, list[dict[str, Any]]]:
     """One line a turn, and every span moved to where its turn begins."""
-    text = "\n".join(turn.text for turn in turns)
     spans: list[dict[str, Any]] = []
     offset = 0
     for turn in turns:
         for start, end, label in turn.spans:
-            value = turn.text[start:end]
-            span = {"start": offset + start, "end": offset + end, "label": label, "value": value}
+            span = {
+                "start": offset + start,
+                "end": offset + end,
+                "label": label,
+                "value": turn.text[start:end],
+            }
             spans.append({**span, "missed": True} if turn.missed else span)
         offset += len(turn.text) + 1
-    return text, spans
+    return "\n".join(turn.text for turn in turns), spans

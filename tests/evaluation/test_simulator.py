@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
@@ -11,33 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from faker import Faker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.evaluation import canary_file, dialogue_templates, simulate_customersim, write_simulation
+import redactory.evaluation
+from redactory.evaluation import canary_file, simulate_customersim, write_simulation
 from redactory.foundation.errors import ConfigurationError
 
-_TEMPLATE_WORDS = set(
-    re.findall(
-        r"\w+",
-        " ".join(
-            itertools.chain(
-                dialogue_templates.GREETINGS,
-                dialogue_templates.HELLOS,
-                *dialogue_templates.ASKS.values(),
-                *dialogue_templates.ANSWERS.values(),
-                *((*issue.openings, *issue.resolutions) for issue in dialogue_templates.ISSUES),
-                dialogue_templates.MORE,
-                dialogue_templates.THANKS,
-                dialogue_templates.GOODBYES,
-                dialogue_templates.ITEMS,
-                dialogue_templates.WHEN,
-                ["SYS USR My ID is"],
-            )
-        ),
-    )
-)
+_SAID = yaml.safe_load((Path(redactory.evaluation.__file__).parent / "dialogues.yaml").read_text("utf-8"))
+_TEMPLATE_WORDS = set(re.findall(r"\w+", f"{json.dumps(_SAID)} SYS USR My ID is"))
 
 
 def _without_spans(row: dict[str, Any]) -> str:
@@ -106,7 +89,7 @@ def test_summary_and_rows_agree(tmp_path: Path) -> None:
     assert summary["users"] == len(visits)
     assert summary["secrets"] == Counter(span["label"] for row in rows for span in row["spans"])
     assert summary["secrets"]["CANARY"] == 6
-    assert set(summary["secrets"]) == {*dialogue_templates.SECRET_LABELS.values(), "CANARY"}
+    assert set(summary["secrets"]) == {*_SAID["secret_labels"].values(), "CANARY"}
     assert {1, 2, 3} <= set(visits.values()) <= {1, 2, 3, 4}
     assert any(not row["spans"] for row in rows)
     assert seen == [1000, 1200]
