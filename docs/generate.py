@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from redactory.detectors import presidio_patterns, spacy_ner
+from redactory.detectors import patterns, spacy_ner
 from redactory.detectors.classifier import engine as classifier
 from redactory.detectors.engines import MODELS
 from redactory.detectors import lists as listing

@@ -90,7 +90,7 @@ def test_prefect_typer_and_torch_stay_in_their_rooms() -> None:
         "distributed": {"flows", "training"},
         "prefect_dask": {"flows"},
         "torch": {"training", "evaluation", "detectors"},
-        "yaml": {"evaluation", "pipelines", "flows"},
+        "yaml": {"detectors", "evaluation", "pipelines", "flows"},
     }
     for path in MODULES:
         room = path.relative_to(PACKAGE).parts[0]

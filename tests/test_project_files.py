@@ -12,8 +12,9 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from redactory.detectors import presidio_patterns
+from redactory.detectors import patterns
 from redactory.detectors.policy import StrictPolicy
+from redactory.detectors.recognizers import recognizers_in
 from redactory.detectors.settings import DetectSettings
 from redactory.pipelines.loading import load_config
 from releasing import licences
@@ -29,20 +30,19 @@ SPDX = "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
 
 
 def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, test = (block for block in blocks(CONTRIBUTING) if block.language == "python")
-    assert module.title == "redactory/detectors/recognizers/passwords.py"
-    assert len(module.body.splitlines()) <= 30
-    assert not (ROOT / module.title).exists()
-    made: dict[str, Any] = {"__name__": "redactory.detectors.recognizers.passwords"}
-    exec(compile(module.body, module.title, "exec"), made)
+    (form,) = (block for block in blocks(CONTRIBUTING) if block.language == "yaml")
+    (test,) = (block for block in blocks(CONTRIBUTING) if block.language == "python")
+    assert form.title == "redactory/detectors/forms/passwords.yaml"
+    assert not (ROOT / form.title).exists()
     with pytest.raises(AssertionError):
         exec(compile(test.body, "without it", "exec"), {})
-    monkeypatch.setattr(presidio_patterns, "FAMILIES", presidio_patterns.FAMILIES + made["FAMILIES"])
+    both = (*patterns.shipped(), *recognizers_in(form.body))
+    monkeypatch.setattr(patterns, "shipped", lambda: both)
     exec(compile(test.body, "with it", "exec"), {})
     # and what it finds is masked without further ado
     settings = DetectSettings()
     assert settings.patterns is not None
-    engine = presidio_patterns.PatternEngine(settings.patterns, "en")
+    engine = patterns.PatternEngine(settings.patterns, "en")
     text = "The passcode: hunter-bunny"
     [reading] = engine.read([text])
     marked = StrictPolicy(settings.strict).marks(text, reading)

@@ -15,7 +15,7 @@ _ENGINES: dict[str, tuple[str, str]] = {
     # section of the settings: module and class, imported only when the section is on
     "tagger": ("redactory.detectors.tagger", "TaggerEngine"),
     "spacy": ("redactory.detectors.spacy_ner", "SpacyEngine"),
-    "patterns": ("redactory.detectors.presidio_patterns", "PatternEngine"),
+    "patterns": ("redactory.detectors.patterns", "PatternEngine"),
     "stanza": ("redactory.detectors.stanza_ner", "StanzaEngine"),
     "transformers": ("redactory.detectors.classifier.engine", "TransformersEngine"),
     "lists": ("redactory.detectors.lists", "ListEngine"),

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from redactory.detectors.chosen import own_labels
 from redactory.detectors.engine import Reading, Span
 from redactory.detectors.engines import MODELS, finds_of, identities_of
+from redactory.detectors.recognizers import own_labels
 from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
 from redactory.detectors.settings import (
     DEFAULT_LABELS,

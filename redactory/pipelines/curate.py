@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from redactory.detectors import TextDetector, policy_records
-from redactory.detectors.chosen import check_patterns
+from redactory.detectors.recognizers import check_patterns
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key

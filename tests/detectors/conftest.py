@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from redactory.detectors import Detector, DetectSettings, Reading
+from redactory.detectors.patterns import PatternEngine
+from redactory.detectors.settings import PatternSettings
 from redactory.detectors.tagger import train_tagger
 from tests.detectors.detector_texts import SMALL_FIT, TEXTS, labelled_texts
 
@@ -21,6 +23,12 @@ def detector() -> Detector:
 def blank() -> Detector:
     """Patterns and rules without a model."""
     return Detector(DetectSettings(tagger=None, spacy=None))
+
+
+@pytest.fixture(scope="session")
+def engine() -> PatternEngine:
+    """The pattern recognizers of the default configuration."""
+    return PatternEngine(PatternSettings(), "en")
 
 
 @pytest.fixture(scope="session")

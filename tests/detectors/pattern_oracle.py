@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redactory.detectors.engine import Reading
-from redactory.detectors.presidio_patterns import PatternEngine, blank
+from redactory.detectors.patterns import PatternEngine, blank
 
 Found = list[tuple[int, int, str, float]]
 

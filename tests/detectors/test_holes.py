@@ -10,7 +10,7 @@ import pytest
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings
 from redactory.detectors.engine import TIMEOUT
-from redactory.detectors.presidio_patterns import PatternEngine
+from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import ListSettings, PatternSettings, WordList
 from redactory.redaction import mask
 from tests.detectors.pattern_oracle import analyzer_of

@@ -15,13 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
-from redactory.detectors.chosen import check_patterns, own_labels
 from redactory.detectors.engine import TIMEOUT, Reading
+from redactory.detectors.patterns import ContextWords, PatternEngine, Surroundings
 from redactory.detectors.phones import phone_places
-from redactory.detectors.presidio_patterns import ContextWords, PatternEngine, Surroundings
-from redactory.detectors.recognizers import FAMILIES
+from redactory.detectors.recognizers import check_patterns, own_labels, presidio_triggers, shipped
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.triggers import PREDEFINED, Lexicon, Trigger, words_of
+from redactory.detectors.triggers import Lexicon, Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.detector_texts import TEXTS
 from tests.detectors.nasty_texts import NASTY
@@ -48,11 +47,6 @@ AWKWARD = [
 
 
 @pytest.fixture(scope="module")
-def engine() -> PatternEngine:
-    return PatternEngine(PatternSettings(), "en")
-
-
-@pytest.fixture(scope="module")
 def analyzed(engine: PatternEngine) -> Callable[[str], Found]:
     return analyzer_of(engine)
 
@@ -67,9 +61,7 @@ def test_the_hits_are_those_of_presidios_analyzer(
     assert sum(bool(found_by(engine, text)) for text in texts) > 200
 
 
-LEXICON_WORDS = sorted(
-    {word for family in FAMILIES for need in family.within().values() for word in need.words}
-)
+LEXICON_WORDS = sorted({word for one in shipped() for need in one.within().values() for word in need.words})
 PIECE = (
     st.sampled_from([*WRITTEN, *AWKWARD])
     | st.sampled_from(LEXICON_WORDS)
@@ -107,7 +99,7 @@ def test_the_hits_are_those_of_presidios_analyzer_on_any_text(
 def test_a_trigger_that_loses_hits_is_found(
     monkeypatch: pytest.MonkeyPatch, analyzed: Callable[[str], Found], name: str, wrong: Trigger, text: str
 ) -> None:
-    monkeypatch.setitem(PREDEFINED, name, wrong)
+    monkeypatch.setitem(presidio_triggers(), name, (wrong, presidio_triggers()[name][1]))
     assert found_by(PatternEngine(PatternSettings(), "en"), text) != analyzed(text)
 
 
@@ -209,9 +201,7 @@ def test_a_language_without_a_tokenizer_here_takes_the_general_one(language: str
 
 def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ContextWords("en")
-    monkeypatch.setattr(
-        "redactory.detectors.presidio_patterns.MOST_STRINGS", len(words._nlp.vocab.strings) + 500
-    )
+    monkeypatch.setattr("redactory.detectors.patterns.MOST_STRINGS", len(words._nlp.vocab.strings) + 500)
     most = 0
     for number in range(2_000):
         words.of(f"word{number}").around(0)
@@ -385,9 +375,9 @@ SECRET = "hunter-secret"
         ({"recognizers": ("__name__",)}, "no '__name__'"),
         ({"recognizers": ("EntityRecognizer2",)}, "no 'EntityRecognizer2'"),
         ({"recognizers": ("AzureAILanguageRecognizer",)}, "AzureAILanguageRecognizer"),
-        ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be made here (it is no pattern"),
+        ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be made here (not a pattern"),
         ({"custom": (own(),)}, "'Own' has neither"),
-        ({"custom": (own(patterns={f"({SECRET}": 0.5}),)}, "'Own', pattern 1 is no regular expression"),
+        ({"custom": (own(patterns={f"({SECRET}": 0.5}),)}, "'Own', pattern 1: invalid regular"),
         ({"custom": (own(patterns={"fine": 0.5, f"*{SECRET}": 0.5}),)}, "'Own', pattern 2"),
         ({"custom": (own(patterns={SECRET: 1.5}),)}, "between 0 and 1"),
     ],
@@ -404,19 +394,18 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("recognizers: [", "own.yaml is no YAML file"),
-        ("- name: x", "own.yaml is no YAML file"),
-        ("other: 1", "own.yaml is no YAML file"),
+        ("recognizers: [", "own.yaml is not a YAML file"),
+        ("- name: x", "own.yaml is not a YAML file"),
+        ("other: 1", "own.yaml is not a YAML file"),
         ("recognizers: 3", "own.yaml has no list 'recognizers'"),
         ("recognizers: []", "own.yaml has no recognizer that is enabled for 'en'"),
         (
             FILE.replace("'blue [a-z]+'", f"'({SECRET}'"),
-            "own.yaml, recognizer 1 ('Badges'): patterns, entry 1, regex: this is no regular expression",
+            "own.yaml, recognizer 1 ('Badges'): patterns.0.regex: invalid regular expression at character",
         ),
         (
             FILE.replace("0.6", "6"),
-            "own.yaml, recognizer 3 ('Poorly scored'): patterns, entry 2, score: a number from 0 to 1 is "
-            "needed, and 6 stands there",
+            "recognizer 3 ('Poorly scored'): patterns.1.score: must be at most 1, and 6 stands there",
         ),
         (
             FILE.replace("[Zorg, Glarb]", SECRET),
@@ -426,10 +415,10 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
             FILE.replace("deny_list: [Zorg", "denylist: [Zorg"),
             "('Words'): denylist: no such key; did you mean",
         ),
-        (FILE.replace("regex: '\\btrout\\b', ", ""), "('Poorly scored'): patterns, entry 1: regex is needed"),
+        (FILE.replace("regex: '\\btrout\\b', ", ""), "('Poorly scored'): patterns.0.regex: "),
         (FILE.replace("- InPan", "- 3 #"), "recognizer 6 ('3'): keys like name and patterns are needed"),
         (FILE.replace("InPanRecognizer", "NoSuchRecognizer"), "own.yaml, recognizer 6 ('NoSuchRecognizer')"),
-        (FILE.replace("InPanRecognizer", "SpacyRecognizer"), "('SpacyRecognizer'): it is no pattern"),
+        (FILE.replace("InPanRecognizer", "SpacyRecognizer"), "('SpacyRecognizer'): not a pattern"),
         (FILE.replace("supported_entity: CODENAME", "fish: 1"), "('Words'): fish: no such key; known here: "),
         (
             FILE.replace("    supported_entity: CODENAME\n", ""),
@@ -450,7 +439,7 @@ def test_a_files_mistake_names_the_file_and_the_recognizer(
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigurationError, match=r"/no/such/file\.yaml is no file"):
+    with pytest.raises(ConfigurationError, match=r"there is no file /no/such/file\.yaml"):
         check_patterns(PatternSettings(files=("/no/such/file.yaml",)), "en")
 
 

@@ -13,7 +13,7 @@ from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 from presidio_analyzer.recognizer_registry import RecognizerRegistry, RecognizerRegistryProvider
 
-from redactory.detectors.presidio_patterns import PatternEngine, blank
+from redactory.detectors.patterns import PatternEngine, blank
 from redactory.detectors.settings import PatternSettings
 
 Found = set[tuple[int, int, str, float]]
@@ -92,7 +92,7 @@ def theirs(file: Path) -> Callable[[str], Found]:
 def ours(file: Path) -> Callable[[str], Found]:
     """What our engine finds with the recognizers of a file, and with none beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.detectors.presidio_patterns.FAMILIES", ())
+        patch.setattr("redactory.detectors.patterns.shipped", tuple)
         engine = PatternEngine(PatternSettings(recognizers=(), files=(str(file),)), "en")
 
     def found(text: str) -> Found:

@@ -1,4 +1,8 @@
-"""What Presidio says and asks while it runs: its warnings heard, its logs silenced, no host asked."""
+"""The engine of pattern recognizers: hits of Presidio's, ours and the configuration's, with context words.
+
+What Presidio's analyzer finds, without the analyzer around it: its expressions run where a trigger fires, its
+context words are weighed on a tokenizer alone, its logs are silenced and no host is asked.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import regex
 
-from redactory.detectors.chosen import (
+from redactory.detectors.engine import TIMEOUT, Finds, Reading, Span
+from redactory.detectors.phones import phone_places
+from redactory.detectors.recognizers import (
     custom_recognizer,
     file_recognizers,
     own_labels,
     predefined_recognizers,
+    presidio_triggers,
+    shipped,
 )
-from redactory.detectors.engine import TIMEOUT, Finds, Reading, Span
-from redactory.detectors.phones import phone_places
-from redactory.detectors.recognizers import FAMILIES
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.spacy_model import lean_imports, lean_spacy
-from redactory.detectors.triggers import ALWAYS, MANY, OPEN, Gate, Lexicon, Traits, Trigger, triggers_of
+from redactory.detectors.triggers import ALWAYS, MANY, Gate, Lexicon, Traits, Trigger
 from redactory.foundation.canonical import file_sha256, version_of
 
 if TYPE_CHECKING:
@@ -161,7 +166,7 @@ class _Patterns:
         self._label = recognizer.supported_entities[0]
         forms = []
         for pattern in recognizer.patterns:
-            gate = gates.get(pattern.name, OPEN)
+            gate = gates.get(pattern.name, Gate())
             look = None if gate.form is None else gate.form.search
             expression = words_looked_up(pattern.regex)
             matches = regex.compile(expression, flags=recognizer.global_regex_flags or 0).finditer
@@ -461,11 +466,17 @@ class PatternEngine:
 
 def recognizers_of(settings: PatternSettings, language: str) -> list[Chosen]:
     """Every recognizer of the settings, and those that are shipped, in a fixed order."""
+    triggers = presidio_triggers()
     predefined = predefined_recognizers(settings.recognizers, language)
     own = [custom_recognizer(recognizer, language) for recognizer in settings.custom]
     from_files = [one for file in settings.files for one in file_recognizers(file, language)]
     return [
-        *(Chosen(recognizer, *triggers_of(recognizer)) for recognizer in predefined),
-        *(Chosen(f.recognizer(language), f.needs, f.within(), linear=True) for f in FAMILIES),
+        *(Chosen(one, *triggers.get(type(one).__name__, ())) for one in predefined),
+        *(
+            Chosen(
+                one.recognizer(language), one.needs, {n: f.needs for n, f in one.forms.items()}, linear=True
+            )
+            for one in shipped()
+        ),
         *(Chosen(recognizer) for recognizer in (*own, *from_files)),
     ]

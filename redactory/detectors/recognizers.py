@@ -1,0 +1,419 @@
+"""The pattern recognizers: those that are shipped, Presidio's by name, and a configuration's own.
+
+The shipped ones are addresses, postal codes, ages, titles, dates in words, keys of programs, and numbers,
+codes and contacts in the forms that people write.  They are data, ``forms/*.yaml``: ``pieces`` of expressions
+and lists of ``terms``, which stand in later ones as ``<NAME>``, then recognizers and their forms.  A form is
+an expression in the dialect of the ``regex`` package in which case counts and ``\\K`` drops what stands
+before it; what it ``needs`` is its trigger.  One that plain text shares has a doubtful score: π_c sees it and
+π does not, until a context word raises it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import regex
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from redactory.detectors.rules import words_of as ordinary_words
+from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
+from redactory.detectors.spacy_model import lean_imports
+from redactory.detectors.triggers import ALWAYS, Trigger, words_of
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.settings import Settings, found, plainly
+
+if TYPE_CHECKING:
+    from presidio_analyzer import EntityRecognizer
+
+SCORES = {"strong": 0.6, "sure": 0.5, "fair": 0.4, "doubtful": 0.2}
+"""Of a form that little else has; of one known by a word before it; masked by π under the default bounds;
+and seen by π_c alone until a context word raises it."""
+
+_ROOT = files("redactory.detectors")
+_PLACE = re.compile("<([A-Z_]+)>")
+_YEARS = re.compile(r"(?:(?:19|20)\d{2}[ -]?){2,}")
+_YEARS_ONLY = re.compile(r"\(?(?:1[5-9]|20)\d{2}\)?(?:\D{1,3}(?:1[5-9]|20)\d{2}\)?)+")
+_DECIMALS = re.compile(r"\(?\d{1,4}\.\d+(?:[ ()-]{1,3}\d{1,4}\.\d+)*\)?")
+_THOUSANDS = re.compile(r"\d{1,3}(?:([ .])\d{3})(?:\1\d{3})*")
+
+
+def _no_long_number(value: str) -> bool:
+    """Fewer than 7 digits, a range of years, decimals, or an amount in groups of thousands."""
+    groups = re.findall(r"\d+", value)
+    if sum(map(len, groups)) < 7 or _YEARS_ONLY.fullmatch(value) or _DECIMALS.fullmatch(value):
+        return True
+    return _THOUSANDS.fullmatch(value) is not None and (len(groups[0]) < 3 or groups[-1] == "000")
+
+
+CHECKS: dict[str, Callable[[str], bool]] = {
+    "years": lambda value: _YEARS.fullmatch(value) is not None,
+    "no_long_number": _no_long_number,
+    "ordinary_word": lambda value: value.casefold() in ordinary_words("en"),
+    "round_number": lambda value: value.endswith("000"),
+}
+"""What a recognizer ``refuses``: a match that is none after all."""
+
+
+class Pieces:
+    """The pieces of one file: expressions by name, and the words without which a list of terms cannot match.
+
+    In a term ``_`` stands for white space.  Letters must not stand directly around the terms in an expression
+    that has them for its trigger.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.forms: dict[str, str] = {}
+        self.words: dict[str, frozenset[str]] = {}
+        terms: dict[str, list[str]] = {}
+        for name, piece in given.items():
+            if isinstance(piece, str):
+                self.forms[name] = self.filled(piece)
+                continue
+            terms[name] = [*terms.get(piece.get("with", ""), ()), *piece["terms"].split()]
+            self._list(name, terms[name], piece.get("case", "any"))
+
+    def filled(self, expression: str) -> str:
+        """``expression`` in one line, with the pieces that it names."""
+        return _PLACE.sub(lambda place: self.forms[place[1]], expression.replace("\n", ""))
+
+    def trigger(self, needs: Mapping[str, Any] | None) -> Trigger:
+        """The trigger that a form or a recognizer ``needs``."""
+        if needs is None:
+            return ALWAYS
+        words = needs.get("words", "").split()
+        listed = (self.words[name] for name in needs.get("terms", "").split())
+        endings = (part for name in needs.get("endings", "").split() for part in self.forms[name].split("|"))
+        return Trigger(
+            needs.get("digits", 0),
+            frozenset(words).union(*listed),
+            tuple(sorted({ending.removesuffix("[.]").casefold() for ending in endings})),
+            tuple(needs["shapes"].split("|")) if "shapes" in needs else (),
+            regex.compile(self.filled(needs["look"])) if "look" in needs else None,
+        )
+
+    def _list(self, name: str, terms: Iterable[str], case: str) -> None:
+        """Terms in ``any`` case; as ``written``; or as written and all in ``capitals``."""
+        forms = {form for term in terms for form in ((term, term.upper()) if case == "capitals" else (term,))}
+        longest_first = sorted(forms, key=lambda form: (-len(form), form))
+        listed = "|".join(form.replace(".", r"\.").replace("_", r"\s+") for form in longest_first)
+        self.forms[name] = f"(?i:{listed})" if case == "any" else f"(?:{listed})"
+        # capitals may fold to other letters than the small ones they stand for: the Turkish ı and I
+        words = (words_of(form.replace("_", " ")) for form in forms)
+        self.words[name] = frozenset(max(own, key=lambda word: (len(word), word)) for own in words)
+
+
+class Form(NamedTuple):
+    """One expression, its score and its trigger."""
+
+    expression: str
+    score: float
+    needs: Trigger
+
+
+class Shipped(NamedTuple):
+    """Forms of one label with context words, or parts of them, in common; ``needs`` is the trigger of all."""
+
+    name: str
+    label: str
+    forms: Mapping[str, Form]
+    context: tuple[str, ...]
+    needs: Trigger
+    refuses: Callable[[str], bool]
+
+    def recognizer(self, language: str) -> EntityRecognizer:
+        """As a recognizer of Presidio's."""
+        with lean_imports():
+            from presidio_analyzer import Pattern, PatternRecognizer
+
+        refuses = self.refuses
+
+        class Recognizer(PatternRecognizer):
+            def invalidate_result(self, pattern_text: str) -> bool:
+                return refuses(pattern_text)
+
+        return Recognizer(
+            supported_entity=self.label,
+            name=f"Redactory{self.name}",
+            supported_language=language,
+            patterns=[Pattern(name, form.expression, form.score) for name, form in self.forms.items()],
+            context=list(self.context),
+            # letters' case is what tells an address from prose, so no IGNORECASE as Presidio has it
+            global_regex_flags=0,
+        )
+
+    def within(self) -> dict[str, Trigger]:
+        """The triggers of the single forms, by their names."""
+        return {name: form.needs for name, form in self.forms.items()}
+
+
+@functools.cache
+def shipped() -> tuple[Shipped, ...]:
+    """Every recognizer of ``forms/*.yaml``."""
+    files = sorted((_ROOT / "forms").iterdir(), key=lambda file: file.name)
+    return tuple(one for file in files for one in recognizers_in(file.read_text(encoding="utf-8")))
+
+
+def recognizers_in(content: str) -> Iterator[Shipped]:
+    """The recognizers of one file's ``content``."""
+    given = _yaml(content)
+    pieces = Pieces(given.get("pieces", {}))
+    for name, one in given["recognizers"].items():
+        forms = {
+            title: Form(
+                # two long runs of white space would cost the square of one
+                pieces.filled(form["form"]).replace(r"\s*", r"\s{0,9}").replace(r"\s+", r"\s{1,9}"),
+                SCORES.get(form["score"], form["score"]),
+                pieces.trigger(form.get("needs")),
+            )
+            for title, form in one["forms"].items()
+        }
+        refuses = CHECKS[one["refuses"]] if "refuses" in one else lambda value: False
+        context = tuple(one.get("context", "").split())
+        yield Shipped(name, one["label"], forms, context, pieces.trigger(one.get("needs")), refuses)
+
+
+@functools.cache
+def presidio_triggers() -> dict[str, tuple[Trigger, dict[str, Trigger]]]:
+    """The triggers of Presidio's recognizers, by class name, and of their single expressions."""
+    trigger = Pieces({}).trigger
+    return {
+        name: (trigger(one["needs"]), {form: trigger(needs) for form, needs in one.get("within", {}).items()})
+        for name, one in _yaml((_ROOT / "presidio.yaml").read_text(encoding="utf-8")).items()
+    }
+
+
+def _yaml(content: str) -> dict[str, Any]:
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    value: dict[str, Any] = yaml.load(content, loader)
+    return value
+
+
+# The recognizers that a configuration chooses, made here or refused by name.
+
+
+class _NoPatterns(Exception):
+    """The recognizer needs a model or another machine."""
+
+
+def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
+    """Presidio's recognizers by class name; ``ConfigurationError`` for one that cannot be had here."""
+    with lean_imports():
+        import presidio_analyzer.predefined_recognizers as predefined
+        from presidio_analyzer import EntityRecognizer
+
+    made: list[EntityRecognizer] = []
+    for name in names:
+        recognizer: Any = getattr(predefined, name, None)
+        known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
+        if not known:
+            near = difflib.get_close_matches(name, dir(predefined), n=1)
+            meant = f"did you mean '{near[0]}'?" if near else "its documentation lists those that there are"
+            raise ConfigurationError(
+                f"detect.patterns.recognizers: the installed Presidio has no '{name}'; {meant}"
+            )
+        try:
+            made.append(_by_pattern(recognizer(supported_language=language)))
+        except Exception as error:
+            raise ConfigurationError(
+                f"detect.patterns.recognizers: '{name}' cannot be made here ({_kind(error)})"
+            ) from None
+    return made
+
+
+def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
+    """A recognizer of the configuration's own; ``ConfigurationError`` names the one that is wrong."""
+    with lean_imports():
+        from presidio_analyzer import Pattern, PatternRecognizer
+
+    key = f"detect.patterns.custom: '{settings.name}'"
+    if not settings.patterns and not settings.deny_list:
+        raise ConfigurationError(f"{key} has neither patterns nor a deny_list")
+    patterns = []
+    for number, (expression, score) in enumerate(settings.patterns.items(), 1):
+        try:
+            # Presidio's own check: its dialect is that of the regex package, not of re
+            patterns.append(Pattern(f"{settings.name} {number}", expression, score))
+        except ValueError:
+            raise ConfigurationError(
+                f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
+            ) from None
+    given: dict[str, Any] = {
+        "supported_entity": settings.label,
+        "name": settings.name,
+        "supported_language": language,
+        "patterns": patterns or None,
+        "deny_list": list(settings.deny_list) or None,
+        "deny_list_score": 1.0,
+        "context": list(settings.context) or None,
+    }
+    return PatternRecognizer(**given)
+
+
+def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
+    """The recognizers of ``language`` in a YAML file of Presidio's own form, taken as they are.
+
+    ``ConfigurationError`` names the file and, where it is one of them that is wrong, the recognizer; so
+    does a file that has none for the language.
+    """
+    with lean_imports():
+        from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
+
+    document = _document(file)
+    # without flags of its own: DOTALL, MULTILINE and IGNORECASE, as in Presidio
+    flags = document.get("global_regex_flags", 26)
+    made: list[EntityRecognizer] = []
+    for number, entry in enumerate(document["recognizers"], 1):
+        name = entry.get("name") if isinstance(entry, dict) else entry
+        where = f"detect.patterns.files: {file}, recognizer {number} ('{name}')"
+        if wrong := [told for told in _mistakes(entry) if "a list" in told]:
+            # Presidio takes text for the list of its letters
+            raise ConfigurationError(f"{where}: {'; '.join(wrong)}")
+        try:
+            # a name alone stands for a recognizer of Presidio's
+            given: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
+            made += map(_by_pattern, RecognizerListLoader.get(given, [language], flags))
+        except _NoPatterns as error:
+            raise ConfigurationError(f"{where}: {_kind(error)}") from None
+        except Exception as error:
+            # it names no key
+            raise ConfigurationError(f"{where}: {'; '.join(_mistakes(entry)) or _kind(error)}") from None
+    if not made:
+        raise ConfigurationError(
+            f"detect.patterns.files: {file} has no recognizer that is enabled for '{language}'"
+        )
+    return made
+
+
+def check_patterns(settings: PatternSettings, language: str) -> None:
+    """Make every recognizer of the settings once; ``ConfigurationError`` names the one that is wrong."""
+    predefined_recognizers(settings.recognizers, language)
+    for recognizer in settings.custom:
+        custom_recognizer(recognizer, language)
+    for file in settings.files:
+        file_recognizers(file, language)
+
+
+def own_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
+    """Labels of the recognizers that the configuration brings in, masked whatever the score of a hit.
+
+    Those that it writes or has in files, and those of Presidio's that it names beyond the default.
+    """
+    named = [name for name in settings.recognizers if name not in DEFAULT_RECOGNIZERS]
+    made = predefined_recognizers(named, language) if named else []
+    for file in settings.files:
+        made += file_recognizers(file, language)
+    labels = {recognizer.label for recognizer in settings.custom}
+    return tuple(sorted(labels.union(*(one.supported_entities for one in made))))
+
+
+def _by_pattern(recognizer: Any) -> EntityRecognizer:
+    """``recognizer``, if it finds by itself; one that waits for a model's entities would never hit."""
+    from presidio_analyzer import PatternRecognizer
+    from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+
+    if not isinstance(recognizer, PatternRecognizer | PhoneRecognizer):
+        raise _NoPatterns
+    return recognizer
+
+
+def _kind(error: Exception) -> str:
+    """What went wrong, without the message: it may quote an expression."""
+    if isinstance(error, _NoPatterns):
+        return "not a pattern recognizer; models are engines of their own"
+    return type(error).__name__
+
+
+def _document(file: str) -> dict[str, Any]:
+    with lean_imports():
+        from presidio_analyzer.recognizer_registry.recognizers_loader_utils import (
+            RecognizerConfigurationLoader,
+        )
+
+    if not Path(file).is_file():
+        raise ConfigurationError(f"detect.patterns.files: there is no file {file}")
+    try:
+        document = RecognizerConfigurationLoader.get(conf_file=file)
+    except Exception as error:
+        raise ConfigurationError(
+            f"detect.patterns.files: {file} is not a YAML file with a list 'recognizers' "
+            f"({type(error).__name__})"
+        ) from None
+    if not isinstance(document.get("recognizers"), list):
+        raise ConfigurationError(f"detect.patterns.files: {file} has no list 'recognizers'")
+    return document
+
+
+# What may be wrong in a recognizer of Presidio's own YAML form, in words.
+
+
+class _Pattern(Settings):
+    name: str
+    regex: str
+    score: float = Field(ge=0, le=1, strict=True)
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            regex.compile(value)
+        except regex.error as error:
+            raise ValueError(f"invalid regular expression at character {(error.pos or 0) + 1}") from None
+        return value
+
+
+class _Entry(Settings):
+    supported_entity: str = ""
+    supported_entities: Any = None
+    patterns: list[_Pattern] | None = None
+    deny_list: list[Any] | None = None
+    context: list[Any] | None = None
+    supported_languages: list[Any] | None = None
+    class_name: Any = None
+    config_path: Any = None
+    country_code: Any = None
+    deny_list_score: Any = None
+    enabled: Any = None
+    global_regex_flags: Any = None
+    name: Any = None
+    score_thresholds: Any = None
+    supported_language: Any = None
+    type: Any = None
+    version: Any = None
+
+
+def _mistakes(entry: Any) -> list[str]:
+    """What may be wrong in an ``entry`` that Presidio refuses; nothing where that cannot be said."""
+    if isinstance(entry, str):
+        return ["the installed Presidio has no recognizer of this name"]
+    if not isinstance(entry, dict):
+        return [f"keys like name and patterns are needed, and {found(entry)} stands there"]
+    wrong = []
+    try:
+        _Entry.model_validate(entry)
+    except ValidationError as error:
+        wrong = [_in_words(one) for one in error.errors()]
+    if entry.get("type") == "predefined":
+        return [told for told in wrong if "a list" in told]
+    if not any(entry.get(key) for key in ("supported_entity", "supported_entities")):
+        wrong.append("supported_entity: this key is needed")
+    if not entry.get("patterns") and not entry.get("deny_list"):
+        wrong.append("patterns or deny_list: one of them is needed")
+    return wrong
+
+
+def _in_words(error: Any) -> str:
+    *above, key = error["loc"]
+    if error["type"] == "extra_forbidden" and not above:
+        near = difflib.get_close_matches(str(key), _Entry.model_fields, n=1)
+        meant = (
+            f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(_Entry.model_fields))}"
+        )
+        return f"{key}: no such key; {meant}"
+    return f"{'.'.join(map(str, error['loc']))}: {plainly(error)}"
