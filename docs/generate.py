@@ -265,7 +265,7 @@ FOLDERS = {
 }
 
 HITS = (
-    *(tagger.NAME, spacy_ner.NAME, presidio_patterns.DETECTOR, stanza.NAME, classifier.NAME, listing.DETECTOR),
+    *(tagger.NAME, spacy_ner.NAME, patterns.DETECTOR, stanza.NAME, classifier.NAME, listing.DETECTOR),
     "rule",
 )
 COLUMNS = {

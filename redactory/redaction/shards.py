@@ -84,72 +84,45 @@ def _pieces(array: Any) -> Iterator[bytes]:
 
 ROW_GROUP_ROWS = 16_384
 
-PUBLIC = pa.schema([("point_id", pa.string()), ("text", pa.string())])
-PRIVATE = pa.schema(
-    [
-        ("point_id", pa.string()),
-        ("user", pa.string()),
-        ("text", pa.string()),
-        ("reasons", pa.list_(pa.string())),
-    ]
-)
+_TEXT, _ID = pa.string(), pa.int64()
+PUBLIC = pa.schema({"point_id": _TEXT, "text": _TEXT})
+PRIVATE = pa.schema({"point_id": _TEXT, "user": _TEXT, "text": _TEXT, "reasons": pa.list_(_TEXT)})
 VAULT = pa.schema(
-    [
-        ("point_id", pa.int64()),
-        ("doc_id", pa.string()),
-        ("user_id", pa.string()),
-        ("speaker", pa.string()),
-        ("prefix", pa.string()),
-        ("text", pa.string()),
-        ("suffix", pa.string()),
-    ]
+    {"point_id": _ID, **dict.fromkeys(("doc_id", "user_id", "speaker", "prefix", "text", "suffix"), _TEXT)}
 )
 CLASS = "class"
 """The column of ``vault/`` that holds each point's class, null where it has none."""
-LABELLED_VAULT = pa.schema([*VAULT, (CLASS, pa.string())])
+LABELLED_VAULT = pa.schema([*VAULT, (CLASS, _TEXT)])
 """``vault/`` of a run whose input has a column of classes."""
 POINTS = pa.schema(
-    [
-        ("point_id", pa.int64()),
-        ("released_id", pa.string()),
-        ("document", pa.string()),
-        ("user", pa.string()),
-        ("side", pa.string()),
-        ("fate", pa.string()),
-        ("dup_of", pa.int64()),
-        ("earlier_run", pa.string()),
-        ("reasons", pa.list_(pa.string())),
-    ]
+    {
+        "point_id": _ID,
+        **dict.fromkeys(("released_id", "document", "user", "side", "fate"), _TEXT),
+        "dup_of": _ID,
+        "earlier_run": _TEXT,
+        "reasons": pa.list_(_TEXT),
+    }
 )
-ACROSS = pa.schema(
-    [
-        ("point_id", pa.int64()),
-        ("released_id", pa.string()),
-        ("private_point", pa.int64()),
-        ("similarity", pa.float32()),
-    ]
-)
+ACROSS = pa.schema({"point_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
 FOUND = pa.schema(
-    [
-        ("point_id", pa.int64()),
-        ("start", pa.int32()),
-        ("end", pa.int32()),
-        ("label", pa.string()),
-        ("score", pa.float32()),
-        ("detector", pa.string()),
-        ("policy", pa.string()),
-    ]
+    {
+        "point_id": _ID,
+        "start": pa.int32(),
+        "end": pa.int32(),
+        "label": _TEXT,
+        "score": pa.float32(),
+        "detector": _TEXT,
+        "policy": _TEXT,
+    }
 )
-SPANS = pa.schema([*FOUND, pa.field("value_digest", pa.binary(16)), pa.field("tokens", pa.int32())])
+SPANS = pa.schema([*FOUND, ("value_digest", pa.binary(16)), ("tokens", pa.int32())])
 QUARANTINE = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("reason", pa.string()),
-        ("source", pa.string()),
-        ("row", pa.int64()),
-        ("point_id", pa.int64()),
-        ("content", pa.binary()),
-    ]
+    {
+        **dict.fromkeys(("kind", "reason", "source"), _TEXT),
+        "row": _ID,
+        "point_id": _ID,
+        "content": pa.binary(),
+    }
 )
 
 _SAFE_STATISTICS = ["point_id", "start", "end", "score", "row", "range"]

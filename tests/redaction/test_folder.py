@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import ModelFolder, RunFolder, SealedFolder, part_name
+from redactory.redaction.folder import Inside
 
 RUN = RunFolder(Path("/somewhere/run"))
 
@@ -44,8 +45,8 @@ def test_plain_names_are_taken(name: str) -> None:
 
 
 def places(folder: SealedFolder) -> list[Path]:
-    kinds = {name: getattr(type(folder), name) for name in dir(type(folder)) if not name.startswith("_")}
-    found = [getattr(folder, name) for name, kind in kinds.items() if isinstance(kind, property)]
+    kinds = {name: kind for own in type(folder).__mro__ for name, kind in vars(own).items()}
+    found = [getattr(folder, name) for name, kind in kinds.items() if isinstance(kind, Inside)]
     return [place for place in found if isinstance(place, Path)]
 
 
