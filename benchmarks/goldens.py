@@ -91,7 +91,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
         {"sgd": {"trainer": "sgd"}, "crt": {"trainer": "crt", "noise_multiplier": 1.0}},
     ),
     "by user": (
-        {"segment": {"mode": "turn"}, "dedup": {"scope": "user", "filter": "bloom"}},
+        {"segment": {"mode": "turn"}, "dedup": {"scope": "user"}},
         {"crt": {"trainer": "crt", "noise_multiplier": 1.0}},
     ),
     "units": (

@@ -60,7 +60,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--points", type=int, nargs="+", default=[100_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1])
     parser.add_argument("--dedup", nargs="+", default=["exact"], choices=tuple(DEDUPS))
-    parser.add_argument("--ranges", type=int, help="partition.ranges")
     parser.add_argument("--folder", type=Path, default=Path("scale"), help="corpora and runs; needs room")
     parser.add_argument("--out", type=Path, default=Path("scale.json"), help="rows are added to this file")
     parser.add_argument("--again", action="store_true", help="measure also what the file has already")
@@ -79,13 +78,12 @@ def _run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                     "points_asked": points,
                     "dedup": dedup,
                     "workers": workers,
-                    "ranges": arguments.ranges,
                 }
                 same = [row for row in rows if known.items() <= row.items()]
                 if same and not arguments.again:
                     continue
                 rows = [row for row in rows if row not in same]
-                rows.append(known | _measure(corpus, points, dedup, workers, arguments.ranges))
+                rows.append(known | _measure(corpus, points, dedup, workers))
                 rows.sort(key=lambda row: (row["dedup"], row["workers"], row["points_asked"]))
                 arguments.out.write_text(json.dumps({**kept, "rows": rows}, indent=1) + "\n")
         shutil.rmtree(corpus, ignore_errors=True)
@@ -121,7 +119,7 @@ def _detection(out: Path, folder: Path, dialogues: int = 3_000) -> dict[str, Any
     return detection
 
 
-def _measure(corpus: Path, points: int, dedup: str, workers: int, ranges: int | None) -> dict[str, Any]:
+def _measure(corpus: Path, points: int, dedup: str, workers: int) -> dict[str, Any]:
     """One curation in a process of its own, from a corpus that is made where it does not lie there."""
     done = corpus / "_done"
     if not done.is_file():
@@ -136,7 +134,6 @@ def _measure(corpus: Path, points: int, dedup: str, workers: int, ranges: int | 
         "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
         "dedup": DEDUPS[dedup],
         "workers": workers,
-        "partition": {} if ranges is None else {"ranges": ranges},
     }
     child = subprocess.Popen(
         [sys.executable, __file__, "--child", json.dumps(config), str(run)],

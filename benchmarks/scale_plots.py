@@ -18,7 +18,7 @@ _COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c92a2a", "#868e96")
 def draw(results: Path) -> dict[str, Any]:
     """Draw ``scale_time.svg``, ``scale_memory.svg`` and ``scale_disk.svg`` beside ``results``."""
     rows = json.loads(results.read_text())["rows"]
-    exact = [row for row in rows if row["dedup"] == "exact" and row["workers"] == 1 and not row["ranges"]]
+    exact = [row for row in rows if row["dedup"] == "exact" and row["workers"] == 1 and not row.get("ranges")]
     lines = {
         "time": [
             *_series(rows, "cpu_seconds"),
@@ -52,7 +52,7 @@ def _series(rows: Sequence[Row], field: str) -> list[Line]:
     """A line for each setting, where it was measured."""
     found: dict[tuple[str, int, int | None], list[Row]] = {}
     for row in rows:
-        found.setdefault((row["dedup"], row["workers"], row["ranges"]), []).append(row)
+        found.setdefault((row["dedup"], row["workers"], row.get("ranges")), []).append(row)
     return [
         _line(_named(*setting), own, lambda row: float(row[field]), number)
         for number, (setting, own) in enumerate(found.items())

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.dedup.index import NOBODY, earlier_of
-from redactory.dedup.near import FEW, NEAR_RANGES, PIECES, WHOLE
+from redactory.dedup.near import FEW, NEAR_RANGES, pieces_of
 from redactory.dedup.plan import PAIR, Entries, read_range, write_entries
 from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
 
@@ -39,17 +39,21 @@ def copy_signed(files: SignedFiles, kept: NDArray[np.int64], side: int, out: Sig
 
 
 def near_earlier(
-    files: Sequence[SignedFiles], earlier: Sequence[SignedFiles], side: int, number: int, threshold: float
+    files: Sequence[SignedFiles],
+    earlier: Sequence[SignedFiles],
+    side: int,
+    number: int,
+    threshold: float,
+    ranges: int = NEAR_RANGES,
 ) -> tuple[set[int], Counter[str]]:
     """The points of ``side`` that nearly duplicate a text of one earlier run, by one range of the buckets.
 
     ``earlier`` are that run's texts of the same side.  Holds a piece of the range, like ``compare_buckets``.
     """
     own, theirs, counts = SignedTexts(files), SignedTexts(earlier), Counter[str]()
-    held = sum(len(np.load(one.buckets, mmap_mode="r")) for one in (*files, *earlier))
-    pieces, found = PIECES if held > WHOLE else 1, set[int]()
+    pieces, found = pieces_of((*files, *earlier), ranges), set[int]()
     for piece in range(number * pieces, (number + 1) * pieces):
-        new, old = _meeting(*(_piece(some, piece, pieces) for some in (files, earlier)))
+        new, old = _meeting(*(_piece(some, piece, ranges * pieces) for some in (files, earlier)))
         if not len(new):
             continue
         own_ids, theirs_ids = np.unique(new["id"]), np.unique(old["id"])
@@ -73,8 +77,8 @@ def near_earlier(
     return found, counts
 
 
-def _piece(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
-    tables = [read_range(one.buckets, piece, NEAR_RANGES * pieces) for one in files]
+def _piece(files: Sequence[SignedFiles], piece: int, ranges: int) -> Entries:
+    tables = [read_range(one.buckets, piece, ranges) for one in files]
     entries = np.concatenate([np.empty(0, BUCKET), *tables])
     return entries[np.lexsort((entries["id"], entries["high"]))]
 

@@ -112,8 +112,16 @@ class Comparison:
     across_pairs: Path
 
 
-def compare_buckets(files: Sequence[SignedFiles], number: int, asked: Comparison) -> Counter[str]:
-    """Compare the texts that share a bucket of one of :data:`NEAR_RANGES` ranges, in all partitions.
+def pieces_of(files: Sequence[SignedFiles], ranges: int) -> int:
+    """How many pieces each of ``ranges`` is read in: of all texts as many, however many ranges there are."""
+    held = sum(len(np.load(one.buckets, mmap_mode="r")) for one in files)
+    return (NEAR_RANGES * PIECES if held > WHOLE else NEAR_RANGES) // ranges
+
+
+def compare_buckets(
+    files: Sequence[SignedFiles], number: int, asked: Comparison, ranges: int = NEAR_RANGES
+) -> Counter[str]:
+    """Compare the texts that share a bucket of one of ``ranges`` hash ranges, in all partitions.
 
     Counts what was compared; ``crowded`` are texts that were not compared with all of a bucket of more
     than :data:`FEW`.  Needs memory for a piece of the range, the shingles of some texts, and about 150
@@ -121,9 +129,9 @@ def compare_buckets(files: Sequence[SignedFiles], number: int, asked: Comparison
     """
     texts, counts = SignedTexts(files), Counter[str]()
     joined, found = np.empty(0, PAIR), np.empty(0, ACROSS)
-    pieces = PIECES if sum(len(np.load(one.buckets, mmap_mode="r")) for one in files) > WHOLE else 1
+    pieces = pieces_of(files, ranges)
     for piece in range(number * pieces, (number + 1) * pieces):
-        entries = _shared([read_range(one.buckets, piece, NEAR_RANGES * pieces) for one in files])
+        entries = _shared([read_range(one.buckets, piece, ranges * pieces) for one in files])
         if not len(entries):
             continue
         # from here on a text is known by its place among those of the piece, which are in the order of ids

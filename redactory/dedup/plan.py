@@ -134,21 +134,6 @@ class BloomFilter:
         return np.fromiter((digest in bits for digest in as_numbers(entries)), bool, len(entries))
 
 
-def repeated_digests(digest_files: Sequence[Path]) -> BloomFilter:
-    """A filter that holds every digest occurring twice or more: what it does not hold is unique.
-
-    One pass over all partitions: a first filter remembers what occurred, the second what occurred again.
-    Neither ever forgets, so a repeated digest is always held; some unique ones are held besides.
-    """
-    capacity = sum(len(np.load(path, mmap_mode="r")) for path in digest_files)
-    once, again = (BloomFilter(capacity, SCREEN_ERROR_RATE) for _ in range(2))
-    for path in digest_files:
-        for digest in as_numbers(np.load(path)):
-            if once.add(digest):
-                again.add(digest)
-    return again
-
-
 class OnePass:
     """Mode ``bloom`` on one side: a point whose digest the filter holds is dropped, any other is added.
 
@@ -266,24 +251,19 @@ def plan_range(
     digest_files: Sequence[Path],
     number: int,
     out: Path,
-    repeated: BloomFilter | None = None,
     ranges: int = RANGES,
 ) -> int:
     """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; the number of repeats.
 
     ``out`` gets the (id, first) pairs sorted by id, where ``first`` is the point with the same digest
     that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
-    piece of all partitions, about 100 bytes a digest, and for the pairs of the range; with a filter of the
-    ``repeated`` digests (:func:`~redactory.dedup.plan.repeated_digests`) only what that one holds is
-    looked at, to the same effect.
+    piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
     """
     digests = sum(len(np.load(path, mmap_mode="r")) for path in digest_files)
     pieces = PIECES if digests > WHOLE else 1
     found = [np.empty(0, PAIR)]
     for piece in range(number * pieces, (number + 1) * pieces):
         tables = [read_range(path, piece, ranges * pieces) for path in digest_files]
-        if repeated is not None:
-            tables = [table[repeated.holds(table)] for table in tables]
         found.append(_repeats(in_order(np.concatenate(tables))))
     pairs = np.concatenate(found)
     write_entries(out, pairs[np.argsort(pairs["id"], kind="stable")])

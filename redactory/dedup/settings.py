@@ -100,11 +100,6 @@ class DedupSettings(Settings):
         description="Whether to list the public points that nearly duplicate a private one (audit/across): "
         "suspected misses of the conservative policy. No point is moved.",
     )
-    filter: Literal["none", "bloom"] = Field(
-        "none",
-        description="bloom: texts that a Bloom filter proves unique skip the digest tables of the exact "
-        "plans. The shards are the same bytes; the filter takes 10 bits a point, and time.",
-    )
     index: IndexSettings | None = Field(
         None, description="Points that repeat what an earlier run of this index saw are duplicates too."
     )

@@ -129,20 +129,6 @@ class PartitionSettings(Settings):
 
     documents: int = Field(2_000, ge=1, description="Most documents in a partition.")
     bytes: int = Field(8 << 20, ge=1, description="A partition is closed once its text passes this.")
-    ranges: int | None = Field(
-        None,
-        ge=1,
-        le=1024,
-        description="Hash ranges that repeated texts are looked for in, one after the other; a power of two, "
-        "16 if absent. More ranges take less memory; the shards are the same bytes.",
-    )
-
-    @field_validator("ranges")
-    @classmethod
-    def _a_range_is_some_highest_bits(cls, value: int | None) -> int | None:
-        if value is not None and value & (value - 1):
-            raise ValueError("the number of ranges must be a power of two")
-        return value
 
 
 class ReleaseSettings(Settings):
@@ -265,8 +251,6 @@ class Config(Settings):
         """What determines the shards: everything but speed, places and the rooms above."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
         kept["detect"].pop("batch_size")
-        kept["dedup"].pop("filter")
-        kept["partition"].pop("ranges")
         # which runs of which index were seen stands in the journal
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True

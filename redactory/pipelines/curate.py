@@ -5,12 +5,12 @@ documents → points → (distinct texts) → spans → sides → (duplicates, p
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from redactory.detectors import TextDetector, policy_records
 from redactory.detectors.recognizers import check_patterns
@@ -20,7 +20,6 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, StageReport, merge_reports, silent, waiting
 from redactory.foundation.records import RecordLog
 from redactory.pipelines import index as indexing
-from redactory.pipelines import stages
 from redactory.pipelines.config import Config
 from redactory.pipelines.index import check_index
 from redactory.pipelines.journal import Journal, check_made_of, difference
@@ -37,12 +36,14 @@ from redactory.pipelines.output_folder import (
 )
 from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources
+from redactory.pipelines.readers.files import expansion
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
+from redactory.pipelines.stages import dedup, detect, ingest, redact
 from redactory.pipelines.track import check_tracking
-from redactory.pipelines.work import Job
+from redactory.pipelines.work import Job, ranges_for
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
 
@@ -137,7 +138,9 @@ def _run(
     here = stage_map is None and config.workers == 1
     policies = policy_records(config.detect)
     hashes = tuple(record["hash"] for record in policies.values())
-    job = Job(run, config, load_digest_key(), detector, hashes, progress if here else silent)
+    ranges = ranges_for(sum((source.size() or 0) * expansion(source.url) for source in sources))
+    heard = progress if here else silent
+    job = Job(run, config, load_digest_key(), detector, hashes, heard, hash_ranges=ranges)
     for folder in (run.spans.parent, *run.data_folders):
         make_private_folder(folder)
     with RecordLog(run.journal) as log, _map(stage_map, config.workers) as spread:
@@ -146,47 +149,72 @@ def _run(
         inputs = [source.fingerprint() for source in sources]
         journal.begin(_identity(job, policies, inputs, run_key))
         job = indexing.begin(job, journal)
-        reports = list(_stages(job, sources, inputs, journal, spread, progress))
-        close(run, journal.parts("ingest") or 0)
+        reports = [_ingest(job, sources, inputs, journal, progress)]
+        partitions = journal.parts("ingest") or 0
+        reports += (_over(stage, journal, spread, progress) for stage in stages_of(job, partitions))
+        close(run, partitions)
         finish(job, inputs, reports, journal, time.perf_counter() - start)
 
 
-def _stages(
-    job: Job,
-    sources: list[Source],
-    inputs: list[dict[str, Any]],
-    journal: Journal,
-    spread: StageMap,
-    progress: Progress,
-) -> Iterator[StageReport]:
-    """Every stage in turn; each one's merged report."""
-    yield _ingest(job, sources, inputs, journal, progress)
-    partitions = journal.parts("ingest") or 0
+class Stage(NamedTuple):
+    """One stage: ``task(number)`` for each of ``numbers`` numbers."""
 
-    def over(name: str, task: Task, numbers: int, unit: str) -> StageReport:
-        total = StageReport(name)
-        for done, report in enumerate(journal.stage(name, task, range(numbers), spread), 1):
-            total = merge_reports(name, (total, report))
-            progress(name, done, numbers, unit)
-        return total
+    name: str
+    task: Task
+    numbers: int
+    unit: str
 
-    def each(task: Any, *fixed: Any) -> Task:
-        return functools.partial(task, job, *fixed)
 
-    ranges = job.hash_ranges
-    yield over("index documents", each(stages.plan_documents, partitions), ranges, "ranges")
-    yield over("segment", each(stages.segment_part), partitions, "partitions")
-    if job.config.dedup.filter == "bloom":
-        yield over("screen texts", each(stages.screen_texts, partitions), 1, "filters")
-    yield over("index texts", each(stages.plan_texts, partitions), ranges, "ranges")
-    yield over("detect", each(stages.detect_part), partitions, "partitions")
-    yield over("spread", each(stages.spread_range, partitions), ranges, "ranges")
-    yield over("redact", each(stages.redact_part), partitions, "partitions")
-    for step in stages.dedup_steps(job, partitions):
-        yield over(step.name, each(step.task, partitions), step.numbers, step.unit)
-    yield over("shard", each(stages.shard_part), partitions, "partitions")
-    for step in stages.memory_steps(job.config.dedup, partitions):
-        yield over(step.name, each(step.task, partitions), step.numbers, step.unit)
+def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
+    """Every stage after ingest that a run of so many partitions has, in order."""
+    settings = job.config.dedup
+    modes = settings.modes()
+
+    def over(work: Callable[[Job, int, int], StageReport], numbers: int, unit: str, name: str) -> Stage:
+        return Stage(name, partial(work, job, partitions), numbers, unit)
+
+    def parts(work: Callable[[Job, int, int], StageReport], name: str) -> Stage:
+        return over(work, partitions, "partitions", name)
+
+    def ranges(work: Callable[[Job, int, int], StageReport], name: str) -> Stage:
+        return over(work, job.hash_ranges, "ranges", name)
+
+    yield ranges(dedup.plan_documents, "index documents")
+    yield parts(ingest.segment_part, "segment")
+    yield ranges(dedup.plan_texts, "index texts")
+    yield parts(detect.detect_part, "detect")
+    yield ranges(detect.spread_range, "spread")
+    yield parts(redact.redact_part, "redact")
+    # with nothing dropped, a text that occurs a million times is still looked for across the split once
+    if modes & dedup.PLANNED or (settings.across and "none" in modes):
+        yield ranges(dedup.plan_duplicates, "dedup")
+    if "bloom" in modes:
+        yield over(dedup.pass_side, len(dedup.SIDES), "sides", "dedup in one pass")
+    if "minhash" in modes or settings.across:
+        yield parts(dedup.sign_part, "sign")
+        yield over(dedup.compare_range, job.near_count, "ranges", "compare")
+    if settings.index and modes & dedup.BY_DIGEST:
+        yield parts(dedup.recall_part, "recall")
+    if settings.index and "minhash" in modes:
+        yield over(dedup.recall_near, job.near_count, "ranges", "recall near")
+    if "minhash" in modes:
+        yield over(dedup.join_all, 1, "plans", "group")
+        yield over(dedup.choose, job.near_count, "ranges", "choose")
+    yield parts(redact.shard_part, "shard")
+    if settings.index and modes & dedup.BY_DIGEST:
+        yield over(dedup.remember_texts, 1, "entries", "remember")
+    if settings.index and "minhash" in modes:
+        yield parts(dedup.remember_signed, "remember near")
+
+
+def _over(stage: Stage, journal: Journal, spread: StageMap, progress: Progress) -> StageReport:
+    """One stage over all of its numbers; the merged report."""
+    total = StageReport(stage.name)
+    reports = journal.stage(stage.name, stage.task, range(stage.numbers), spread)
+    for done, report in enumerate(reports, 1):
+        total = merge_reports(stage.name, (total, report))
+        progress(stage.name, done, stage.numbers, stage.unit)
+    return total
 
 
 def _ingest(
@@ -196,7 +224,7 @@ def _ingest(
     if journal.parts("ingest") is not None:
         return merge_reports("ingest", journal.reports("ingest"))
     total, parts, start = StageReport("ingest"), 0, time.perf_counter()
-    for parts, report in enumerate(stages.ingest(job, sources, progress), 1):
+    for parts, report in enumerate(ingest.ingest(job, sources, progress), 1):
         now = time.perf_counter()
         report = StageReport(report.stage, report.counts, now - start, peak_memory_mb())
         journal.record("ingest", parts - 1, report)

@@ -22,9 +22,7 @@ from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.config import Config
 from redactory.pipelines.journal import INDEX, Journal
 from redactory.pipelines.readers.files import is_hidden
-from redactory.pipelines.stages.duplicates import BY_DIGEST, capacity_of, gone, opened, sides_in
-from redactory.pipelines.stages.near import NUMBERS
-from redactory.pipelines.stages.plans import purpose_of
+from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, capacities, gone, opened, purpose_of
 from redactory.pipelines.work import Job, OpenIndex
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.releases import releases
@@ -56,7 +54,7 @@ def check_index(config: Config, key: DigestKey) -> None:
 def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
     """What an index is bound to: everything that its digests, and what they are compared with, stand on."""
     dedup, detect = config.dedup, config.detect
-    modes = {side: dedup.mode_of(side) for side in NUMBERS}
+    modes = {side: dedup.mode_of(side) for side in SIDES}
     near, packages = None, {}
     if "minhash" in modes.values():
         near = {
@@ -78,7 +76,7 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
         "modes": modes,
         "near": near,
         "bloom": bloom,
-        "purposes": {side: purpose_of(dedup, side) for side in NUMBERS},
+        "purposes": {side: purpose_of(dedup, side) for side in SIDES},
         "versions": {"digests": SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }
 
@@ -138,7 +136,7 @@ def facts(job: Job, counts: Counter[str]) -> dict[str, Any]:
     return {
         "id": index.id,
         "runs": [entry.name for entry in index.runs],
-        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in NUMBERS},
+        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in SIDES},
     }
 
 
@@ -150,7 +148,7 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
     make_private_folder(draft)
     data = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
-    digests = [side for side in NUMBERS if job.config.dedup.mode_of(side) in BY_DIGEST]
+    digests = [side for side in SIDES if job.config.dedup.mode_of(side) in BY_DIGEST]
     if any(f"{side}.bloom" not in files for side in digests):
         raise CheckFailed(f"{draft} lacks what this run wrote in it: start a new run in another folder")
     write_json(
@@ -162,8 +160,8 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
             "path": str(job.run.root.resolve()),
             "journal": chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "counts": {side: counts[f"index/{side}"] for side in NUMBERS},
-            "filters": {side: capacity_of(job, side, counts) for side in sides_in(job, BY_DIGEST)},
+            "counts": {side: counts[f"index/{side}"] for side in SIDES},
+            "filters": capacities(job, counts),
             "partitions": partitions,
             "files": files,
         },
@@ -250,7 +248,7 @@ def _begin_draft(index: IndexFolder, run: RunFolder, token: str) -> None:
 WAITING = {
     "finished": "its run is finished: the next run counts it",
     "unfinished": "its run is not finished: it does not count",
-    "gone": "its run folder is gone: it does not count, and redactory index prune removes it",
+    "gone": "its run folder is gone: it does not count, and redactory index --keep-runs removes it",
 }
 
 

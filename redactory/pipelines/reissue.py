@@ -39,9 +39,7 @@ from redactory.pipelines.index import promote_finished
 from redactory.pipelines.journal import INDEX, REISSUE, Journal
 from redactory.pipelines.release import dataset_card
 from redactory.pipelines.release_log import ANCHOR, Event, anchor_of, enter, history
-from redactory.pipelines.stages.duplicates import BY_DIGEST, signed_files
-from redactory.pipelines.stages.near import NUMBERS
-from redactory.pipelines.stages.plans import purpose_of
+from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, purpose_of, signed_files
 from redactory.redaction import (
     RunFolder,
     is_encrypted,
@@ -324,7 +322,7 @@ def _rewrite(index: IndexFolder, entry: Entry, settings: DedupSettings, told: Ma
     )
     body = entry.body
     counts = dict(body["counts"])
-    for side in NUMBERS:
+    for side in SIDES:
         if settings.mode_of(side) in BY_DIGEST - {"bloom"}:
             counts[side] = _without_digests(index, draft, body, settings, side, told["digests"][side])
         elif settings.mode_of(side) == "minhash":
@@ -376,7 +374,7 @@ def _without_points(folder: Path, draft: Path, side: str, number: int, gone: lis
     own = signed_files(folder, side, number)
     ids = np.load(own.rows)["id"]
     kept = ids[~np.isin(ids, np.array(gone, np.int64))]
-    return copy_signed(own, kept, NUMBERS[side], signed_files(draft, side, number))
+    return copy_signed(own, kept, SIDES[side], signed_files(draft, side, number))
 
 
 def _room(index: IndexFolder) -> Path:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from redactory.dedup import RANGES
 from redactory.dedup.index import Entry, IndexFolder
+from redactory.dedup.near import NEAR_RANGES
 from redactory.dedup.signatures import SignedFiles
 from redactory.detectors import TextDetector
 from redactory.foundation.keys import DigestKey
@@ -18,6 +19,8 @@ from redactory.redaction import RunFolder, part_name
 from redactory.redaction.shards import FOUND, LABELLED_VAULT, VAULT
 
 PARTITION_BITS = 32
+LEAST_RANGES, MOST_RANGES, FEW_RANGES = 1, 1_024, 16
+"""Hash ranges of a plan: up to :data:`FEW_RANGES` one for 32 MiB of input, then one for each GiB."""
 
 DOCUMENTS = pa.schema(
     [
@@ -71,7 +74,8 @@ class Job:
     ``detector`` replaces the configured engines by spans recorded before; None loads the engines, once
     a process.  ``policies`` are the hashes of the two policies as the run begins.  ``listener`` hears of
     progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
-    where one is configured.
+    where one is configured.  Repeated texts are looked for in ``hash_ranges``, one after the other: memory
+    follows from their number, and no byte of the shards.
     """
 
     run: RunFolder
@@ -81,6 +85,7 @@ class Job:
     policies: tuple[str, ...] = ()
     listener: Progress = silent
     index: OpenIndex | None = None
+    hash_ranges: int = LEAST_RANGES
 
     @property
     def points_schema(self) -> pa.Schema:
@@ -104,21 +109,17 @@ class Job:
         return [self.range(table, number) for number in range(self.hash_ranges)]
 
     @property
-    def hash_ranges(self) -> int:
-        """Hash ranges of every plan over digests: memory follows from it, and no byte of the shards."""
-        return self.config.partition.ranges or RANGES
+    def near_count(self) -> int:
+        """Hash ranges of what is about near-duplicates."""
+        return min(self.hash_ranges, NEAR_RANGES)
+
+    def near_ranges(self, table: str) -> list[Path]:
+        """All hash ranges of a table about near-duplicates."""
+        return [self.range(table, number) for number in range(self.near_count)]
 
     def spread(self, number: int) -> Path:
         """What was found in repeated texts of one hash range, a row a span and point that has it."""
         return self.run.work / "spread" / f"range-{number:02d}.parquet"
-
-    def filter(self, table: str) -> Path:
-        """The Bloom filter in front of the plan over a table of digests."""
-        return self.run.work / table / "repeated.bloom"
-
-    def passed(self, side: str, partition: int) -> Path:
-        """The points of one partition that mode ``bloom`` drops from a side."""
-        return self.run.work / f"passed-{side}" / f"part-{partition:05d}.npy"
 
     def signed(self, partition: int) -> SignedFiles:
         """What near-duplicates of one partition's texts are found by."""
@@ -126,6 +127,12 @@ class Job:
             self.digests(f"near-{n}", partition) for n in ("buckets", "rows", "shingles")
         )
         return SignedFiles(buckets, rows, shingles)
+
+
+def ranges_for(size: float) -> int:
+    """How many hash ranges an input of ``size`` bytes in the open takes: a power of two."""
+    wanted = max(LEAST_RANGES, min(size / (1 << 25), FEW_RANGES), size / (1 << 30))
+    return min(MOST_RANGES, 1 << (math.ceil(wanted) - 1).bit_length())
 
 
 def point_id(partition: int, row: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.dedup import RANGES, plan_range, write_digests
+from redactory.dedup import write_digests
 from redactory.dedup.plan import (
     SCREEN_ERROR_RATE,
     BloomFilter,
@@ -20,7 +20,6 @@ from redactory.dedup.plan import (
     OnePass,
     as_numbers,
     load_bloom,
-    repeated_digests,
     save_bloom,
 )
 from redactory.foundation.errors import CheckFailed, RunStateError
@@ -64,23 +63,6 @@ def test_what_was_added_is_never_denied(digests: list[bytes], capacity: int, rat
         assert number in bloom
     again = BloomFilter.from_bytes(capacity, rate, bloom.to_bytes())
     assert all(number in again for number in numbers)
-
-
-@settings(max_examples=12, deadline=None)
-@given(PARTITIONS, st.integers(0, 2**31))
-def test_a_filter_in_front_of_the_plan_changes_no_byte(partitions: list[list[bytes]], seed: int) -> None:
-    unique = [n.to_bytes(16, "big", signed=True) for n in random_digests(120, seed)]
-    partitions = [*partitions, unique, unique[:7]]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = written(folder, partitions)
-        repeated = repeated_digests(files)
-        held = sum(int(repeated.holds(np.load(path)).sum()) for path in files)
-        assert held < sum(map(len, partitions)) - 60, "what it proves unique skips the table"
-        for number in range(0, RANGES, 3):
-            plain, filtered = folder / "plain.npy", folder / "filtered.npy"
-            assert plan_range(files, number, plain) == plan_range(files, number, filtered, repeated)
-            assert plain.read_bytes() == filtered.read_bytes()
 
 
 def test_one_pass_keeps_each_text_once_and_loses_no_more_than_it_says() -> None:

@@ -21,7 +21,7 @@ from redactory.dedup.signatures import (
     write_signed,
 )
 from redactory.foundation.keys import DigestKey
-from redactory.pipelines.stages.plans import fate_digests
+from redactory.pipelines.stages.dedup import fate_digests
 from redactory.redaction import MASK, PRIVATE, Fate
 
 KEY = DigestKey(b"a key for tests only")

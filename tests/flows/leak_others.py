@@ -16,17 +16,15 @@ from tests.flows.leak_steps import failing
 from tests.flows.local_server import Server, free_port
 
 DEDUP = (
-    "redactory.pipelines.stages.plans:screen_texts",
-    "redactory.pipelines.stages.plans:screen_redacted",
-    "redactory.pipelines.stages.plans:pass_side",
-    "redactory.pipelines.stages.near:sign_part",
-    "redactory.pipelines.stages.near:compare_range",
-    "redactory.pipelines.stages.duplicates:recall_part",
-    "redactory.pipelines.stages.duplicates:recall_near",
-    "redactory.pipelines.stages.near:join_all",
-    "redactory.pipelines.stages.near:choose",
-    "redactory.pipelines.stages.duplicates:remember_texts",
-    "redactory.pipelines.stages.duplicates:remember_signed",
+    "redactory.pipelines.stages.dedup:pass_side",
+    "redactory.pipelines.stages.dedup:sign_part",
+    "redactory.pipelines.stages.dedup:compare_range",
+    "redactory.pipelines.stages.dedup:recall_part",
+    "redactory.pipelines.stages.dedup:recall_near",
+    "redactory.pipelines.stages.dedup:join_all",
+    "redactory.pipelines.stages.dedup:choose",
+    "redactory.pipelines.stages.dedup:remember_texts",
+    "redactory.pipelines.stages.dedup:remember_signed",
 )
 """What fails in a curation with every kind of deduplication, and with an index, in the order of stages."""
 
@@ -45,7 +43,7 @@ def making(folder: Path) -> list[Step]:
 def failing_dedup(bench: Bench) -> list[Step]:
     """A curation for each place of deduplication that fails, after one that filled the index."""
     index = str(bench.folder("work") / "index")
-    every = {"mode": "minhash", "private_mode": "bloom", "filter": "bloom", "index": {"path": index}}
+    every = {"mode": "minhash", "private_mode": "bloom", "index": {"path": index}}
     config = str(bench.configure("near", detect=LISTED, dedup=every))
     again = Step("near", ("curate", config, "--out", "near-again", "--resume"))
     return [

@@ -26,8 +26,7 @@ from redactory.flows import prefect_tasks as worker_pool
 from redactory.flows.server import limit_tasks
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines import curate as curation
-from redactory.pipelines import stages
+from redactory.pipelines.stages import ingest as stages
 
 real_part = stages.segment_part
 failures_left = 0
@@ -85,7 +84,7 @@ def run(config: Path, failures: int = 0) -> dict[str, Any]:
 
 def main(config: Path) -> dict[str, dict[str, Any]]:
     unsteady_part.__name__ = "segment_part"
-    vars(stages)["segment_part"] = vars(curation.stages)["segment_part"] = unsteady_part
+    vars(stages)["segment_part"] = unsteady_part
     vars(worker_pool)["process_pool"] = threads
     vars(prefect_tasks)["RETRY_SECONDS"] = [0.1, 0.1]
     # first: a process remembers for a while that there was no limit

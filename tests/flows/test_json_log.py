@@ -43,7 +43,7 @@ def config(tmp_path: Path) -> Path:
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": f"write to {SECRET} soon"}])
     detect = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
     path = tmp_path / "config.yaml"
-    path.write_text(json.dumps({"input": str(rows), "detect": detect, "partition": {"ranges": 1}}))
+    path.write_text(json.dumps({"input": str(rows), "detect": detect}))
     return path
 
 

@@ -29,7 +29,6 @@ CHEAP: dict[str, Any] = {
     "input": {"path": "rows.jsonl"},
     "output": "run",
     "segment": {"mode": "line"},
-    "partition": {"ranges": 1},
     "detect": {
         "tagger": None,
         "patterns": None,

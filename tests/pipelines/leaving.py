@@ -57,7 +57,7 @@ def configuration(source: str | Path, **more: Any) -> dict[str, Any]:
         "segment": {"mode": "line"},
         "detect": ENGINES,
         "dedup": {"across": False},
-        "partition": {"documents": 15, "ranges": 1},
+        "partition": {"documents": 15},
         **more,
     }
 

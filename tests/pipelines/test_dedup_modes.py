@@ -36,7 +36,6 @@ MODES: list[dict[str, Any]] = [
     {"mode": "none"},
     {"mode": "minhash", "private_mode": "exact"},
     MIXED,
-    {"filter": "bloom"},
     {"across": False},
 ]
 
@@ -99,10 +98,6 @@ def test_what_each_mode_keeps(runs: dict[str, Path]) -> None:
     assert own == private
     assert texts_of(runs["mode-minhash-private_mode-exact"]) == (near, private)
     assert len(texts_of(runs["mode-none"])[0]) == 18
-
-
-def test_the_filter_in_front_changes_no_byte(runs: dict[str, Path]) -> None:
-    assert data_bytes(runs["filter-bloom"]) == data_bytes(runs["default"])
 
 
 def test_the_report_across_the_split_moves_nothing(runs: dict[str, Path]) -> None:
@@ -213,7 +208,7 @@ def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path])
 def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
     rows_file: Path, runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A filter in front, one pass on one side, near-duplicates on the other: every stage there is."""
+    """One pass on one side, near-duplicates on the other: every stage there is."""
 
     def backwards(task: Any, numbers: Any) -> Any:
         return ((number, task(number)) for number in reversed(numbers))
@@ -226,7 +221,7 @@ def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
         if calls == moment:
             raise RuntimeError("stopped")
 
-    whole, dedup = data_bytes(runs[_name(MIXED)]), {**MIXED, "filter": "bloom"}
+    whole, dedup = data_bytes(runs[_name(MIXED)]), {**MIXED}
     curate(rows_file, tmp_path / "backwards", dedup, stage_map=backwards, progress=stop)
     assert data_bytes(tmp_path / "backwards") == whole
     # among the last stages, those of deduplication

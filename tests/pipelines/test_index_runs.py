@@ -222,10 +222,9 @@ def test_the_filter_alone_would_lose_texts_and_mixing_sides_would_too(
     """Sabotage: with the look-up taken out texts are lost; with one side's filter for the other it stops."""
     import dataclasses
 
-    from redactory.pipelines.stages import duplicates as earlier
-    from redactory.pipelines.stages import duplicates as remember
+    from redactory.pipelines.stages import dedup
 
-    real = earlier.seen_files
+    real = dedup._seen_files
 
     def crowded(job: Any, side: str, folder: Path, _: int) -> Any:
         return real(job, side, folder, 1)
@@ -242,17 +241,16 @@ def test_the_filter_alone_would_lose_texts_and_mixing_sides_would_too(
     kept = {}
     for name, files in (("crowded", crowded), ("alone", alone)):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(earlier, "seen_files", files)
-        monkeypatch.setattr(remember, "seen_files", files)
+        monkeypatch.setattr(dedup, "_seen_files", files)
         curate(tmp_path / name, "a", first, config={"partition": {"documents": 99}})
         run = curate(tmp_path / name, "b", later, config={"partition": {"documents": 99}})
         kept[name] = texts_of(run)["public"]
     monkeypatch.undo()
     assert kept["crowded"] == sorted(later), "a bad filter costs time, no text"
     assert len(kept["alone"]) < len(later)
-    monkeypatch.setattr(earlier, "seen_files", mixed)
     (tmp_path / "mixed").mkdir()
     curate(tmp_path / "mixed", "a", ["hello", "call 1"])
+    monkeypatch.setattr(dedup, "_seen_files", mixed)
     with pytest.raises(RunStateError, match="purpose dedup/private, and purpose dedup/public is asked for"):
         curate(tmp_path / "mixed", "b", ["hello", "call 1"])
 

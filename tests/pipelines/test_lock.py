@@ -21,9 +21,11 @@ import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import only_one
 from redactory.foundation.records import read_records
+from redactory.pipelines import work
 from redactory.pipelines.journal import difference
 from tests.pipelines.faults import (
     CONFIG,
+    FEW,
     KILLED,
     REFUSED,
     Fault,
@@ -274,7 +276,7 @@ def test_an_input_that_grows_while_it_is_read_is_found_out(tmp_path: Path) -> No
 
 
 def test_what_was_read_of_a_file_that_grew_is_never_counted(
-    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
+    rows: Path, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attempt that is refused leaves a partition more than the run has."""
     copy, run = tmp_path / "rows.jsonl", tmp_path / "run"
@@ -285,8 +287,9 @@ def test_what_was_read_of_a_file_that_grew_is_never_counted(
             with copy.open("ab") as file:
                 file.writelines(b'{"text": "more"}\n' for _ in range(9))
 
-    # as many hash ranges as the processes have that go on with it (tests/pipelines/faults.py)
-    config = {**CONFIG, "input": str(copy), "partition": {**CONFIG["partition"], "ranges": 2}}
+    config = {**CONFIG, "input": str(copy)}
+    # as many hash ranges as the processes have that go on with it
+    monkeypatch.setattr(work, "LEAST_RANGES", FEW)
     with pytest.raises(RunStateError, match="has changed"):
         redactory.curate(config, output=run, detector=DigitDetector(), progress=grow)
     more = json.loads((run / "state" / "journal.jsonl").read_bytes().splitlines()[-1])["body"]["number"]

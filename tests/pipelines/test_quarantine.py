@@ -70,7 +70,7 @@ def _config(folder: Path, **more: Any) -> dict[str, Any]:
         "segment": {"mode": "line"},
         "detect": BARE,
         "release": BLIND_ACCEPTED,
-        "partition": {"documents": 4, "ranges": 1},
+        "partition": {"documents": 4},
         **more,
     }
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import redactory
 from redactory.dedup.plan import ENTRY, ranges_of, read_range, write_entries
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines import maps
+from redactory.pipelines import maps, work
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.maps import processes, serial
 from redactory.pipelines.stages import detect, redact
@@ -56,8 +56,9 @@ def _one_key(unsynced: None) -> Iterator[None]:
 
 
 def curated(settings: dict[str, Any], run: Path, ranges: int, **more: Any) -> dict[str, bytes]:
-    partition = {**settings["partition"], "ranges": ranges}
-    redactory.curate({**settings, "partition": partition}, output=run, detector=DigitDetector(), **more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "LEAST_RANGES", ranges)
+        redactory.curate(settings, output=run, detector=DigitDetector(), **more)
     return data_bytes(run)
 
 
@@ -83,8 +84,8 @@ def test_a_partition_reads_as_many_files_whatever_the_number_of_partitions(
     monkeypatch.setattr(redact, "read_between", counted("redact", read_between))
     monkeypatch.setattr(spread, "read_between", counted("spread", read_between))
     curated(settings, tmp_path / "run", 4)
-    # its points, what was found in it, and a slice of each range
-    assert read["redact"] == PARTS * (2 + 4)
+    # its points, what was found in it, a slice of each range; for the shards four tables of its own
+    assert read["redact"] == PARTS * (2 + 4 + 4)
     assert 0 < read["spread"] <= PARTS * 4
 
 
@@ -162,7 +163,9 @@ def test_a_run_is_resumed_with_the_ranges_it_was_begun_with(settings: dict[str, 
     assert curated(settings, tmp_path / "run", 8, resume=True) == data_bytes(tmp_path / "run")
 
 
-@pytest.mark.parametrize("ranges", [0, 3, 2_048])
-def test_ranges_are_a_power_of_two(ranges: int) -> None:
-    with pytest.raises(ConfigurationError, match=r"partition\.ranges"):
-        redactory.curate({"input": "-", "partition": {"ranges": ranges}})
+@given(st.integers(0, 1 << 50))
+def test_ranges_are_a_power_of_two_and_grow_with_the_input(size: int) -> None:
+    ranges = work.ranges_for(size)
+    assert ranges & (ranges - 1) == 0
+    assert 1 <= ranges <= work.ranges_for(2 * size) <= work.MOST_RANGES
+    assert (ranges == 1) == (size <= 1 << 25)

@@ -68,7 +68,7 @@ def detector_of(job: Job) -> TextDetector:
     return job.detector or loaded(job.config.detect.model_dump_json(), *job.policies)
 
 
-def detect_part(job: Job, partition: int) -> StageReport:
+def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
     points = read_part(job.part("points", partition), columns=["point_id", "text"])
     ids = points["point_id"].to_numpy()

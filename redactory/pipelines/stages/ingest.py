@@ -130,7 +130,7 @@ SAMPLED = 200
 """Documents of a partition, or a few more, whose language is looked at."""
 
 
-def segment_part(job: Job, partition: int) -> StageReport:
+def segment_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Cut the documents of one partition; a document whose id was seen before is rejected here."""
     documents = read_part(job.part("documents", partition))
     ids = np.arange(documents.num_rows, dtype=np.int64) + point_id(partition, 0)

@@ -15,9 +15,15 @@ from redactory.detectors import Detection, Span
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.stages.duplicates import Ids, earlier_places, first_points
-from redactory.pipelines.stages.near import across_rows
-from redactory.pipelines.stages.plans import UNKNOWN, fate_digests, users_of
+from redactory.pipelines.stages.dedup import (
+    UNKNOWN,
+    Ids,
+    across_rows,
+    earlier_places,
+    fate_digests,
+    first_points,
+    users_of,
+)
 from redactory.pipelines.work import REDACTED, Job
 from redactory.redaction import (
     PRIVATE,
@@ -38,7 +44,7 @@ BINS = 20
 NOTHING = Detection()
 
 
-def redact_part(job: Job, partition: int) -> StageReport:
+def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points."""
     points = read_part(job.part("points", partition))
     ids, texts = points["point_id"].to_numpy(), points["text"].to_pylist()
@@ -131,7 +137,7 @@ def _counts(fates: list[Fate], detections: Iterable[Detection]) -> Counter[str]:
 DUPLICATE, QUARANTINED = "duplicate", "quarantined"
 
 
-def shard_part(job: Job, partition: int) -> StageReport:
+def shard_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
     points = read_part(job.part("points", partition))
     redacted = read_part(job.part("redacted", partition))

@@ -19,7 +19,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
-from redactory.pipelines.stages.plans import users_of
+from redactory.pipelines.stages.dedup import users_of
 from redactory.pipelines.work import PARTITION_BITS
 from redactory.redaction import Fate, RunFolder, part_name, parts, read_batches, read_part, route
 from redactory.redaction.shards import require_there

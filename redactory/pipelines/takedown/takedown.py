@@ -17,7 +17,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.reissue import Change, alone, begin, index_of, pending, reissue
 from redactory.pipelines.release_log import Event, history
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.stages.plans import fate_digests
+from redactory.pipelines.stages.dedup import fate_digests
 from redactory.pipelines.takedown.parts import (
     SIDES,
     Heirs,

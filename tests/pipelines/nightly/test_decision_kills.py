@@ -52,7 +52,6 @@ class Scene:
                     "input": str(self.folder / "in"),
                     "output": str(self.job.root),
                     "segment": {"mode": "line"},
-                    "partition": {"ranges": 1},
                     "release": BLIND_ACCEPTED,
                     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
                     "dedup": {"index": {"path": str(self.index.root)}},

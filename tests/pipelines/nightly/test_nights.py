@@ -54,7 +54,6 @@ class Job:
             "input": str(self.input),
             "output": str(self.job.root),
             "segment": {"mode": "line"},
-            "partition": {"ranges": 1},
             "detect": BARE,
             "release": BLIND_ACCEPTED,
             **settings,
