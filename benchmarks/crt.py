@@ -46,7 +46,7 @@ from redactory.evaluation.canary import canary_exposure, highest_quantile
 from redactory.evaluation.extraction import control_values
 from redactory.evaluation.membership import SecretSentence, member_texts, membership
 from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_customersim
-from redactory.evaluation.utility import Bootstrap
+from redactory.evaluation.statistics import Bootstrap
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json, write_text
 from redactory.pipelines.config import SegmentSettings

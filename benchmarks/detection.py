@@ -36,10 +36,10 @@ from redactory.evaluation.detection import (
     figures,
     labelled_spans,
     measure_detection,
-    proportion,
     public_share,
 )
 from redactory.evaluation.recall import TEMPLATE
+from redactory.evaluation.statistics import proportion
 from redactory.foundation.progress import silent
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.labelled import labelled_points, labelled_rows

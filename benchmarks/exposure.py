@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from redactory.evaluation.canary import canary_exposure
-from redactory.evaluation.candidates import continuation_log_probs, drawn_numbers, extrapolated_exposure
+from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
+from redactory.evaluation.extrapolation import extrapolated_exposure
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.foundation.stream import RandomStream
 from redactory.training import Tokenizer

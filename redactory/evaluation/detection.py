@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 
 from redactory.detectors import Detection, Span, TextDetector
 from redactory.evaluation.recall import measure_misses
-from redactory.evaluation.utility import RESAMPLES, SEED, Bootstrap, Sums
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.evaluation.statistics import (
+    CONFIDENCE,
+    RESAMPLES,
+    SEED,
+    Bootstrap,
+    Sums,
+    proportion,
+    quotient,
+    share,
+)
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction import PUBLIC, route
 
@@ -111,7 +119,7 @@ class _Sums:
     label: str
 
     def ratio(self, over: str, under: str) -> Sums:
-        return _quotient(self._column(over), self._column(under))
+        return quotient(self._column(over), self._column(under))
 
     def _column(self, name: str) -> Sums:
         place = self.place.get((self.label, name))
@@ -149,22 +157,6 @@ class _Table:
     def cover(self, label: str) -> dict[str, Any]:
         covered, n = self.total[label, "cover_labelled"], self.total[label, "labelled"]
         return proportion(covered, n, self._confidence)
-
-
-def proportion(hits: int, n: int, confidence: float = 0.95) -> dict[str, Any]:
-    """{value, low, high} of hits in n independent trials: two-sided Clopper-Pearson; null where n is 0."""
-    side = 1 - (1 - confidence) / 2
-    return {
-        "value": hits / n if n else None,
-        "low": lower_bound(hits, n, side),
-        "high": upper_bound(hits, n, side),
-    }
-
-
-def share(rows: Iterable[tuple[int, int]], confidence: float = 0.95) -> dict[str, Any]:
-    """{value, low, high} of a share whose (hits, n) come by row: a percentile bootstrap over the rows."""
-    table = np.array(list(rows), dtype=np.float64).reshape(-1, 2)
-    return Bootstrap(table, confidence).figure(lambda sums: _quotient(sums[:, 0], sums[:, 1]))
 
 
 def labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
@@ -208,12 +200,6 @@ def _hits(exact: bool, chars: int, covered: int) -> tuple[bool, bool, bool]:
     return exact, bool(covered == chars), bool(covered > 0)
 
 
-def _quotient(over: Sums, under: Sums) -> Sums:
-    result = np.full(len(over), np.nan)
-    np.divide(over, under, out=result, where=under > 0)
-    return result
-
-
 def _f(precision: Sums, recall: Sums, beta: int) -> Sums:
     """F_beta: 0 where nothing is right, undefined where neither precision nor recall is defined."""
     neither = np.isnan(precision) & np.isnan(recall)
@@ -226,7 +212,6 @@ def _f(precision: Sums, recall: Sums, beta: int) -> Sums:
 # Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public.
 
 
-CONFIDENCE = 0.95
 INTERVALS = {
     "confidence": CONFIDENCE,
     "clopper_pearson": {
@@ -247,21 +232,11 @@ _WARM_UP = 20
 _CHUNK = 256
 
 
-def strict_marks(detection: Detection) -> tuple[Span, ...]:
-    """What π masks."""
-    return detection.strict
-
-
-def all_marks(detection: Detection) -> tuple[Span, ...]:
-    """What π or π_c marks."""
-    return detection.strict + detection.conservative
-
-
 POLICIES: dict[str, Callable[[Detection], tuple[Span, ...]]] = {
-    "strict": strict_marks,
-    "conservative": all_marks,
+    "strict": lambda detection: detection.strict,
+    "conservative": lambda detection: detection.strict + detection.conservative,
 }
-"""A policy's name in a report, and the marks that are scored under it."""
+"""A policy's name in a report, and the marks that are scored under it: what π masks; what π or π_c marks."""
 
 
 @dataclass(frozen=True, slots=True)

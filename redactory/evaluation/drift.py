@@ -15,7 +15,6 @@ under a floor does not count, however sure it is.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +22,6 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from redactory.foundation.intervals import lower_bound, upper_bound
@@ -35,7 +32,6 @@ _MEAN_RANGE = 2 / math.sqrt(math.pi)
 """The mean of \\|a - b\\| for two standard normal values, 1.128."""
 _SMALL = 10_000
 """Counts up to here are judged by the exact test too; above, it never says anything else than the limits."""
-_NODES = 96
 PER = 1_000
 """Rates are told for so many units."""
 
@@ -142,31 +138,11 @@ def laney(before: Sequence[Count], n: int) -> tuple[float, float, float]:
     return centre, spread / math.sqrt(n), max(1.0, moving / _MEAN_RANGE)
 
 
-@functools.lru_cache(maxsize=256)
 def width(sigmas: float, runs: int) -> float:
-    """L for a new run judged by ``runs`` earlier ones: as rare as ``sigmas`` is of a normal figure."""
-    return student(_tail(sigmas), runs - 1) * math.sqrt(1 + 1 / runs)
+    """L for a new run judged by ``runs`` earlier ones (Student's t): as rare as ``sigmas`` of a normal."""
+    from scipy.special import stdtrit
 
-
-def student(tail: float, freedom: int) -> float:
-    """The value that Student's t with ``freedom`` degrees exceeds with probability ``tail`` under a half."""
-    nodes, weights = _quadrature()
-
-    def above(start: float) -> float:
-        # t = √freedom·tan θ: the density is a power of cos θ
-        angles = start + (math.pi / 2 - start) * (nodes + 1) / 2
-        return float((weights * np.cos(angles) ** (freedom - 1)).sum() * (math.pi / 2 - start) / 2)
-
-    low, high, half = 0.0, math.pi / 2, above(0.0)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if above(middle) > 2 * tail * half else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-@functools.cache
-def _quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.polynomial.legendre.leggauss(_NODES)
+    return float(-stdtrit(runs - 1, _tail(sigmas))) * math.sqrt(1 + 1 / runs)
 
 
 def _judged(key: Key, before: Sequence[Count], now: Count, settings: DriftSettings) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import random
 import re
 from collections import Counter, defaultdict
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.evaluation.generation import generate
 from redactory.evaluation.linkage import ValueSearch
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.evaluation.statistics import figure, proportion
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_batches
@@ -48,31 +47,30 @@ def extraction_figures(trials: Sequence[Trial]) -> dict[str, Any]:
     controls are.
     """
     labels = sorted({trial.label for trial in trials})
-    groups = [
-        (low, high, [t for t in trials if t.times_seen >= low and _below(t, high)])
-        for low, high in TIMES_SEEN
-    ]
     whole = _counts(trials)
+
+    def share(kind: str) -> dict[str, Any]:
+        return proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else figure(None)
+
     return {
         **whole,
-        "found": _share(whole["secrets_found"], whole["secrets"]),
-        "controls_share": _share(whole["controls_found"], whole["controls"]),
+        "found": share("secrets"),
+        "controls_share": share("controls"),
         "p_value": _p_value(trials),
-        "by_label": {label: _counts(t for t in trials if t.label == label) for label in labels},
-        "by_times_seen": [{"from": low, "to": high, **_counts(own)} for low, high, own in groups],
-        "reasons": [
-            *([] if trials else [_NONE]),
-            *([_NO_CONTROL] if trials and not whole["controls"] else []),
+        "by_label": {label: _counts([t for t in trials if t.label == label]) for label in labels},
+        "by_times_seen": [
+            {"from": low, "to": high, **_counts([t for t in trials if _within(t, low, high)])}
+            for low, high in TIMES_SEEN
         ],
+        "reasons": [] if whole["controls"] else [_NO_CONTROL if trials else _NONE],
     }
 
 
-def _below(trial: Trial, high: int | None) -> bool:
-    return high is None or trial.times_seen <= high
+def _within(trial: Trial, low: int, high: int | None) -> bool:
+    return low <= trial.times_seen and (high is None or trial.times_seen <= high)
 
 
-def _counts(trials: Iterable[Trial]) -> dict[str, int]:
-    own = list(trials)
+def _counts(own: Sequence[Trial]) -> dict[str, int]:
     return {
         "secrets": len(own),
         "secrets_found": sum(t.found for t in own),
@@ -81,30 +79,16 @@ def _counts(trials: Iterable[Trial]) -> dict[str, int]:
     }
 
 
-def _share(count: int, n: int) -> dict[str, float | None]:
-    if not n:
-        return {"value": None, "low": None, "high": None}
-    return {"value": count / n, "low": lower_bound(count, n, 0.975), "high": upper_bound(count, n, 0.975)}
-
-
 def _p_value(trials: Sequence[Trial]) -> float | None:
     """Of a table of two arms with as many in each: P(at least so many of those found are secrets)."""
+    from scipy.stats import hypergeom
+
     paired = [t for t in trials if t.has_control]
-    n = len(paired)
-    if not n:
+    if not paired:
         return None
     found = sum(t.found for t in paired)
     both = found + sum(t.control_found for t in paired)
-    most = min(n, both)
-    logs = [
-        _log_choose(n, k) + _log_choose(n, both - k) - _log_choose(2 * n, both)
-        for k in range(found, most + 1)
-    ]
-    return min(1.0, math.fsum(math.exp(value) for value in logs))
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) if 0 <= k <= n else -math.inf
+    return min(1.0, float(hypergeom.sf(found - 1, 2 * len(paired), len(paired), both)))
 
 
 # Values of the same form as given ones that stand nowhere in a corpus: what finding one by chance is

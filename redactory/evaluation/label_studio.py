@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 from xml.sax.saxutils import quoteattr
 
-from redactory.evaluation.labelled_sample import SampledText
+from redactory.evaluation.labelled_sample import SampledText, as_rows
 
 _FROM, _TO, _KIND, _TEXT = "label", "text", "labels", "text"
 Standing = Literal["predictions", "annotations"]
@@ -19,28 +19,14 @@ class UnreadableTask(ValueError):
 
 def as_tasks(sample: Iterable[SampledText], version: str) -> list[dict[str, Any]]:
     """One task a text of a sample, with π's spans as a prediction of ``version``."""
-    return [
-        _task(
-            {"text": entry.text, "point_id": entry.point_id, "stratum": entry.stratum},
-            str(entry.point_id),
-            [span._asdict() for span in entry.prefilled()],
-            "predictions",
-            version,
-        )
-        for entry in sample
-    ]
+    return [row_as_task(row, row.pop("id"), "predictions", version) for row in as_rows(sample)]
 
 
-def row_as_task(row: Mapping[str, Any], number: int, standing: Standing, version: str) -> dict[str, Any]:
-    """A labelled row, the ``number``-th, as a task; what else the row holds goes into the task's data."""
-    data = {key: value for key, value in row.items() if key != "spans"}
-    return _task(data, str(number), row["spans"], standing, version)
-
-
-def _task(
-    data: dict[str, Any], identity: str, spans: Iterable[Mapping[str, Any]], standing: Standing, version: str
+def row_as_task(
+    row: Mapping[str, Any], identity: int | str, standing: Standing, version: str
 ) -> dict[str, Any]:
-    text = data[_TEXT]
+    """A labelled row as a task; what else the row holds goes into the task's data."""
+    data = {key: value for key, value in row.items() if key != "spans"}
     result = [
         {
             "id": f"{identity}-{number}",
@@ -50,11 +36,11 @@ def _task(
             "value": {
                 "start": span["start"],
                 "end": span["end"],
-                "text": text[span["start"] : span["end"]],
+                "text": data[_TEXT][span["start"] : span["end"]],
                 _KIND: [span["label"]],
             },
         }
-        for number, span in enumerate(spans)
+        for number, span in enumerate(row["spans"])
     ]
     said = {"model_version": version} if standing == "predictions" else {"was_cancelled": False}
     return {"data": data, standing: [{**said, "result": result}]}
@@ -83,43 +69,32 @@ def read_task(task: Mapping[str, Any], key: str = _TEXT) -> dict[str, Any]:
     text = data.pop(key)
     if not isinstance(text, str):
         raise UnreadableTask("its text is no text")
-    spans = [
-        {"start": place[0], "end": place[1], "label": label}
-        for value in _values(done[0]["result"])
-        for place in [_place(text, value)]
-        for label in value[_KIND]
-    ]
-    return {**data, "text": text, "spans": spans}
-
-
-def _values(result: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The labelled spans among the results of an annotation; what is no span is passed over."""
-    for entry in result:
+    spans = []
+    for entry in done[0]["result"]:
         value = entry.get("value") or {}
         if entry.get("type") == _KIND and value.get(_KIND):
-            yield value
+            start, end = _place(text, value)
+            spans += [{"start": start, "end": end, "label": label} for label in value[_KIND]]
         elif "start" in value:
             # passed over, it would be a secret that nobody labelled
             raise UnreadableTask("a span has no label, or is of a tag other than Labels over a Text")
+    return {**data, "text": text, "spans": spans}
 
 
 def _place(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
     """Code points of a span: some versions count UTF-16 units, and the quoted span tells which."""
-    start, end = int(value["start"]), int(value["end"])
-    quoted = value.get("text")
-    found = {(start, end)} if quoted is None else set(_places(text, start, end, str(quoted)))
-    if quoted is None and any(ord(sign) > 0xFFFF for sign in text):
-        found = set()
+    start, end, quoted = int(value["start"]), int(value["end"]), value.get("text")
+    if quoted is None:
+        found = set() if any(ord(sign) > 0xFFFF for sign in text) else {(start, end)}
+    else:
+        units = text.encode("utf-16-le")
+        moved = len(units[: 2 * start].decode("utf-16-le", "replace"))
+        length = len(units[2 * start : 2 * end].decode("utf-16-le", "replace"))
+        found = {
+            (low, high)
+            for low, high in ((start, end), (moved, moved + length))
+            if text[low:high] in (str(quoted), str(quoted).replace("\\n", "\n"))
+        }
     if len(found) != 1:
         raise UnreadableTask("a span's place cannot be told: its offsets and its text do not agree")
     return found.pop()
-
-
-def _places(text: str, start: int, end: int, quoted: str) -> Iterator[tuple[int, int]]:
-    units = text.encode("utf-16-le")
-    before, inside = units[: 2 * start], units[2 * start : 2 * end]
-    counted = len(before.decode("utf-16-le", "replace"))
-    moved = (counted, counted + len(inside.decode("utf-16-le", "replace")))
-    for place in ((start, end), moved):
-        if text[place[0] : place[1]] in (quoted, quoted.replace("\\n", "\n")):
-            yield place

@@ -12,7 +12,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, SUSPECTED, Plan, Unmeasured
+from redactory.foundation.keys import DigestKey
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import merge_intervals
 from redactory.redaction.shards import read_batches
 
-_QUARANTINED, _STRICT = "quarantined", "strict"
+_QUARANTINED, _STRICT, _LIST = "quarantined", "strict", "list"
 _SPAN = ("start", "end", "label", "score", "detector")
-_LIST = "list"
 _COLUMNS = ("id", "point_id", "stratum", "text", "spans")
 Ids = NDArray[np.int64]
 
@@ -62,29 +63,53 @@ class Frame:
 
 @dataclass(frozen=True)
 class SampledText:
-    """A distinct text of the sample, under one of its points' ids; ``strict`` are all of π's spans in it.
+    """A distinct text of the sample, under one of its points' ids.
 
-    The surest come first: higher score, then the list that somebody wrote, then by place and label.
+    ``times`` is how often it was drawn, or occurs where its stratum is labelled whole; ``prefilled`` are the
+    spans that the labeller is shown, ``masked`` the places that π masks.  The record of a draw holds a keyed
+    ``digest`` and no word of the text; people's labels give the ``text`` and its ``secrets``, in order and
+    each once; measuring says of each secret whether π ``missed`` it.
     """
 
     point_id: int
     stratum: str
     times: int
-    text: str
-    strict: tuple[Marked, ...]
+    prefilled: tuple[Marked, ...] = ()
+    masked: tuple[tuple[int, int], ...] = ()
+    digest: str = ""
+    text: str = field(default="", repr=False)
+    secrets: tuple[Marked, ...] = ()
+    missed: tuple[bool, ...] = ()
 
-    def prefilled(self) -> list[Marked]:
-        """π's spans without those that overlap a longer one, or an equal one that stands before them."""
-        kept: list[Marked] = []
-        for span in sorted(self.strict, key=lambda s: (s.start - s.end, s.start)):
-            if all(span.end <= other.start or other.end <= span.start for other in kept):
-                kept.append(span)
-        return sorted(kept)
+    @property
+    def changed(self) -> bool:
+        """Whether the labeller left anything else than was filled in."""
+        return set(self.secrets) != set(self.prefilled)
+
+    def record(self, key: DigestKey) -> dict[str, Any]:
+        """What the record of the draw keeps."""
+        kept = {name: getattr(self, name) for name in ("point_id", "stratum", "times", "prefilled", "masked")}
+        return {**kept, "digest": text_digest(self.text, key)}
+
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> SampledText:
+        """The reverse of :meth:`record`."""
+        prefilled = tuple(Marked(*span) for span in record["prefilled"])
+        masked = tuple((start, end) for start, end in record["masked"])
+        return cls(**{**record, "prefilled": prefilled, "masked": masked})
+
+
+def text_digest(text: str, key: DigestKey) -> str:
+    """The keyed digest by which a text is recognised again."""
+    return key.text_digest(key.purpose("audit sample"), text.encode()).hex()
 
 
 def frame_of(run: RunFolder, held_back: Ids | None = None) -> Frame:
     """The strata of a finished run, without quarantined points and those of ``held_back`` (ascending ids)."""
-    caught = _strict_points(run)
+    found = [np.empty(0, np.int64)]
+    for batch in read_batches(run.spans, ["point_id", "policy"]):
+        found.append(np.unique(batch["point_id"].filter(pc.equal(batch["policy"], _STRICT)).to_numpy()))
+    caught = np.unique(np.concatenate(found))
     kept: dict[str, list[Ids]] = {name: [np.empty(0, np.int64)] for name in STRATA}
     quarantined, left_out = 0, Counter[str]()
     for batch in read_batches(run.points, ["point_id", "side", "fate"]):
@@ -125,46 +150,62 @@ def draw_sample(
     run: RunFolder, frame: Frame, plan: Plan, texts: Mapping[str, Mapping[str, Copies]], stream: RandomStream
 ) -> list[SampledText]:
     """The texts of the strata that are labelled whole, and those of independent uniform draws; shuffled."""
-    chosen = {name: dict(texts[name]) for name in plan.whole}
-    drawn = {name: _drawn(frame.points[name], n, stream, name) for name, n in plan.draws.items()}
+    chosen, drawn = {name: dict(texts[name]) for name in plan.whole}, dict[str, Counter[int]]()
+    for name, draws in plan.draws.items():
+        coins = stream.uniform(f"draws of {name} points", 0, draws)
+        drawn[name] = Counter(frame.points[name][(coins * len(frame.points[name])).astype(np.int64)].tolist())
     for point_id, text in _texts(run, {i for ids in drawn.values() for i in ids}):
         name = next(name for name, ids in drawn.items() if point_id in ids)
         before = chosen.setdefault(name, {}).get(text, Copies(0, point_id))
         chosen[name][text] = Copies(before.times + drawn[name][point_id], before.point_id)
     strict = _strict_spans(run, {copies.point_id for own in chosen.values() for copies in own.values()})
-    sample = [
-        SampledText(copies.point_id, name, copies.times, text, strict.get(copies.point_id, ()))
-        for name in STRATA
-        for text, copies in chosen.get(name, {}).items()
-    ]
+    sample = []
+    for name in STRATA:
+        for text, (times, point_id) in chosen.get(name, {}).items():
+            spans = strict.get(point_id, [])
+            masked = tuple(merge_intervals(text, ((span.start, span.end) for span in spans)))
+            sample.append(SampledText(point_id, name, times, prefilled(spans), masked, text=text))
     return [sample[i] for i in stream.permutation("order of the sample", 0, len(sample)).tolist()]
 
 
-def as_json_lines(sample: Iterable[SampledText]) -> str:
+def prefilled(strict: Iterable[Marked]) -> tuple[Marked, ...]:
+    """π's spans without those that overlap a longer one, or an equal one that stands before them."""
+    kept: list[Marked] = []
+    for span in sorted(strict, key=lambda s: (s.start - s.end, s.start)):
+        if all(span.end <= other.start or other.end <= span.start for other in kept):
+            kept.append(span)
+    return tuple(sorted(kept))
+
+
+def as_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
     """The sample in the span schema, π's spans filled in as ``spans``."""
-    return "".join(json.dumps(_row(entry), ensure_ascii=False) + "\n" for entry in sample)
+    return [
+        {
+            "id": str(entry.point_id),
+            "point_id": entry.point_id,
+            "stratum": entry.stratum,
+            "text": entry.text,
+            "spans": [span._asdict() for span in entry.prefilled],
+        }
+        for entry in sample
+    ]
+
+
+def as_json_lines(sample: Iterable[SampledText]) -> str:
+    """:func:`as_rows` as JSON lines."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in as_rows(sample))
 
 
 def as_csv(sample: Iterable[SampledText]) -> str:
     """The sample as a table to read; what a spreadsheet would take for a formula gets an apostrophe."""
     out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(_COLUMNS)
-    for entry in sample:
-        row = {**_row(entry), "spans": json.dumps([list(span) for span in entry.prefilled()])}
-        row["text"] = f"'{entry.text}" if entry.text[:1] in "=+-@\t\r" else entry.text
-        table.writerow([row[name] for name in _COLUMNS])
+    table = csv.DictWriter(out, _COLUMNS, lineterminator="\n")
+    table.writeheader()
+    for row in as_rows(sample):
+        spans = json.dumps([list(span.values()) for span in row["spans"]])
+        text = f"'{row['text']}" if row["text"][:1] in "=+-@\t\r" else row["text"]
+        table.writerow({**row, "spans": spans, "text": text})
     return out.getvalue()
-
-
-def _row(entry: SampledText) -> dict[str, Any]:
-    return {
-        "id": str(entry.point_id),
-        "point_id": entry.point_id,
-        "stratum": entry.stratum,
-        "text": entry.text,
-        "spans": [span._asdict() for span in entry.prefilled()],
-    }
 
 
 def _among(ids: Ids, ascending: Ids) -> NDArray[np.bool_]:
@@ -176,21 +217,8 @@ def _among(ids: Ids, ascending: Ids) -> NDArray[np.bool_]:
     return found
 
 
-def _drawn(ids: Ids, draws: int, stream: RandomStream, stratum: str) -> Counter[int]:
-    coins = stream.uniform(f"draws of {stratum} points", 0, draws)
-    return Counter(ids[(coins * len(ids)).astype(np.int64)].tolist())
-
-
-def _strict_points(run: RunFolder) -> Ids:
-    """The ids of the points that π masks anything in, ascending."""
-    found = [np.empty(0, np.int64)]
-    for batch in read_batches(run.spans, ["point_id", "policy"]):
-        found.append(np.unique(batch["point_id"].filter(pc.equal(batch["policy"], _STRICT)).to_numpy()))
-    return np.unique(np.concatenate(found))
-
-
-def _strict_spans(run: RunFolder, wanted: Iterable[int]) -> dict[int, tuple[Marked, ...]]:
-    """π's spans of the wanted points, the surest first."""
+def _strict_spans(run: RunFolder, wanted: Iterable[int]) -> dict[int, list[Marked]]:
+    """π's spans of the wanted points, the surest first: higher score, a list that somebody wrote, place."""
     ids, found = pa.array(sorted(wanted), pa.int64()), dict[int, list[tuple[float, bool, Marked]]]()
     for batch in read_batches(run.spans, ["point_id", "policy", *_SPAN]):
         chosen = pc.and_(pc.is_in(batch["point_id"], ids), pc.equal(batch["policy"], _STRICT))
@@ -198,7 +226,7 @@ def _strict_spans(run: RunFolder, wanted: Iterable[int]) -> dict[int, tuple[Mark
         for point_id, start, end, label, score, detector in zip(*columns, strict=True):
             own = found.setdefault(point_id, [])
             own.append((-score, detector != _LIST, Marked(start, end, label)))
-    return {point_id: tuple(mark for *_, mark in sorted(own)) for point_id, own in found.items()}
+    return {point_id: [mark for *_, mark in sorted(own)] for point_id, own in found.items()}
 
 
 def _texts(run: RunFolder, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:

@@ -23,8 +23,7 @@ import numpy as np
 
 from redactory.detectors.engine import Reading, Span
 from redactory.detectors.settings import SUSPECTED_LABELS
-from redactory.evaluation.utility import Bootstrap
-from redactory.foundation.intervals import lower_bound, upper_bound
+from redactory.evaluation.statistics import Bootstrap, figure, proportion, quotient
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
@@ -119,10 +118,10 @@ def linkage(
         row[1] += right
         row[2] += expected[claim.public]
     figures = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = _wider(figures.figure(lambda s: s[:, 1] / s[:, 0]), linked, len(made), confidence)
-        chance = figures.figure(lambda s: s[:, 2] / s[:, 0])
-        of_private = figures.figure(lambda s: s[:, 1] / s[:, 3])
+    share = figures.figure(lambda sums: quotient(sums[:, 1], sums[:, 0]))
+    share = _wider(share, proportion(linked, len(made), confidence))
+    chance = figures.figure(lambda sums: quotient(sums[:, 2], sums[:, 0]))
+    of_private = figures.figure(lambda sums: quotient(sums[:, 1], sums[:, 3]))
     return {
         "private": len(private),
         "public": len(public),
@@ -133,18 +132,16 @@ def linkage(
         "share": share,
         "chance": chance,
         "excess": {k: None if v is None else v - chance["value"] for k, v in share.items()},
-        "share_of_private": _wider(of_private, linked, len(private), confidence),
+        "share_of_private": _wider(of_private, proportion(linked, len(private), confidence)),
         "confidence": confidence,
     }
 
 
-def _wider(figure: dict[str, Any], count: int, of: int, confidence: float) -> dict[str, Any]:
-    """``figure`` with the wider of its own interval and the exact one: a bootstrap of no success has none."""
-    if figure["value"] is None:
-        return figure
-    sure = (1 + confidence) / 2
-    low, high = lower_bound(count, of, sure), upper_bound(count, of, sure)
-    return {**figure, "low": min(figure["low"], low), "high": max(figure["high"], high)}
+def _wider(own: dict[str, Any], exact: dict[str, Any]) -> dict[str, Any]:
+    """``own`` with the wider of its interval and the exact one: a bootstrap of no success has none."""
+    if own["value"] is None:
+        return own
+    return figure(own["value"], min(own["low"], exact["low"]), max(own["high"], exact["high"]))
 
 
 def _runs(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
@@ -250,31 +247,17 @@ def residual_identifiers(
         "looked_at": len(drawn),
         "failed": failed,
         "held": held,
-        "share": _share(held, read_at_all),
+        "share": proportion(held, read_at_all) if read_at_all else figure(None),
         "labels": dict(labels.most_common()),
         "listed": listed,
     }
 
 
-def _share(held: int, read: int) -> dict[str, float | None]:
-    if not read:
-        return {"value": None, "low": None, "high": None}
-    return {
-        "value": held / read,
-        "low": lower_bound(held, read, 0.975),
-        "high": upper_bound(held, read, 0.975),
-    }
-
-
 def _is_telling(text: str, span: Span, words: Set[str] | None) -> bool:
-    if span.label in SUSPECTED_LABELS or _on_mask(text, span.start, span.end):
+    place = text.find(MASK, max(span.start - len(MASK) + 1, 0))
+    if span.label in SUSPECTED_LABELS or (place != -1 and place < span.end):
         return False
     return words is None or tells(text[span.start : span.end], words)
-
-
-def _on_mask(text: str, start: int, end: int) -> bool:
-    place = text.find(MASK, max(start - len(MASK) + 1, 0))
-    return place != -1 and place < end
 
 
 # Where known values stand in texts: one automaton for all of them (Aho and Corasick), in memory only.

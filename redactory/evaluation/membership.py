@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.utility import RESAMPLES
+from redactory.evaluation.statistics import RESAMPLES, figure, percentiles, proportion
 from redactory.foundation.errors import InputError
-from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 
@@ -102,17 +101,18 @@ def separation(
     found = [area(positives, negatives)]
     found += [true_positives(positives, negatives, rate) for rate in FALSE_POSITIVE_RATES]
     drawn = _again(positives, negatives, RandomStream.from_seed(seed), resamples)
-    tail = 50.0 * (1.0 - confidence)
-    low, high = np.percentile(drawn, [tail, 100.0 - tail], axis=0)
-    figures = [
-        {"value": float(v), "low": float(least), "high": float(most)}
-        for v, least, most in zip(found, low, high, strict=True)
-    ]
+    figures = _figures(found, drawn, confidence)
     return {
         "auc": figures[0],
         "tpr": {f"{rate:g}": one for rate, one in zip(FALSE_POSITIVE_RATES, figures[1:], strict=True)},
         "roc": roc(positives, negatives),
     }
+
+
+def _figures(found: Sequence[float], drawn: Scores, confidence: float) -> list[dict[str, Any]]:
+    """Figures with the percentile intervals of their resamples [resamples, figures]."""
+    ends = percentiles(drawn, confidence)
+    return [figure(v, float(low), float(high)) for v, low, high in zip(found, *ends, strict=True)]
 
 
 def area(positives: Scores, negatives: Scores) -> float:
@@ -227,9 +227,8 @@ def best_threshold(members: Scores, others: Scores) -> float:
 def scored_accuracy(members: Scores, others: Scores, threshold: float, confidence: float) -> dict[str, Any]:
     """{accuracy, scored}: the share that ``threshold`` tells right, with its Clopper-Pearson interval."""
     right = int((members > threshold).sum() + (others <= threshold).sum())
-    scored, side = len(members) + len(others), 1.0 - (1.0 - confidence) / 2.0
-    low, high = lower_bound(right, scored, side), upper_bound(right, scored, side)
-    return {"accuracy": {"value": right / scored, "low": low, "high": high}, "scored": scored}
+    scored = len(members) + len(others)
+    return {"accuracy": proportion(right, scored, confidence), "scored": scored}
 
 
 # Group membership inference (CRT, appendix A.5): twenty sentences together, by the sum of perplexities.
@@ -265,12 +264,7 @@ def group_attack(
             for number in range(_RESAMPLES)
         ]
     )
-    tail = 50.0 * (1.0 - confidence)
-    low, high = np.percentile(again, [tail, 100.0 - tail], axis=0)
-    accuracy, auc = (
-        {"value": value, "low": float(least), "high": float(most)}
-        for value, least, most in zip(found, low, high, strict=True)
-    )
+    accuracy, auc = _figures(found, again, confidence)
     return {
         "accuracy": accuracy,
         "auc": auc,

@@ -1,7 +1,7 @@
-"""Strata of labelled secrets: kinds of secrets that a policy might miss far more often than the others.
+"""How often detection misses a secret, measured on labelled secrets, with exact (Clopper-Pearson) bounds.
 
-"γ belongs to the slot": a recall of 0.9 over all secrets can hide a kind that is always missed
-(``docs/guarantees.md``, "Amplification by redaction").
+"γ belongs to the slot": a recall of 0.9 over all secrets can hide a kind that is always missed, so misses are
+counted by stratum too (``docs/guarantees.md``, "Amplification by redaction").
 """
 
 from __future__ import annotations
@@ -14,48 +14,36 @@ from typing import Any
 
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.progress import Progress, silent
-from redactory.redaction.mask import MASK
+from redactory.redaction.mask import mask
+from redactory.redaction.sides import PRIVATE
+
+Fate = tuple[str, str]
+DetectFate = Callable[[Sequence[str]], Sequence[Fate]]
+"""F: texts of points -> (side or "quarantined", redacted text) of each."""
 
 TEMPLATE = "template_id"
 """The key of a labelled span that names the template its text was made from, where there is one."""
 
+_CHUNK_TEXTS = 1024
 _LETTERS = re.compile(r"[^\W\d_]+")
+_EVERY = ("", "")
 
 
-def strata_of(secret: str, span: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The (stratification, stratum) pairs of one labelled secret: casing, label and, if known, template."""
-    yield "casing", casing(secret)
-    yield "label", str(span["label"])
-    if span.get(TEMPLATE) is not None:
-        yield "template", str(span[TEMPLATE])
-
-
-def casing(secret: str) -> str:
-    """digits (it holds one), or of its letters: lower, upper, title or mixed; uncased where none has a case.
-
-    In title case every word begins with a capital and none of several letters is all capitals.
-    """
-    if any(sign.isdigit() for sign in secret):
-        return "digits"
-    if secret.islower():
-        return "lower"
-    if secret.isupper():
-        return "upper"
-    words = ["".join(_LETTERS.findall(word)) for word in secret.split()]
-    cased = [word for word in words if word.lower() != word.upper()]
-    if not cased:
-        return "uncased"
-    title = all(word[0].isupper() and not (len(word) > 1 and word.isupper()) for word in cased)
-    return "title" if title else "mixed"
-
-
-# How often detection misses a secret, measured on labelled secrets, with exact (Clopper-Pearson) bounds.
-
-
-DetectFate = Callable[[Sequence[str]], Sequence[tuple[str, str]]]
-"""F: texts of points -> (side or "quarantined", redacted text) of each."""
-
-_CHUNK_SECRETS = 4096
+def fates_of_secrets(
+    detect_fate: DetectFate,
+    rows: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+    progress: Progress = silent,
+) -> Iterator[tuple[Fate, list[Fate]]]:
+    """F of each text, and F of it with each of its secrets (start, end) masked alone."""
+    done, total = 0, sum(len(places) for _, places in rows)
+    for start in range(0, len(rows), _CHUNK_TEXTS):
+        chunk = rows[start : start + _CHUNK_TEXTS]
+        masked = [mask(text, [place]) for text, places in chunk for place in places]
+        whole, without = detect_fate([text for text, _ in chunk]), iter(detect_fate(masked))
+        done += len(masked)
+        progress("recall", done, total, "secrets")
+        for (side, text), (_, places) in zip(whole, chunk, strict=True):
+            yield (side, text), list(islice(without, len(places)))
 
 
 def measure_misses(
@@ -80,52 +68,67 @@ def measure_misses(
     delta_2 are {misses, rate, upper}.
     """
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    total, done = sum(len(row) for row in spans), 0
-    secrets = _secrets(texts, spans)
-    while chunk := list(islice(secrets, _CHUNK_SECRETS)):
-        whole = detect_fate([text for _, text, _ in chunk])
-        without = detect_fate([masked for _, _, masked in chunk])
-        for (own, _, _), left, right in zip(chunk, whole, without, strict=True):
-            for key in (_EVERY, *own):
-                count = counts[key]
-                count["n"] += 1
-                count["gamma"] += tuple(left) != tuple(right)
-                count["delta_2"] += _side(left) != _side(right)
-        done += len(chunk)
-        progress("recall", done, total, "secrets")
+    labelled = [(text, own) for text, own in zip(texts, spans, strict=True) if own]
+    places = [(text, [(int(s["start"]), int(s["end"])) for s in own]) for text, own in labelled]
+    for (text, own), fates in zip(labelled, fates_of_secrets(detect_fate, places, progress), strict=True):
+        for span, without in zip(own, fates[1], strict=True):
+            secret = text[int(span["start"]) : int(span["end"])]
+            for key in (_EVERY, *_strata_of(secret, span)):
+                counts[key]["n"] += 1
+                counts[key]["gamma"] += fates[0] != tuple(without)
+                counts[key]["delta_2"] += _side(fates[0]) != _side(without)
     every = _shares(counts.pop(_EVERY, Counter()), confidence)
     strata: dict[str, dict[str, Any]] = {}
     for (stratification, stratum), count in sorted(counts.items()):
         strata.setdefault(stratification, {})[stratum] = _shares(count, confidence)
-    labels = strata.get("label", {})
-    worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
         **every,
-        "confidence": confidence,
-        "joint_confidence": max(0.0, 2 * confidence - 1),
-        "labels": labels,
-        "highest_gamma": worst and {"label": worst, "upper": labels[worst]["gamma"]["upper"]},
+        **by_label(strata.get("label", {}), confidence),
         "strata": strata,
         "highest_gamma_of_strata": _highest(strata),
     }
 
 
-_EVERY = ("", "")
+def by_label(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+    """What stands beside the figures of all secrets: those of each label, and what they hold together."""
+    worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
+    return {
+        "confidence": confidence,
+        "joint_confidence": max(0.0, 2 * confidence - 1),
+        "labels": labels,
+        "highest_gamma": worst and {"label": worst, "upper": labels[worst]["gamma"]["upper"]},
+    }
 
 
-def _secrets(
-    texts: Sequence[str], spans: Sequence[Sequence[Mapping[str, Any]]]
-) -> Iterator[tuple[tuple[tuple[str, str], ...], str, str]]:
-    for number, (text, row) in enumerate(zip(texts, spans, strict=True)):
-        for span in row:
-            start, end = int(span["start"]), int(span["end"])
-            if not 0 <= start < end <= len(text):
-                raise ValueError(f"text {number}: a labelled span does not lie in it")
-            yield tuple(strata_of(text[start:end], span)), text, text[:start] + MASK + text[end:]
+def casing(secret: str) -> str:
+    """digits (it holds one), or of its letters: lower, upper, title or mixed; uncased where none has a case.
+
+    In title case every word begins with a capital and none of several letters is all capitals.
+    """
+    if any(sign.isdigit() for sign in secret):
+        return "digits"
+    if secret.islower():
+        return "lower"
+    if secret.isupper():
+        return "upper"
+    words = ["".join(_LETTERS.findall(word)) for word in secret.split()]
+    cased = [word for word in words if word.lower() != word.upper()]
+    if not cased:
+        return "uncased"
+    title = all(word[0].isupper() and not (len(word) > 1 and word.isupper()) for word in cased)
+    return "title" if title else "mixed"
 
 
-def _side(fate: tuple[str, str]) -> str:
-    return "private" if fate[0] == "quarantined" else fate[0]
+def _strata_of(secret: str, span: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The (stratification, stratum) pairs of one labelled secret: casing, label and, if known, template."""
+    yield "casing", casing(secret)
+    yield "label", str(span["label"])
+    if span.get(TEMPLATE) is not None:
+        yield "template", str(span[TEMPLATE])
+
+
+def _side(fate: Fate) -> str:
+    return PRIVATE if fate[0] == "quarantined" else fate[0]
 
 
 def _shares(count: Counter[str], confidence: float) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from redactory.evaluation.policy_path import secrets_needed
+from redactory.evaluation.statistics import secrets_needed
 from redactory.foundation.intervals import lower_bound, upper_bound
 
 PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -38,15 +36,13 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
         raise InputError(
             "the held-out corpus (evaluate.test, --test) has no points to measure on; give another"
         )
-    log_prob, tokens, words = 0.0, 0, 0
-    done = 0
-    for chunk in _chunks(texts):
+    log_prob, tokens, words = 0.0, 0, sum(len(text.split()) for text in texts)
+    for start in range(0, len(texts), _CHUNK_TEXTS):
+        chunk = texts[start : start + _CHUNK_TEXTS]
         for scores in model.token_log_probs(chunk, batch_size=_BATCH_TEXTS):
             log_prob += float(scores.sum())
             tokens += len(scores)
-        words += sum(len(text.split()) for text in chunk)
-        done += len(chunk)
-        progress("perplexity", done, len(texts), "texts")
+        progress("perplexity", start + len(chunk), len(texts), "texts")
     result: dict[str, Any] = {
         "perplexity": _exponential(log_prob, tokens),
         "perplexity_per_word": _exponential(log_prob, words),
@@ -58,12 +54,6 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
     if None in result.values():
         result["reason"] = "some token has no probability that a float can hold, or there is no word"
     return result
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    stream = iter(texts)
-    while chunk := list(islice(stream, _CHUNK_TEXTS)):
-        yield chunk
 
 
 def _exponential(log_prob: float, count: int) -> float | None:
@@ -112,7 +102,22 @@ def accuracy(
         "log_loss": float(-scores[np.arange(len(true)), true].mean()),
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
-        "by_class": [_of_class(name, number, confusion) for name, number in numbers.items()],
+        "by_class": [
+            {
+                "class": name,
+                "texts": of_class,
+                "errors": of_class - right,
+                "error_rate": (of_class - right) / of_class if of_class else None,
+                "said": taken,
+            }
+            for name, of_class, right, taken in zip(
+                numbers,
+                confusion.sum(1).tolist(),
+                confusion.diagonal().tolist(),
+                confusion.sum(0).tolist(),
+                strict=True,
+            )
+        ],
         "left_out": {"without_class": without, "other_class": len(classes) - without - len(counted)},
     }
 
@@ -123,75 +128,3 @@ def _scores(model: TextClassifier, texts: Sequence[str], progress: Progress) -> 
         found.append(model.log_probs(texts[start : start + _CHUNK_TEXTS], batch_size=_BATCH_TEXTS))
         progress("accuracy", min(start + _CHUNK_TEXTS, len(texts)), len(texts), "texts")
     return np.concatenate(found)
-
-
-def _of_class(name: str, number: int, confusion: NDArray[np.int64]) -> dict[str, Any]:
-    texts = int(confusion[number].sum())
-    errors = texts - int(confusion[number, number])
-    return {
-        "class": name,
-        "texts": texts,
-        "errors": errors,
-        "error_rate": errors / texts if texts else None,
-        "said": int(confusion[:, number].sum()),
-    }
-
-
-# Percentile bootstrap over rows, from sums: a figure that is a function of sums needs no row twice.
-
-
-Sums = NDArray[np.float64]
-
-RESAMPLES = 1_000
-SEED = 0
-_BLOCK_DRAWS = 1 << 20
-
-
-def resampled_sums(rows: Sums, resamples: int = RESAMPLES, seed: int = SEED) -> Sums:
-    """Sums of ``rows`` (n, k) over ``resamples`` draws of n rows with replacement: (resamples, k).
-
-    The same rows and seed give the same sums.  Without rows every sum is 0.
-    """
-    n, k = rows.shape
-    sums = np.zeros((resamples, k))
-    if not n:
-        return sums
-    stream = RandomStream.from_seed(seed)
-    block = max(1, _BLOCK_DRAWS // n)
-    for number, first in enumerate(range(0, resamples, block)):
-        size = min(block, resamples - first)
-        drawn = (stream.uniform("bootstrap", number, size * n) * n).astype(np.int64)
-        drawn += np.repeat(np.arange(size) * n, n)
-        weights = np.bincount(drawn, minlength=size * n).reshape(size, n)
-        sums[first : first + size] = weights @ rows
-    return sums
-
-
-class Bootstrap:
-    """Figures of one table of rows, each with its percentile interval over the same resamples.
-
-    ``rows`` (n, k) holds sufficient statistics: row i's share of every sum.
-    """
-
-    def __init__(
-        self, rows: Sums, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = SEED
-    ) -> None:
-        self._total = rows.sum(axis=0)[np.newaxis]
-        self._resampled = resampled_sums(rows, resamples, seed)
-        self._tail = 100 * (1 - confidence) / 2
-
-    def figure(self, of: Callable[[Sums], Sums]) -> dict[str, Any]:
-        """{value, low, high} of ``of``, which maps sums (m, k) to m values; null where nothing counts.
-
-        A resample in which the figure is undefined (a ratio over nothing: NaN) is left out.
-        """
-        value = float(of(self._total)[0])
-        if np.isnan(value):
-            return {"value": None, "low": None, "high": None}
-        values = of(self._resampled)
-        low, high = np.nanpercentile(values, [self._tail, 100 - self._tail])
-        return {"value": value, "low": float(low), "high": float(high)}
-
-    def resamples(self, of: Callable[[Sums], Sums]) -> Sums:
-        """``of`` over every resample: what a figure of two independent tables is made of."""
-        return of(self._resampled)

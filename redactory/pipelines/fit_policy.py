@@ -15,14 +15,8 @@ import yaml
 
 from redactory.detectors import ConservativeSettings, Detector, DetectSettings, policies_of, policy_hashes
 from redactory.detectors.settings import FittedPolicy, write_fitted_rows
-from redactory.evaluation.policy_path import (
-    binomial_p_value,
-    first_public,
-    fixed_sequence,
-    policies_along,
-    policy_path,
-    secrets_needed,
-)
+from redactory.evaluation.policy_path import first_public, policies_along, policy_path
+from redactory.evaluation.statistics import binomial_p_value, fixed_sequence, secrets_needed
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text

@@ -18,7 +18,6 @@ from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitt
 from redactory.evaluation.label_studio import as_tasks, labelling_interface
 from redactory.evaluation.labelled_sample import (
     Ids,
-    Marked,
     SampledText,
     as_csv,
     as_json_lines,
@@ -29,15 +28,7 @@ from redactory.evaluation.labelled_sample import (
 from redactory.evaluation.recall import DetectFate
 from redactory.evaluation.report import write_report
 from redactory.evaluation.sample_bounds import STRATA, plan_sample
-from redactory.evaluation.sample_labels import (
-    DrawnText,
-    LabelledText,
-    figures,
-    measure_sample,
-    read_labels,
-    secrets_left,
-    text_digest,
-)
+from redactory.evaluation.sample_labels import figures, measure_sample, read_labels, secrets_left
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
@@ -51,7 +42,6 @@ from redactory.redaction import (
     SealedFolder,
     broken_files,
     is_finished,
-    merge_intervals,
     read_batches,
     read_manifest,
     seal,
@@ -161,27 +151,16 @@ def _write(
     write_text(folder.interface, labelling_interface(_labels(manifest, texts)))
     # the key lies beside the texts that it digests: it keeps digests alone from being guessed at elsewhere
     write_json(
-        folder.draw, {**summary, "key": key.secret.hex(), "rows": [_record(text, key) for text in texts]}
+        folder.draw, {**summary, "key": key.secret.hex(), "rows": [text.record(key) for text in texts]}
     )
     files = [folder.rows, folder.table, folder.tasks, folder.interface, folder.draw]
     seal(folder, {"format": FORMAT, "parent": file_sha256(run.manifest), **summary}, files)
 
 
-def _record(text: SampledText, key: DigestKey) -> dict[str, Any]:
-    return {
-        "point_id": text.point_id,
-        "stratum": text.stratum,
-        "times": text.times,
-        "digest": text_digest(text.text, key),
-        "prefilled": text.prefilled(),
-        "masked": merge_intervals(text.text, ((span.start, span.end) for span in text.strict)),
-    }
-
-
 def _labels(manifest: dict[str, Any], texts: Sequence[SampledText]) -> list[str]:
     """What a labeller may choose from: the labels that π masks, those that occur, and one for all else."""
     settings = manifest["configuration"]["detect"]["strict"]
-    occurring = {span.label for text in texts for span in text.strict}
+    occurring = {span.label for text in texts for span in text.prefilled}
     return [*sorted({*settings["labels"], *settings["more_labels"], *occurring} - {"SECRET"}), "SECRET"]
 
 
@@ -295,7 +274,7 @@ def audit_score(
     return sealed(folder.state, _score, *arguments)
 
 
-def refuse_fitted(rows: Sequence[LabelledText], fitted: FittedPolicy | None) -> None:
+def refuse_fitted(rows: Sequence[SampledText], fitted: FittedPolicy | None) -> None:
     """``ConfigurationError`` where the policy was fitted on any of ``rows``, or where that cannot be told.
 
     What a policy misses of the labels that its thresholds follow from says nothing about others
@@ -317,7 +296,9 @@ def _score(
     progress: Progress,
 ) -> dict[str, Any]:
     draw = _read_draw(run, sample)
-    rows = read_labels(labelled, _drawn(draw), DigestKey(bytes.fromhex(draw["key"])))
+    rows = read_labels(
+        labelled, [SampledText.recorded(row) for row in draw["rows"]], DigestKey(bytes.fromhex(draw["key"]))
+    )
     changed = sum(row.changed for row in rows)
     if not changed and not unchanged:
         raise InputError(
@@ -370,17 +351,3 @@ def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
         raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")
     draw: dict[str, Any] = read_json(sample.draw)
     return draw
-
-
-def _drawn(draw: dict[str, Any]) -> list[DrawnText]:
-    return [
-        DrawnText(
-            row["point_id"],
-            row["stratum"],
-            row["times"],
-            row["digest"],
-            tuple(Marked(*span) for span in row["prefilled"]),
-            tuple((start, end) for start, end in row["masked"]),
-        )
-        for row in draw["rows"]
-    ]

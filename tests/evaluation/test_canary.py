@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from redactory.evaluation import canary_copies_left, canary_exposure
 from redactory.evaluation.canary import middle_rank
-from redactory.evaluation.candidates import continuation_log_probs
+from redactory.evaluation.continuations import continuation_log_probs
 from redactory.foundation.errors import CheckFailed, InputError
 from redactory.redaction.folder import RunFolder, part_name
 from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
@@ -37,8 +37,8 @@ def _canaries(inserted: list[str], control: list[str]) -> dict[str, Any]:
 def test_trie_equals_brute_force_rank_for_rank(model: SmallModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = _brute_force(model, 3)
     whole = continuation_log_probs(model, _BEFORE, 3)
-    monkeypatch.setattr("redactory.evaluation.candidates._LARGEST_BATCH", 7)
-    monkeypatch.setattr("redactory.evaluation.candidates._SMALLEST_BATCH", 7)
+    monkeypatch.setattr("redactory.evaluation.continuations._LARGEST_BATCH", 7)
+    monkeypatch.setattr("redactory.evaluation.continuations._SMALLEST_BATCH", 7)
     pieces = continuation_log_probs(model, _BEFORE, 3)
     for scores in (whole, pieces):
         np.testing.assert_allclose(scores, slow, rtol=0, atol=1e-12)

@@ -20,11 +20,9 @@ from redactory.evaluation.detection import (
     count_matches,
     figures,
     measure_detection,
-    proportion,
-    share,
 )
 from redactory.evaluation.recall import casing
-from redactory.evaluation.utility import Bootstrap, resampled_sums
+from redactory.evaluation.statistics import Bootstrap, proportion, resampled_sums, share
 from redactory.redaction import route
 
 _TEXTS = st.text(alphabet="ab \n", min_size=1, max_size=14)
@@ -123,7 +121,7 @@ def test_every_resample_draws_as_many_rows_as_there_are_each_alike_often() -> No
 
 
 def test_blocks_of_resamples_are_not_copies_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redactory.evaluation.utility._BLOCK_DRAWS", 70)
+    monkeypatch.setattr("redactory.evaluation.statistics._BLOCK_DRAWS", 70)
     sums = resampled_sums(np.eye(7), resamples=95)
     assert (sums.sum(axis=1) == 7).all()
     assert (sums[:10] != sums[10:20]).any()

@@ -10,14 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from redactory.evaluation.canary import canary_exposure, middle_rank
-from redactory.evaluation.candidates import (
+from redactory.evaluation.continuations import DrawnNumbers, continuation_log_probs, drawn_numbers
+from redactory.evaluation.extrapolation import (
     EXTRAPOLATED,
     SAMPLED,
     WEIGHTED,
-    DrawnNumbers,
     SkewNormal,
-    continuation_log_probs,
-    drawn_numbers,
     extrapolated_exposure,
     fitted,
     likelier,

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.evaluation.label_studio import as_tasks, labelling_interface, read_task
-from redactory.evaluation.labelled_sample import Marked, SampledText, as_csv, as_json_lines
-from redactory.evaluation.sample_labels import (
-    DrawnText,
-    LabelledText,
-    read_labels,
-    secrets_drawn,
-    text_digest,
+from redactory.evaluation.labelled_sample import (
+    Marked,
+    SampledText,
+    as_csv,
+    as_json_lines,
+    as_rows,
+    prefilled,
 )
+from redactory.evaluation.sample_labels import read_labels, secrets_drawn
 from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.stream import RandomStream
@@ -40,14 +41,13 @@ SPANS = {7: [Marked(6, 16, "PERSON"), Marked(20, 23, "PERSON")], 2**32 + 1: [], 
 
 @pytest.fixture
 def sample() -> list[SampledText]:
-    return [SampledText(i, "masked", 2, text, tuple(SPANS[i])) for i, text in TEXTS.items()]
+    return [SampledText(i, "masked", 2, tuple(SPANS[i]), text=text) for i, text in TEXTS.items()]
 
 
 @pytest.fixture
-def drawn() -> list[DrawnText]:
-    return [
-        DrawnText(i, "masked", 2, text_digest(text, KEY), tuple(SPANS[i]), ()) for i, text in TEXTS.items()
-    ]
+def drawn(sample: list[SampledText]) -> list[SampledText]:
+    """As the record of the draw has them, written and read again."""
+    return [SampledText.recorded(json.loads(json.dumps(text.record(KEY)))) for text in sample]
 
 
 def test_the_three_forms_say_the_same(sample: list[SampledText]) -> None:
@@ -74,8 +74,7 @@ def test_a_labeller_starts_from_spans_that_do_not_overlap() -> None:
         Marked(12, 14, "D"),
         Marked(0, 9, "B"),
     ]
-    text = SampledText(1, "masked", 1, "x" * 14, tuple(strict))
-    assert text.prefilled() == [Marked(0, 9, "B"), Marked(12, 14, "D")]
+    assert prefilled(strict) == (Marked(0, 9, "B"), Marked(12, 14, "D"))
 
 
 def test_the_interface_names_the_fields_of_the_tasks(sample: list[SampledText]) -> None:
@@ -135,25 +134,21 @@ def test_what_cannot_be_told_is_refused(task: dict[str, Any]) -> None:
     assert "Ann" not in str(error.value)
 
 
-def rows_of(sample: list[SampledText]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in as_json_lines(sample).split("\n")[:-1]]
-
-
 def written(path: Path, rows: list[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def test_labels_come_back_in_the_order_of_the_draw(
-    sample: list[SampledText], drawn: list[DrawnText], tmp_path: Path
+    sample: list[SampledText], drawn: list[SampledText], tmp_path: Path
 ) -> None:
-    rows = rows_of(sample)
+    rows = as_rows(sample)
     rows[0]["spans"] = rows[0]["spans"][::-1] * 2
     rows[1]["spans"] = [{"start": 0, "end": 3, "label": "WHO"}]
     path = written(tmp_path / "labelled.jsonl", rows[::-1])
     path.write_text("\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     labelled = read_labels(path, drawn, KEY)
-    assert [row.drawn.point_id for row in labelled] == list(TEXTS)
+    assert [row.point_id for row in labelled] == list(TEXTS)
     assert labelled[0].secrets == tuple(SPANS[7])
     assert [row.changed for row in labelled] == [False, True, False]
     tasks = as_tasks(sample, "v1")
@@ -197,9 +192,9 @@ def span(**values: Any) -> Change:
     ],
 )
 def test_labels_that_do_not_fit_are_refused_without_their_text(
-    spoil: Change, told: str, sample: list[SampledText], drawn: list[DrawnText], tmp_path: Path
+    spoil: Change, told: str, sample: list[SampledText], drawn: list[SampledText], tmp_path: Path
 ) -> None:
-    rows = rows_of(sample)
+    rows = as_rows(sample)
     spoil(rows)
     with pytest.raises(InputError, match=told) as error:
         read_labels(written(tmp_path / "labelled.jsonl", rows), drawn, KEY)
@@ -210,7 +205,7 @@ def test_labels_that_do_not_fit_are_refused_without_their_text(
 @pytest.mark.parametrize(
     "content", [b"{", b'[{"data": {}}]', b"[3]", b'{"id": "\xff"}', b'[{"data": 1, "annotations": 2}]']
 )
-def test_files_of_another_kind_are_refused(content: bytes, drawn: list[DrawnText], tmp_path: Path) -> None:
+def test_files_of_another_kind_are_refused(content: bytes, drawn: list[SampledText], tmp_path: Path) -> None:
     path = tmp_path / "labelled.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"labelled\.json"):
@@ -219,20 +214,15 @@ def test_files_of_another_kind_are_refused(content: bytes, drawn: list[DrawnText
         read_labels(tmp_path / "none", drawn, KEY)
 
 
-def test_the_secret_of_a_draw_depends_on_its_point_and_the_seed_alone(drawn: list[DrawnText]) -> None:
+def test_the_secret_of_a_draw_depends_on_its_point_and_the_seed_alone(drawn: list[SampledText]) -> None:
     many = tuple(Marked(n, n + 1, "A") for n in range(20))
-    first, second = (LabelledText(entry, "", many) for entry in drawn[:2])
+    first, second = (dataclasses.replace(entry, secrets=many) for entry in drawn[:2])
     stream = RandomStream.from_seed(3)
     taken = [*secrets_drawn(first, stream), *secrets_drawn(second, stream)]
     assert len(taken) == 4
     assert len(set(taken)) > 1
     assert [*secrets_drawn(second, stream), *secrets_drawn(first, stream)] == taken[2:] + taken[:2]
     assert list(secrets_drawn(first, RandomStream.from_seed(4))) != taken[:2]
-    assert list(secrets_drawn(LabelledText(drawn[0], "", ()), stream)) == []
-
-
-def test_every_secret_of_a_text_is_drawn_alike(drawn: list[DrawnText]) -> None:
-    often = dataclasses.replace(drawn[0], times=3000)
-    row = LabelledText(often, "", tuple(Marked(n, n + 1, "A") for n in range(3)))
-    counts = Counter(secrets_drawn(row, RandomStream.from_seed(3)))
-    assert all(abs(count - 1000) < 130 for count in counts.values())
+    assert list(secrets_drawn(drawn[0], stream)) == []
+    often = dataclasses.replace(first, times=3000, secrets=many[:3])
+    assert all(abs(count - 1000) < 130 for count in Counter(secrets_drawn(often, stream)).values())

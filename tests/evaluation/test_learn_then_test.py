@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from redactory.evaluation.policy_path import binomial_p_value, fixed_sequence, secrets_needed
+from redactory.evaluation.statistics import binomial_p_value, fixed_sequence, secrets_needed
 from redactory.foundation.intervals import upper_bound
 
 BOUND, CONFIDENCE, SETS = 0.01, 0.95, 2_000

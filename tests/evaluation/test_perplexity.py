@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from redactory.evaluation import utility as perplexity
+from redactory.evaluation.utility import perplexity
 from redactory.foundation.errors import InputError
 from tests.evaluation.small_model import SmallModel
 

@@ -9,7 +9,7 @@ import pytest
 
 from redactory.evaluation import canary_exposure
 from redactory.evaluation import utility as perplexity
-from redactory.evaluation.candidates import continuation_log_probs
+from redactory.evaluation.continuations import continuation_log_probs
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel
 from redactory.training.models.lstm import LstmLanguageModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from redactory.evaluation import sample_bounds
-from redactory.evaluation.labelled_sample import Marked
+from redactory.evaluation.labelled_sample import Marked, SampledText
 from redactory.evaluation.sample_bounds import (
     EMPTY,
     MASKED,
@@ -32,7 +33,7 @@ from redactory.evaluation.sample_bounds import (
     rounded_up,
     upper_bounds,
 )
-from redactory.evaluation.sample_labels import DrawnText, LabelledText, secrets_drawn
+from redactory.evaluation.sample_labels import secrets_drawn
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.stream import RandomStream
 
@@ -290,18 +291,15 @@ def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int)
     drawn = noise.integers(0, 200, 40)
     # a point has many secrets or few, and is missed as a whole or not at all
     rows = [
-        LabelledText(
-            DrawnText(int(i), MASKED, int(count), "", (), ()),
-            "",
-            tuple(
-                Marked(n, n + 1, "MISSED" if i < missed_share * 200 else "X") for n in range(secrets_of(i))
-            ),
-        )
+        SampledText(int(i), MASKED, int(count), missed=(bool(i < missed_share * 200),) * secrets_of(i))
         for i, count in zip(*np.unique(drawn, return_counts=True), strict=True)
     ]
+    rows = [
+        replace(row, secrets=tuple(Marked(n, n + 1, "X") for n in range(len(row.missed)))) for row in rows
+    ]
     stream = RandomStream.from_seed(seed)
-    taken = [secret.label == "MISSED" for row in rows for secret in secrets_drawn(row, stream)]
-    every = [s.label == "MISSED" for row in rows for s in row.secrets for _ in range(row.drawn.times)]
+    taken = [row.missed[place] for row in rows for place in secrets_drawn(row, stream)]
+    every = [missed for row in rows for missed in row.missed for _ in range(row.times)]
     return Drawn(200, 40, len(taken), sum(taken)), Drawn(200, len(every), len(every), sum(every))
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from redactory.evaluation.canary import canary_exposure, middle_rank
-from redactory.evaluation.candidates import continuation_log_probs, given_log_probs
+from redactory.evaluation.continuations import continuation_log_probs, given_log_probs
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel

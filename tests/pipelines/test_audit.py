@@ -17,11 +17,11 @@ from scipy.stats import binom
 
 import redactory
 from redactory.detectors.settings import FittedPolicy, _read_rows, write_fitted_rows
+from redactory.evaluation.labelled_sample import SampledText
 from redactory.evaluation.leaks import place_points
 from redactory.evaluation.model_report import promises
 from redactory.evaluation.report import render_report
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Drawn, Unmeasured, Whole, upper_bounds
-from redactory.evaluation.sample_labels import DrawnText, LabelledText
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
@@ -357,7 +357,7 @@ def test_another_pipeline_than_the_runs_measures_nothing(
     other: Callable[[Sequence[str]], list[tuple[str, str]]], run: Path, truth: Truth, tmp_path: Path
 ) -> None:
     sample = audit_sample(run, 60, seed=2)
-    with pytest.raises(CheckFailed, match="fate is not that of the run"):
+    with pytest.raises(CheckFailed, match="nothing is measured"):
         score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=other)
     assert not RunFolder(run).recall.root.exists()
 
@@ -408,8 +408,7 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), fates=fates)
     # what is not measured counts as missed
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
-    drawn = DrawnText(1, PUBLIC, 1, "", (), ())
-    rows = [LabelledText(drawn, text, ()) for text in ("all is well", "it is bob")]
+    rows = [SampledText(1, PUBLIC, 1, text=text) for text in ("all is well", "it is bob")]
     refuse_fitted(rows, FittedPolicy.model_validate(policy))
     with pytest.raises(ConfigurationError, match="fitted on"):
         refuse_fitted([*rows, replace(rows[0], text="it is ann")], FittedPolicy.model_validate(policy))

@@ -1,0 +1,235 @@
+"""The log probability of many strings after one text: a walk over their tokens as a trie.
+
+Strings stand as a tokenizer cuts them, in an order in which equal beginnings stand together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import CheckFailed
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+Scores = NDArray[np.float64]
+Encode = Callable[[str], list[int]]
+
+_DIGITS = "0123456789"
+_ENDED = -1
+_DRAWS_AT_ONCE = 2_000
+_LOGITS_AT_ONCE, _STATE_BYTES_AT_ONCE = 1 << 23, 1 << 28
+_SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
+
+
+def continuation_log_probs(
+    model: LanguageModel, before: str, digits: int, progress: Progress = silent
+) -> Scores:
+    """Natural log probability of each string of ``digits`` digits after ``before``: float64[10^digits].
+
+    Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log
+    probabilities of the tokens that the tokenizer gives, whatever it makes of a number; of tokens that all
+    the strings begin with, none is added.  ``CheckFailed`` where the tokenizer gives two numbers the same
+    tokens, or where they do not fit the network's context.
+    """
+    single = digit_tokens(model.tokenizer.encode, before, digits)
+    if single is None:
+        return given_log_probs(model, before, [f"{n:0{digits}d}" for n in range(10**digits)], progress)
+    head, columns = single
+    numbers = np.arange(10**digits)
+    tokens = np.empty((len(numbers), digits), np.int32)
+    for place in range(digits):
+        tokens[:, place] = np.asarray(columns[place], np.int32)[numbers // 10 ** (digits - 1 - place) % 10]
+    return _log_probs(model, _Tokenised(head, tokens, np.full(len(numbers), digits), numbers), progress)
+
+
+def given_log_probs(
+    model: LanguageModel, before: str, strings: Sequence[str], progress: Progress = silent
+) -> Scores:
+    """Natural log probability of each of ``strings`` after ``before``: float64[n], in their order.
+
+    Added up as by :func:`continuation_log_probs`; refused as there.  Scores of two calls may be compared
+    where the strings' common tokens are those of ``before``.
+    """
+    encode = model.tokenizer.encode
+    encoded = [encode(before + string) for string in strings]
+    # as many tokens as all begin with, at most as many as `before` has of its own
+    columns: Iterable[tuple[int, ...]] = zip(encode(before), *encoded, strict=False)
+    shared = sum(1 for _ in takewhile(lambda ids: len(set(ids)) == 1, columns))
+    lengths = np.asarray([len(ids) - shared for ids in encoded], np.int64)
+    tokens = np.full((len(strings), int(lengths.max(initial=1))), _ENDED, np.int32)
+    for row, ids in enumerate(encoded):
+        tokens[row, : lengths[row]] = ids[shared:]
+    # shorter ones first among those with an equal beginning: -1 is below every token
+    order = np.lexsort(tokens.T[::-1])
+    twins = (tokens[order][1:] == tokens[order][:-1]).all(axis=1)
+    named = np.asarray(strings, dtype=object)[order]
+    if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
+        # no probability would tell them apart
+        raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
+    head = encoded[0][:shared] if encoded else []
+    return _log_probs(model, _Tokenised(head, tokens[order], lengths[order], order), progress)
+
+
+def digit_tokens(encode: Encode, before: str, digits: int) -> tuple[list[int], list[list[int]]] | None:
+    """Tokens of ``before``, and the token of each digit at each place: [digits][10].
+
+    None where the tokenizer does not give every digit its own token after ``before``, in every three digits
+    at every place: a tokenizer that joins digits joins some two or three of them.
+    """
+    encoded = [encode(before + digit * digits) for digit in _DIGITS]
+    head = encoded[0][:-digits]
+    if not all(len(ids) == len(head) + digits and ids[: len(head)] == head for ids in encoded):
+        return None
+    tokens = [list(place) for place in zip(*(ids[-digits:] for ids in encoded), strict=True)]
+    spelled = all(
+        encode(before + number) == head + [tokens[place][int(digit)] for place, digit in enumerate(number)]
+        for number in _probes(digits)
+    )
+    apart = all(len(set(place)) == len(_DIGITS) for place in tokens)
+    return (head, tokens) if spelled and apart else None
+
+
+def _probes(digits: int) -> Iterator[str]:
+    """Numbers in which every three digits stand at every place."""
+    width = min(digits, 3)
+    for number in range(10**width):
+        three = f"{number:0{width}d}"
+        for place in range(digits - width + 1):
+            yield (three[:1] * place + three).ljust(digits, three[-1])
+
+
+class DrawnNumbers(NamedTuple):
+    """The natural log of each drawn number's probability, under the model and as it was drawn."""
+
+    log_p: Scores
+    log_q: Scores
+
+
+def drawn_numbers(
+    model: LanguageModel, before: str, digits: int, count: int, stream: RandomStream
+) -> DrawnNumbers | None:
+    """``count`` numbers of ``digits`` digits after ``before``, each digit drawn as the model has it among the
+    ten.
+
+    None where the tokenizer joins digits.
+    """
+    import torch
+
+    single = digit_tokens(model.tokenizer.encode, before, digits)
+    if single is None:
+        return None
+    head, columns = single
+    uniform = stream.uniform("numbers of the model", 0, count * digits).reshape(count, digits)
+    log_p, log_q = np.zeros(count), np.zeros(count)
+    with torch.inference_mode():
+        first, state, device = _read(model, head)
+        for start in range(0, count, _DRAWS_AT_ONCE):
+            rows = np.arange(start, min(start + _DRAWS_AT_ONCE, count))
+            own = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
+            scores = first.expand(len(rows), -1)
+            for place, column in enumerate(columns):
+                of_digits = scores[:, column].double().cpu().numpy()
+                shares = np.exp(of_digits - of_digits.max(1, keepdims=True))
+                shares /= shares.sum(1, keepdims=True)
+                below = shares.cumsum(1) < uniform[rows, place][:, None]
+                chosen = np.arange(len(rows)), below.sum(1).clip(max=len(_DIGITS) - 1)
+                log_p[rows] += of_digits[chosen]
+                log_q[rows] += np.log(shares[chosen])
+                if place + 1 < digits:
+                    read = torch.from_numpy(np.asarray(column, np.int64)[chosen[1]]).to(device)
+                    scores, own = model.network.step(read, own)
+    return DrawnNumbers(log_p, log_q)
+
+
+def _read(model: LanguageModel, head: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Log probabilities and state behind the begin token and ``head``, and where they lie."""
+    import torch
+
+    network = model.network.eval()
+    device = next(network.parameters()).device
+    state = network.initial_state(1)
+    for token in (model.tokenizer.begin_id, *head):
+        log_probs, state = network.step(torch.tensor([token], device=device), state)
+    return log_probs, state, device
+
+
+@dataclass(frozen=True)
+class _Tokenised:
+    """``head`` is what all strings begin with; string ``order[i]`` goes on with ``tokens[i, :lengths[i]]``.
+
+    ``tokens`` int32 [n, L], filled up with -1; rows with the same beginning stand together.
+    """
+
+    head: list[int]
+    tokens: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+
+def _log_probs(model: LanguageModel, strings: _Tokenised, progress: Progress) -> Scores:
+    import torch
+
+    tokens, read = strings.tokens, len(strings.head) + 1
+    context = getattr(model.network, "context", None)
+    if context is not None and read + tokens.shape[1] - 1 > context:
+        raise CheckFailed(f"canaries: template and number do not fit the model's context of {context} tokens")
+    scores, done = np.zeros(len(tokens)), 0
+
+    def descend(
+        depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any
+    ) -> None:
+        """Add the token at ``depth`` of the strings ``rows``, and all behind it.
+
+        ``prefix`` [rows] says which row of ``log_probs`` [B, V] and of ``state`` stands for the tokens
+        before; the rows of one prefix stand together, and so do those of one token under it.
+        """
+        nonlocal done
+        column = tokens[rows, depth]
+        scores[rows] += log_probs[at(prefix), at(column)].double().cpu().numpy()
+        longer = strings.lengths[rows] > depth + 1
+        if ended := len(rows) - int(longer.sum()):
+            done += ended
+            progress("canary exposure", done, len(scores), "candidates")
+        rows, prefix, column = rows[longer], prefix[longer], column[longer]
+        if not len(rows):
+            return
+        new = np.append(True, (prefix[1:] != prefix[:-1]) | (column[1:] != column[:-1]))
+        first, child = np.flatnonzero(new), np.cumsum(new) - 1
+        ends = np.append(first, len(rows))
+        for start in range(0, len(first), batch):
+            some = first[start : start + batch]
+            below = slice(some[0], ends[start + len(some)])
+            parents = at(prefix[some])
+            after = model.network.step(at(column[some]), tuple(part[parents] for part in state))
+            descend(depth + 1, rows[below], child[below] - start, *after)
+
+    def at(values: NDArray[Any]) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
+
+    with torch.inference_mode():
+        log_probs, state, device = _read(model, strings.head)
+        batch = _batch(log_probs.shape[-1], state, read, tokens.shape[1])
+        rows = np.arange(len(tokens))
+        descend(0, rows, np.zeros_like(rows), log_probs, state)
+    found = np.empty_like(scores)
+    found[strings.order] = scores
+    return found
+
+
+def _batch(vocabulary: int, state: Sequence[Any], read: int, more: int) -> int:
+    """Prefixes that are read at once: neither their logits nor their states may fill the memory."""
+    row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
+    # a cache has grown by `more` places at the deepest prefixes
+    row = max(row * (read + more) // read, 1)
+    fitting: int = min(_LARGEST_BATCH, _LOGITS_AT_ONCE // vocabulary, _STATE_BYTES_AT_ONCE // row)
+    return max(_SMALLEST_BATCH, fitting)
