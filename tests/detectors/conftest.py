@@ -9,8 +9,10 @@ import pytest
 from redactory.detectors import Detector, DetectSettings, Reading
 from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
+from redactory.detectors.spacy_model import lean_spacy
 from redactory.detectors.tagger import train_tagger
 from tests.detectors.detector_texts import SMALL_FIT, TEXTS, labelled_texts
+from tests.detectors.tiny_models import bert_folder, stanza_folder
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +39,20 @@ def tagger_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tagger") / "small"
     train_tagger(labelled_texts(300, seed=1), SMALL_FIT).to_disk(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def models(tagger_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder of a small model for each engine that has one; tests must not change them."""
+    pipeline = tmp_path_factory.mktemp("spacy")
+    lean_spacy().blank("en").to_disk(pipeline)
+    return {
+        "tagger": tagger_folder,
+        "spacy": pipeline,
+        "stanza": stanza_folder(tmp_path_factory.mktemp("stanza")),
+        "transformers": bert_folder(tmp_path_factory.mktemp("bert")),
+        "bytes": bert_folder(tmp_path_factory.mktemp("bytes"), bytes_=True),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from redactory.detectors import Detector, DetectSettings, Reading, Span
+from redactory.detectors import Detector, Reading, Span
 from redactory.detectors.settings import SpacySettings, TaggerSettings
 from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.detectors.tagger import TaggerEngine
 from tests.detectors.detector_texts import TEXTS
-from tests.detectors.finder import OFF, Finder, with_engines, with_settings
+from tests.detectors.finder import Finder, with_engines, with_settings
 
 
 def same_in_batches(detector: Detector, alone: dict[str, Reading], texts: Sequence[str], size: int) -> bool:
@@ -79,17 +79,6 @@ def test_our_decoding_is_spacys() -> None:
     assert sum(map(len, ours)) > 50, "the texts do hold entities"
 
 
-def test_tokens_of_entities_are_not_plain_to_spacy_and_others_are() -> None:
-    engine = SpacyEngine(SpacySettings(), "en")
-    inside, outside = [], []
-    for reading in engine.read(TEXTS):
-        for token in reading.plain:
-            hit = any(span.start <= token.start < span.end for span in reading.spans)
-            (inside if hit else outside).append(token.probability)
-    assert sum(inside) / len(inside) < 0.2
-    assert sum(outside) / len(outside) > 0.8
-
-
 def test_readings_lie_in_their_text_and_scores_are_probabilities(alone: dict[str, Reading]) -> None:
     for text, reading in alone.items():
         assert reading.failure is None
@@ -141,13 +130,6 @@ def test_the_engines_readings_are_joined() -> None:
         Span(0, 4, "PERSON", 0.9, "finder"),
         Span(8, 12, "LOCATION", 0.9, "finder"),
     )
-
-
-def test_everything_is_everything() -> None:
-    conservative = {"flags_everything": True, "rules": []}
-    cautious = Detector(DetectSettings.model_validate({**OFF, "conservative": conservative}))
-    assert all(d.conservative for d in cautious.detect(TEXTS))
-    assert not any(d.strict for d in cautious.detect(TEXTS))
 
 
 WORDS = [f"qu{number}zor and Zi{number}gar met in Ve{number}dan." for number in range(300)]

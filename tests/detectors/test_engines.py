@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import typing
 from pathlib import Path
 from typing import Any
@@ -61,10 +59,6 @@ def test_a_shifted_reading_says_the_same_elsewhere(reading: Reading, by: int) ->
         assert longer[left:right] == text[start:end]
 
 
-def test_a_failure_stays_one_wherever_it_is_moved() -> None:
-    assert Reading(failure=TIMEOUT).shifted(7) == Reading(failure=TIMEOUT)
-
-
 def sections() -> set[str]:
     """The names of the settings that are a section of their own and may be null: the engines."""
     kinds = {name: field.annotation for name, field in DetectSettings.model_fields.items()}
@@ -113,34 +107,6 @@ def test_without_engines_the_rules_remain() -> None:
         set(),
     ]
     assert not any(d.strict or d.failure for d in detections)
-
-
-def test_an_identity_is_plain_data_and_loads_no_model(tagger_folder: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(tagger_folder, broken)
-    (broken / "tagger" / "model").write_bytes(b"no model")
-    settings = DetectSettings.model_validate({**OFF, "tagger": {"models": [str(broken)]}})
-    identities = identities_of(settings)
-    assert json.loads(json.dumps(identities)) == identities
-    whole = DetectSettings.model_validate({**OFF, "tagger": {"models": [str(tagger_folder)]}})
-    assert identities_of(whole)["tagger"]["sha256"] != identities["tagger"]["sha256"]
-    with pytest.raises(ConfigurationError, match=r"detect\.tagger\.models: broken cannot be loaded"):
-        engines_of(settings)
-
-
-def test_a_pipeline_is_named_by_its_content(tmp_path: Path) -> None:
-    import spacy
-
-    first, second, other = (tmp_path / name for name in ("first", "second", "other"))
-    spacy.blank("en").to_disk(first)
-    shutil.copytree(first, second)
-    shutil.copytree(first, other)
-    (other / "tokenizer").write_bytes((other / "tokenizer").read_bytes() + b"\0")
-    one, two, three = (
-        SpacyEngine.identity(SpacySettings(model=str(folder)), "en") for folder in (first, second, other)
-    )
-    assert one == two
-    assert {k for k in one if one[k] != three[k]} == {"sha256"}
 
 
 @pytest.mark.parametrize(

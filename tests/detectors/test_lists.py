@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors.engine import Reading
 from redactory.detectors.lists import ListEngine, Term, fold, terms_of
 from redactory.detectors.settings import ListSettings, WordList
 from redactory.foundation.errors import ConfigurationError
@@ -191,14 +190,6 @@ def test_a_term_keeps_every_label_it_is_given() -> None:
     lists = tuple(WordList(label=label, words=("Acme",)) for label in ("ORGANIZATION", "CLIENT", "CLIENT"))
     [reading] = ListEngine(ListSettings(deny=lists), "de").read(["ACME"])
     assert [(s.start, s.end, s.label) for s in reading.spans] == [(0, 4, "CLIENT"), (0, 4, "ORGANIZATION")]
-
-
-def test_a_text_is_read_the_same_in_any_batch() -> None:
-    found = engine(["Mark", "日"], ["a"])
-    texts = ["Mark", "", "a é Mark 😀 日", "Mark" * 3, "a"]
-    assert found.read(texts) == [reading for text in texts for reading in found.read([text])]
-    assert found.read(texts[::-1]) == found.read(texts)[::-1]
-    assert ListEngine(ListSettings(), "en").read(["Mark"]) == [Reading()]
 
 
 def _file(folder: Path, name: str, content: str | bytes) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
-import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,32 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc
 
 from redactory.detectors import stanza_ner
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Reading
+from redactory.detectors.engine import MISALIGNED, Reading
 from redactory.detectors.settings import StanzaSettings
 from redactory.detectors.stanza_ner import StanzaEngine, Word, aligned, entities
 from redactory.foundation.errors import ConfigurationError
-from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
-from tests.detectors.tiny_models import stanza_folder
-
-TEXTS = (
-    "Anna lives in Paris.",
-    "I don't know Robert",
-    "hello Maria, how is Oslo today?",
-    "it is a good dog.",
-    "the order for Leatrice is late\nwe sent it to Berlin, thank you",
-    *NASTY,
-    *EMPTY,
-)
+from tests.detectors.nasty_texts import alone
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return stanza_folder(tmp_path_factory.mktemp("stanza"))
+def folder(models: dict[str, Path]) -> Path:
+    return models["stanza"]
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +48,6 @@ def stanza_itself(folder: Path) -> Any:
 def places(reading: Reading, text: str) -> list[tuple[str, str]]:
     assert reading.failure is None
     return [(text[span.start : span.end], span.label) for span in reading.spans]
-
-
-def test_names_and_places_are_found_with_their_scores(engine: StanzaEngine) -> None:
-    text = "Anna lives in Paris."
-    reading = alone(engine.read([text]))
-    assert places(reading, text) == [("Anna", "PER"), ("Paris", "LOC")]
-    plain = {text[p.start : p.end]: p.probability for p in reading.plain}
-    assert plain["lives"] > 0.9 > 0.5 > plain["Anna"]
-    for span in reading.spans:
-        assert span.detector == "stanza"
-        assert span.score == pytest.approx(1 - plain[text[span.start : span.end]], abs=1e-6)
 
 
 def test_plain_is_the_share_of_all_tag_sequences_that_leave_a_token_out(
@@ -111,28 +87,6 @@ def _document(sentences: list[list[str]]) -> Any:
     from stanza.models.common.doc import Document
 
     return Document([[{"id": i + 1, "text": w} for i, w in enumerate(words)] for words in sentences])
-
-
-@given(st.permutations(range(len(TEXTS))))
-@settings(max_examples=5, deadline=None)
-def test_a_text_is_read_alike_alone_and_in_any_batch(engine: StanzaEngine, order: list[int]) -> None:
-    together = engine.read(TEXTS)
-    shuffled = engine.read([TEXTS[i] for i in order])
-    assert shuffled == [together[i] for i in order]
-    some = random.Random(str(order)).sample(range(len(TEXTS)), 4)
-    assert [alone(engine.read([TEXTS[i]])) for i in some] == [together[i] for i in some]
-
-
-@pytest.mark.parametrize("text", NASTY)
-def test_every_character_is_read_whatever_it_is(engine: StanzaEngine, text: str) -> None:
-    reading = alone(engine.read([text]))
-    assert reading.failure is None
-    assert covered_by(reading, text)
-
-
-@pytest.mark.parametrize("text", EMPTY)
-def test_white_space_reads_as_nothing(engine: StanzaEngine, text: str) -> None:
-    assert alone(engine.read([text])) == Reading()
 
 
 def test_contractions_cost_no_name(engine: StanzaEngine) -> None:
@@ -190,41 +144,6 @@ def test_an_endless_word_is_read_in_pieces(engine: StanzaEngine) -> None:
     assert [p.end - p.start for p in reading.plain] == [stanza_ner.RUN] * 50 + [4]
 
 
-def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
-    engine: StanzaEngine, monkeypatch: pytest.MonkeyPatch, capfd: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    trainer = engine._tagger._trainer
-    predict = trainer.predict
-
-    def chatty(batch: Any) -> Any:
-        if "Robert" in batch[0][0]:
-            logging.getLogger("stanza").critical("cannot read %s", batch[0])
-            raise RuntimeError(f"cannot read {batch[0]}")
-        return predict(batch)
-
-    before = engine.read(["Anna is late"])
-    monkeypatch.setattr(trainer, "predict", chatty)
-    assert engine.read(["Robert is late", "Anna is late"]) == [Reading(failure=ENGINE_ERROR), *before]
-    assert not caplog.records
-    assert "".join(capfd.readouterr()) == ""
-
-
-def test_scores_that_are_not_finite_are_a_failure(folder: Path) -> None:
-    spoilt = StanzaEngine(StanzaSettings(folder=str(folder)), "en")
-    with torch.no_grad():
-        spoilt._tagger._trainer.model.tag_clfs[0].bias[0] = float("nan")
-    assert spoilt.read(["Anna is late", ""]) == [Reading(failure=ENGINE_ERROR), Reading()]
-
-
-def test_threads_and_log_levels_are_as_before(engine: StanzaEngine) -> None:
-    before = torch.get_num_threads(), logging.getLogger("stanza").level
-    torch.set_num_threads(before[0] + 1)
-    engine.read(["Anna"])
-    after = torch.get_num_threads(), logging.getLogger("stanza").level
-    torch.set_num_threads(before[0])
-    assert after == (before[0] + 1, before[1])
-
-
 def _resources(folder: Path, change: Any) -> None:
     path = folder / "resources.json"
     resources = json.loads(path.read_text())
@@ -265,15 +184,6 @@ def test_a_folder_without_the_model_is_a_configuration_error(copy: Path, spoil: 
 def test_a_language_without_a_tokenizer_is_a_configuration_error(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"detect\.language"):
         StanzaEngine(StanzaSettings(folder=str(folder)), "nolanguage")
-
-
-def test_the_identity_follows_the_content_of_the_folder(copy: Path) -> None:
-    chosen = StanzaSettings(folder=str(copy))
-    before = StanzaEngine.identity(chosen, "en")
-    assert StanzaEngine.identity(chosen, "en") == json.loads(json.dumps(before))
-    with (copy / "en/ner/tiny.pt").open("ab") as file:
-        file.write(b"x")
-    assert StanzaEngine.identity(chosen, "en")["folder"] != before["folder"]
 
 
 @given(st.lists(st.sampled_from(["O", "PER", "I-PER", "B-PER", "E-PER", "S-PER", "I-LOC", "S-LOC", "B-"])))

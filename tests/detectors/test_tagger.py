@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +61,6 @@ def test_the_same_seed_rows_and_settings_give_the_same_tagger() -> None:
     random.setstate(state[0])
     np.random.set_state(state[1])
     assert made[0] == made[1] != made[2]
-
-
-@pytest.mark.parametrize(("seed", "size"), [(1, 7), (2, 64)])
-def test_a_text_is_read_the_same_alone_and_in_any_batch(tagger: TaggerEngine, seed: int, size: int) -> None:
-    texts = [*TEXTS, *(row.text for row in UNSEEN)]
-    random.Random(seed).shuffle(texts)
-    alone = [tagger.read([text])[0] for text in texts]
-    assert [r for i in range(0, len(texts), size) for r in tagger.read(texts[i : i + size])] == alone
-    assert sum(bool(reading.spans) for reading in alone) > 40
 
 
 def test_every_token_but_white_space_is_scored(tagger: TaggerEngine) -> None:
@@ -179,12 +169,6 @@ def test_scores_that_are_not_finite_are_a_failure(
         engine.read(["a bad one"])
 
 
-def test_all_configured_taggers_read_every_text(tagger: TaggerEngine, tagger_folder: Path) -> None:
-    twice = TaggerEngine(TaggerSettings(models=(str(tagger_folder), str(tagger_folder))), "en")
-    (one,), (two,) = tagger.read([UNSEEN[0].text]), twice.read([UNSEEN[0].text])
-    assert two == Reading(one.spans * 2, one.plain * 2)
-
-
 def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
     import spacy
 
@@ -196,16 +180,6 @@ def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
         nlp.to_disk(tmp_path / name)
         with pytest.raises(ConfigurationError, match=f"{name} was not written by redactory fit"):
             TaggerEngine(TaggerSettings(models=(str(tmp_path / name),)), "en")
-
-
-def test_the_folder_may_be_moved(tagger: TaggerEngine, tagger_folder: Path, tmp_path: Path) -> None:
-    moved = shutil.copytree(tagger_folder, tmp_path / "moved")
-    settings = TaggerSettings(models=(str(moved),))
-    texts = [row.text for row in UNSEEN]
-    assert TaggerEngine(settings, "en").read(texts) == tagger.read(texts)
-    assert TaggerEngine.identity(settings, "en") == TaggerEngine.identity(
-        TaggerSettings(models=(str(tagger_folder),)), "en"
-    )
 
 
 def test_tags_are_the_labels_of_the_spans_that_touch_a_token() -> None:

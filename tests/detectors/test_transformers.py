@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.detectors.classifier.engine import Piece, TransformersEngine, covered, words_of
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Reading
+from redactory.detectors.engine import MISALIGNED, Reading
 from redactory.detectors.settings import TransformersSettings
 from redactory.foundation.errors import ConfigurationError
-from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
+from tests.detectors.nasty_texts import alone
 from tests.detectors.tiny_models import LABELS, bert_folder
 
 STRIDE = 8
 LONG = "Anna lives in Paris and I don't know Robert. " * 12
-TEXTS = ("Anna lives in Paris.", "I don't know Robert", "it is a good dog", LONG, *NASTY, *EMPTY)
 
 
 def engine_of(path: Path, **changes: Any) -> TransformersEngine:
@@ -31,19 +28,13 @@ def engine_of(path: Path, **changes: Any) -> TransformersEngine:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bert_folder(tmp_path_factory.mktemp("bert"))
+def folder(models: dict[str, Path]) -> Path:
+    return models["transformers"]
 
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> TransformersEngine:
     return engine_of(folder)
-
-
-@pytest.fixture(scope="module")
-def bytes_engine(tmp_path_factory: pytest.TempPathFactory) -> TransformersEngine:
-    """One whose tokenizer sees every byte of a text."""
-    return engine_of(bert_folder(tmp_path_factory.mktemp("bytes"), bytes_=True))
 
 
 class Plainly:
@@ -108,77 +99,12 @@ def test_spans_are_runs_of_suspicious_words(engine: TransformersEngine) -> None:
     assert all(p.probability >= 0.5 for p in outside)
 
 
-@pytest.mark.parametrize("name", ["engine", "bytes_engine"])
-@given(st.permutations(range(len(TEXTS))))
-@settings(max_examples=3, deadline=None)
-def test_a_text_is_read_alike_alone_and_in_any_batch(request: Any, name: str, order: list[int]) -> None:
-    engine = request.getfixturevalue(name)
-    together = engine.read(TEXTS)
-    assert engine.read([TEXTS[i] for i in order]) == [together[i] for i in order]
-    some = random.Random(str(order)).sample(range(len(TEXTS)), 5)
-    assert [alone(engine.read([TEXTS[i]])) for i in some] == [together[i] for i in some]
-
-
-@pytest.mark.parametrize("text", NASTY)
-def test_every_character_is_read_or_the_text_has_failed(
-    engine: TransformersEngine, bytes_engine: TransformersEngine, text: str
-) -> None:
-    assert covered_by(alone(bytes_engine.read([text])), text)
-    reading = alone(engine.read([text]))
-    assert reading == Reading(failure=MISALIGNED) or covered_by(reading, text)
-
-
-@pytest.mark.parametrize("text", EMPTY)
-def test_white_space_reads_as_nothing(engine: TransformersEngine, text: str) -> None:
-    assert alone(engine.read([text])) == Reading()
-
-
 @pytest.mark.parametrize("dropped", ["\x00", "\u200b", "\ufffd"])
 def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(
     engine: TransformersEngine, dropped: str
 ) -> None:
     texts = [f"Anna {dropped} lives", "Anna lives"]
     assert engine.read(texts) == [Reading(failure=MISALIGNED), alone(engine.read(texts[1:]))]
-
-
-def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
-    folder: Path, capfd: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = engine_of(folder)
-    before = engine.read(["Anna is late"])
-    model, tokenizer = engine._model._model, engine._model._tokenizer
-    name = tokenizer("Robert", add_special_tokens=False)["input_ids"]
-
-    def chatty(_: Any, args: Any, inputs: dict[str, Any]) -> None:
-        if name[0] in inputs["input_ids"]:
-            text = tokenizer.decode(inputs["input_ids"][0])
-            logging.getLogger("transformers.models.bert").critical("cannot read %s", text)
-            raise RuntimeError(f"cannot read {text}")
-
-    capfd.readouterr()
-    model.register_forward_pre_hook(chatty, with_kwargs=True)
-    texts = ["Robert is late", "Anna is late", "\ud800 Robert"]
-    assert engine.read(texts) == [Reading(failure=ENGINE_ERROR), *before, Reading(failure=ENGINE_ERROR)]
-    assert not caplog.records
-    assert "".join(capfd.readouterr()) == ""
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_scores_that_are_not_finite_are_a_failure(folder: Path, wrong: float) -> None:
-    engine = engine_of(folder)
-    with torch.no_grad():
-        engine._model._model.classifier.bias[0] = wrong
-    assert engine.read(["Anna is late", ""]) == [Reading(failure=ENGINE_ERROR), Reading()]
-
-
-def test_loading_and_reading_leave_no_trace(folder: Path, capfd: Any) -> None:
-    before = torch.get_num_threads(), logging.getLogger("transformers").level
-    torch.set_num_threads(before[0] + 1)
-    engine_of(folder).read([LONG])
-    after = torch.get_num_threads(), logging.getLogger("transformers").level
-    torch.set_num_threads(before[0])
-    assert after == (before[0] + 1, before[1])
-    assert "".join(capfd.readouterr()) == ""
 
 
 def test_another_plain_label_and_labels_without_prefix(tmp_path: Path) -> None:
@@ -261,14 +187,6 @@ def test_a_folder_that_cannot_serve_is_a_configuration_error(tmp_path: Path, spo
 def test_wrong_settings_are_configuration_errors(folder: Path, changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"detect\.transformers\.{key}"):
         engine_of(folder, **changes)
-
-
-def test_the_identity_follows_the_content_of_the_folder(tmp_path: Path) -> None:
-    chosen = TransformersSettings(folder=str(bert_folder(tmp_path)))
-    before = TransformersEngine.identity(chosen, "en")
-    assert TransformersEngine.identity(chosen, "en") == json.loads(json.dumps(before))
-    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text() + " ")
-    assert TransformersEngine.identity(chosen, "en")["folder"] != before["folder"]
 
 
 def test_pieces_join_inside_words_only() -> None:

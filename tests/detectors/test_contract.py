@@ -1,0 +1,177 @@
+"""What every engine keeps to: a reading follows from its text alone, covers it, and nothing of it is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.detectors import DetectSettings, Reading
+from redactory.detectors.classifier.engine import TransformersEngine
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED
+from redactory.detectors.engines import engines_of, identities_of
+from redactory.detectors.stanza_ner import StanzaEngine
+from tests.detectors.detector_texts import TEXTS
+from tests.detectors.finder import OFF
+from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
+
+LONG = "Anna lives in Paris and I don't know Robert. " * 12
+ALL_TEXTS = (*TEXTS[:20], LONG, *NASTY, *EMPTY)
+ENGINES = ("tagger", "spacy", "patterns", "stanza", "transformers", "bytes", "lists")
+Load = Callable[[str], Any]
+
+
+def settings_of(name: str, section: dict[str, Any]) -> DetectSettings:
+    return DetectSettings.model_validate({**OFF, name.replace("bytes", "transformers"): section})
+
+
+@pytest.fixture(scope="session")
+def sections(models: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    """The settings of every engine."""
+    return {
+        "tagger": {"models": [str(models["tagger"])]},
+        "spacy": {},
+        "patterns": {},
+        "stanza": {"folder": str(models["stanza"])},
+        "transformers": {"folder": str(models["transformers"]), "stride": 8},
+        "bytes": {"folder": str(models["bytes"]), "stride": 8},
+        "lists": {"deny": [{"words": ["Anna", "日"]}], "allow": [{"words": ["a"]}]},
+    }
+
+
+@pytest.fixture(scope="session")
+def load(sections: dict[str, dict[str, Any]]) -> Load:
+    """A fresh engine by its name."""
+
+    def loaded(name: str) -> Any:
+        windowed, whole = engines_of(settings_of(name, sections[name]))
+        (engine,) = windowed or whole
+        return engine
+
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def engines(load: Load) -> dict[str, Any]:
+    return {name: load(name) for name in ENGINES}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@given(st.permutations(range(len(ALL_TEXTS))))
+@settings(max_examples=3, deadline=None)
+def test_a_text_is_read_alike_alone_and_in_any_batch(
+    engines: dict[str, Any], name: str, order: list[int]
+) -> None:
+    engine = engines[name]
+    together = engine.read(ALL_TEXTS)
+    assert engine.read([ALL_TEXTS[i] for i in order]) == [together[i] for i in order]
+    some = random.Random(str(order)).sample(range(len(ALL_TEXTS)), 5)
+    assert [alone(engine.read([ALL_TEXTS[i]])) for i in some] == [together[i] for i in some]
+    assert any(reading.spans for reading in together)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_white_space_reads_as_nothing(engines: dict[str, Any], name: str) -> None:
+    assert engines[name].read(EMPTY) == [Reading()] * len(EMPTY)
+
+
+@pytest.mark.parametrize("name", ["stanza", "transformers", "bytes"])
+def test_every_character_is_read_or_the_text_has_failed(engines: dict[str, Any], name: str) -> None:
+    for text, reading in zip(NASTY, engines[name].read(NASTY), strict=True):
+        dropped = name == "transformers" and reading == Reading(failure=MISALIGNED)
+        assert dropped or covered_by(reading, text), text
+
+
+def chatty_stanza(engine: StanzaEngine) -> None:
+    trainer = engine._tagger._trainer
+    predict = trainer.predict
+
+    def chatty(batch: Any) -> Any:
+        if "Robert" in batch[0][0]:
+            logging.getLogger("stanza").critical("cannot read %s", batch[0])
+            raise RuntimeError(f"cannot read {batch[0]}")
+        return predict(batch)
+
+    trainer.predict = chatty
+
+
+def chatty_transformer(engine: TransformersEngine) -> None:
+    model, tokenizer = engine._model._model, engine._model._tokenizer
+    name = tokenizer("Robert", add_special_tokens=False)["input_ids"]
+
+    def chatty(_: Any, args: Any, inputs: dict[str, Any]) -> None:
+        if name[0] in inputs["input_ids"]:
+            text = tokenizer.decode(inputs["input_ids"][0])
+            logging.getLogger("transformers.models.bert").critical("cannot read %s", text)
+            raise RuntimeError(f"cannot read {text}")
+
+    model.register_forward_pre_hook(chatty, with_kwargs=True)
+
+
+@pytest.mark.parametrize(("name", "spoil"), [("stanza", chatty_stanza), ("transformers", chatty_transformer)])
+def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
+    load: Load, name: str, spoil: Callable[[Any], None], capfd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = load(name)
+    before = engine.read(["Anna is late"])
+    capfd.readouterr()
+    spoil(engine)
+    found = engine.read(["Robert is late", "Anna is late", "\ud800 Robert"])
+    assert found == [Reading(failure=ENGINE_ERROR), *before, Reading(failure=ENGINE_ERROR)]
+    assert not caplog.records
+    assert "".join(capfd.readouterr()) == ""
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["stanza", "transformers"])
+def test_scores_that_are_not_finite_are_a_failure(load: Load, name: str, wrong: float) -> None:
+    engine = load(name)
+    layer = engine._model._model.classifier if name == "transformers" else None
+    with torch.no_grad():
+        (layer or engine._tagger._trainer.model.tag_clfs[0]).bias[0] = wrong
+    assert engine.read(["Anna is late", ""]) == [Reading(failure=ENGINE_ERROR), Reading()]
+
+
+@pytest.mark.parametrize("name", ["stanza", "transformers"])
+def test_loading_and_reading_leave_no_trace(load: Load, name: str, capfd: Any) -> None:
+    before = torch.get_num_threads(), logging.getLogger(name).level
+    torch.set_num_threads(before[0] + 1)
+    load(name).read([LONG])
+    after = torch.get_num_threads(), logging.getLogger(name).level
+    torch.set_num_threads(before[0])
+    assert after == (before[0] + 1, before[1])
+    assert "".join(capfd.readouterr()) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "file"),
+    [
+        ("tagger", "models", "tagger/model"),
+        ("spacy", "model", "tokenizer"),
+        ("stanza", "folder", "en/ner/tiny.pt"),
+        ("transformers", "folder", "config.json"),
+    ],
+)
+def test_the_identity_is_that_of_the_content_wherever_it_lies_and_loads_no_model(
+    models: dict[str, Path], tmp_path: Path, name: str, key: str, file: str
+) -> None:
+    first, second, other = (
+        shutil.copytree(models[name], tmp_path / each) for each in ("first", "second", "other")
+    )
+    (other / file).write_bytes((other / file).read_bytes()[:-1] + b" \n")
+    one, two, three = (
+        identities_of(settings_of(name, {key: [str(f)] if name == "tagger" else str(f)}))
+        for f in (first, second, other)
+    )
+    assert one == two == json.loads(json.dumps(one))
+    assert list(one) == [name]
+    assert len([k for k in one[name] if one[name][k] != three[name][k]]) == 1
