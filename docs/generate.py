@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from redactory.detectors import patterns, spacy_ner
 from redactory.detectors.classifier import engine as classifier
-from redactory.detectors.engines import MODELS
+from redactory.detectors.engine import MODELS
 from redactory.detectors import lists as listing
 from redactory.detectors import stanza_ner as stanza
 from redactory.detectors.tagger import engine as tagger

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from redactory.detectors.engines import MODELS, finds_of
+from redactory.detectors.engine import MODELS, finds_of
 from redactory.detectors.settings import DetectSettings, RuleName
 from redactory.foundation.errors import RedactoryError, listed
 

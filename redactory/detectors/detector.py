@@ -1,4 +1,4 @@
-"""Long texts in windows cut at the ends of sentences, with overlap, so that memory stays bounded."""
+"""Detection: texts in, what each policy marks in each of them out, a batch and a window at a time."""
 
 from __future__ import annotations
 
@@ -9,40 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, Reading, Span, joined
-from redactory.detectors.engines import engines_of
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    TOO_LONG,
+    Engine,
+    Reading,
+    Span,
+    engines_of,
+    joined,
+)
 from redactory.detectors.policy import policies_of
 from redactory.detectors.settings import DetectSettings
 
+WINDOW, OVERLAP = 4_000, 256
+"""Most code points that an engine sees at once, and those that neighbouring windows share."""
 _SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*|\n)\s+")
 _SPACE = re.compile(r"\s+")
-
-
-def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Places [start, end) in code points, at most ``chars`` long, that cover ``text``.
-
-    Neighbours share at least ``overlap`` code points, so that whatever is no longer than that lies whole
-    in one of them.  Cuts fall after a sentence where there is one, else at white space, else anywhere:
-    a function of the text alone.  Needs 2 * ``overlap`` < ``chars``.
-    """
-    start = 0
-    while len(text) - start > chars:
-        end = _cut(text, start + chars // 2 + overlap, start + chars)
-        yield start, end
-        start = _cut(text, max(start + 1, end - 2 * overlap), end - overlap)
-    yield start, len(text)
-
-
-def _cut(text: str, least: int, most: int) -> int:
-    """The last good place to cut in [least, most]."""
-    for boundary in (_SENTENCE_END, _SPACE):
-        found = [match.end() for match in boundary.finditer(text, least, most)]
-        if found:
-            return found[-1]
-    return most
-
-
-# Detection: texts in, what each policy marks in each of them out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +64,21 @@ class Detector:
 
     def read(self, batch: Sequence[str]) -> list[Reading]:
         """What the engines say of each text of one batch, before any policy."""
-        places = [self._places(text) for text in batch]
-        pieces = [text[start:end] for text, own in zip(batch, places, strict=True) for start, end in own]
+        fitting = [text for text in batch if len(text) <= self._settings.max_chars]
+        places = [list(windows(text, WINDOW, OVERLAP)) for text in fitting]
+        pieces = [text[start:end] for text, own in zip(fitting, places, strict=True) for start, end in own]
         size = self._settings.batch_size
         # one long text is many pieces: the engines see no more than a batch of them at once
-        readings = (r for i in range(0, len(pieces), size) for r in self._read_pieces(pieces[i : i + size]))
-        fitting = [text for text, own in zip(batch, places, strict=True) if own]
-        wholes = self._columns(self._whole, fitting)
+        parts = (pieces[start : start + size] for start in range(0, len(pieces), size))
+        readings = (reading for part in parts for reading in _read_all(self._windowed, part))
+        wholes = _read_all(self._whole, fitting)
+        found = (
+            joined([*(next(readings).shifted(start) for start, _ in own), whole])
+            for own, whole in zip(places, wholes, strict=True)
+        )
         return [
-            joined([*(next(readings).shifted(start) for start, _ in own), next(wholes)])
-            if own
-            else Reading(failure=TOO_LONG)
-            for own in places
+            next(found) if len(text) <= self._settings.max_chars else Reading(failure=TOO_LONG)
+            for text in batch
         ]
 
     def decide(self, text: str, reading: Reading) -> Detection:
@@ -104,28 +90,35 @@ class Detector:
             tuple(sorted(set(self.conservative.marks(text, reading)))),
         )
 
-    def _read_pieces(self, pieces: Sequence[str]) -> Iterator[Reading]:
-        """One reading a piece, of all engines and, if they are asked for, of its case variants."""
-        readings = self._columns(self._windowed, pieces)
-        if not self._settings.conservative.case_variants:
-            return readings
-        variants = [_in_title_case(piece) for piece in pieces]
-        titled = self._columns(self._windowed, [variant for variant in variants if variant is not None])
-        return (
-            reading if variant is None else joined([reading, next(titled)])
-            for reading, variant in zip(readings, variants, strict=True)
-        )
 
-    def _columns(self, engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[Reading]:
-        """One reading a text, of every one of ``engines``."""
-        columns = [_read(engine, texts) for engine in engines]
-        return map(joined, zip(*columns, strict=True)) if columns else (Reading() for _ in texts)
+def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """Places [start, end) in code points, at most ``chars`` long, that cover ``text``: memory stays bounded.
 
-    def _places(self, text: str) -> list[tuple[int, int]]:
-        if len(text) > self._settings.max_chars:
-            return []
-        size = self._settings.windows
-        return list(windows(text, size.chars, size.overlap))
+    Neighbours share at least ``overlap`` code points, so that whatever is no longer than that lies whole
+    in one of them.  Cuts fall after a sentence where there is one, else at white space, else anywhere:
+    a function of the text alone.  Needs 2 * ``overlap`` < ``chars``.
+    """
+    start = 0
+    while len(text) - start > chars:
+        end = _cut(text, start + chars // 2 + overlap, start + chars)
+        yield start, end
+        start = _cut(text, max(start + 1, end - 2 * overlap), end - overlap)
+    yield start, len(text)
+
+
+def _cut(text: str, least: int, most: int) -> int:
+    """The last good place to cut in [least, most]."""
+    for boundary in (_SENTENCE_END, _SPACE):
+        found = [match.end() for match in boundary.finditer(text, least, most)]
+        if found:
+            return found[-1]
+    return most
+
+
+def _read_all(engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[Reading]:
+    """One reading a text, of every one of ``engines``."""
+    columns = [_read(engine, texts) for engine in engines]
+    return map(joined, zip(*columns, strict=True)) if columns else (Reading() for _ in texts)
 
 
 def _read(engine: Engine, texts: Sequence[str]) -> list[Reading]:
@@ -152,11 +145,3 @@ def _checked(reading: Reading, text: str) -> Reading:
         return Reading(failure=MISALIGNED)
     # a comparison with NaN is false whatever the bound, and would let the token through
     return reading if all(math.isfinite(x) for _, _, x in spans + tokens) else Reading(failure=ENGINE_ERROR)
-
-
-def _in_title_case(text: str) -> str | None:
-    """``text`` in title case, if it is all in one case and its places stay what they are."""
-    if not (text.islower() or text.isupper()):
-        return None
-    title = text.title()
-    return title if len(title) == len(text) else None

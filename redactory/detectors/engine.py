@@ -1,10 +1,18 @@
-"""A span: where, what, how sure, by whom."""
+"""Engines: texts in; spans and, where an engine can, the confidence that a token is plain, out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from redactory.detectors.settings import DetectSettings
+from redactory.foundation.errors import ConfigurationError
+
+TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
+"""Reason codes of texts that could not be processed."""
 
 
 class Span(NamedTuple):
@@ -15,13 +23,6 @@ class Span(NamedTuple):
     label: str
     score: float
     detector: str
-
-
-# The one interface of engines: texts in; spans and, where the engine can, plain-confidence out.
-
-
-TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
-"""Reason codes of texts that could not be processed."""
 
 
 class Plain(NamedTuple):
@@ -74,9 +75,18 @@ class Engine(Protocol):
     """Reads texts; the reading of a text is a function of that text alone, never of its batch.
 
     An engine that raises is asked again for each text alone, and a text it cannot read alone has failed.
+    It is made of its section of the settings and the language; ``identity`` and ``finds`` load nothing.
     """
 
+    def __init__(self, settings: Any, language: str) -> None: ...
+
     def read(self, texts: Sequence[str]) -> list[Reading]: ...
+
+    @classmethod
+    def identity(cls, settings: Any, language: str) -> dict[str, Any]: ...
+
+    @classmethod
+    def finds(cls, settings: Any, language: str) -> list[Finds]: ...
 
 
 def joined(readings: Iterable[Reading]) -> Reading:
@@ -92,3 +102,76 @@ def joined(readings: Iterable[Reading]) -> Reading:
         tuple(token for reading in readings for token in reading.plain),
         tuple(place for reading in readings for place in reading.allowed),
     )
+
+
+class _Registered(NamedTuple):
+    """Where an engine's class stands, imported only when its section is on, and the extra that it needs."""
+
+    place: str
+    extra: str | None = None
+
+
+_ENGINES = {
+    "tagger": _Registered("tagger:TaggerEngine"),
+    "spacy": _Registered("spacy_ner:SpacyEngine"),
+    "patterns": _Registered("patterns:PatternEngine"),
+    "stanza": _Registered("stanza_ner:StanzaEngine", "stanza"),
+    "transformers": _Registered("classifier.engine:TransformersEngine", "train"),
+    "lists": _Registered("lists:ListEngine"),
+}
+"""The engines by their section of the settings, in the order in which they read."""
+MODELS = ("tagger", "spacy", "stanza", "transformers")
+"""Engines that read running text, and so find names that nobody listed."""
+_WHOLE = frozenset({"lists"})
+"""Engines that read a long text whole: their cost is bounded, and a term may be longer than an overlap."""
+
+
+def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
+    """The engines that are switched on, loaded: those that read windows, those that read whole texts.
+
+    ``ConfigurationError`` where one cannot be had here.
+    """
+    loaded = {name: make(section, settings.language) for name, make, section in _switched_on(settings)}
+    windowed = [engine for name, engine in loaded.items() if name not in _WHOLE]
+    return windowed, [engine for name, engine in loaded.items() if name in _WHOLE]
+
+
+def identities_of(settings: DetectSettings) -> dict[str, Any]:
+    """What each engine stands on besides its settings: content hashes and versions; nothing is loaded."""
+    found = {}
+    for name, make, section in _switched_on(settings):
+        with _installed(name):
+            found[name] = make.identity(section, settings.language)
+    return found
+
+
+def finds_of(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> Iterator[tuple[str, Finds]]:
+    """What each part of the switched-on ones of ``engines`` can find, with the name of its engine."""
+    off = {name: None for name in _ENGINES if name not in engines}
+    for name, make, section in _switched_on(settings.model_copy(update=off)):
+        with _installed(name):
+            for found in make.finds(section, settings.language):
+                yield name, found
+
+
+def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], Any]]:
+    for name, (place, _) in _ENGINES.items():
+        section = getattr(settings, name)
+        if section is not None:
+            module, _, kind = place.partition(":")
+            with _installed(name):
+                make = getattr(import_module(f"redactory.detectors.{module}"), kind)
+            yield name, make, section
+
+
+@contextmanager
+def _installed(engine: str) -> Iterator[None]:
+    """``ConfigurationError`` where what is done within needs a package that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        extra = _ENGINES[engine].extra
+        fix = f"pip install 'redactory[{extra}]'" if extra else "reinstall Redactory"
+        raise ConfigurationError(
+            f"detect.{engine}: this engine needs {error.name}, not installed here: {fix}"
+        ) from None

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from redactory.detectors.engine import Reading, Span
-from redactory.detectors.engines import MODELS, finds_of, identities_of
+from redactory.detectors.engine import MODELS, Reading, Span, finds_of, identities_of
 from redactory.detectors.recognizers import own_labels
 from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
 from redactory.detectors.settings import (
@@ -182,8 +181,6 @@ def policy_hashes(settings: DetectSettings) -> dict[str, str]:
 def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
     stands_on: dict[str, Any] = {
         "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED, exclude_none=True),
-        # a title-cased reading is every policy's
-        "case_variants": settings.conservative.case_variants,
         "identities": identities_of(settings),
         "versions": versions(*VERSIONED),
         "python": platform.python_version(),

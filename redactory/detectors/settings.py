@@ -14,9 +14,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_json
@@ -146,46 +146,19 @@ def _digest(text: str, key: DigestKey, purpose: bytes) -> str:
 RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
 DEFAULT_LABELS: dict[str, float] = {
-    # spaCy's OntoNotes labels; the score of a span is 1 - P(plain), averaged over its tokens
-    "PERSON": 0.3,
-    "NORP": 0.3,
-    "FAC": 0.3,
-    "ORG": 0.3,
-    "GPE": 0.3,
-    "LOC": 0.3,
-    "DATE": 0.3,
-    # labels of Stanza's and other CoNLL-like models, and of our own taggers
-    "PER": 0.3,
-    "MISC": 0.5,
-    "ORGANIZATION": 0.3,
-    "LOCATION": 0.3,
-    "NRP": 0.3,
-    "TITLE": 0.3,
-    "AGE": 0.3,
-    "ACCOUNT": 0.3,
-    # Presidio's labels; the score is the pattern's, raised by checksums and context words
-    "CREDIT_CARD": 0.3,
-    "CRYPTO": 0.3,
-    "DATE_TIME": 0.5,
-    "EMAIL_ADDRESS": 0.3,
-    "IBAN_CODE": 0.3,
-    "IP_ADDRESS": 0.3,
-    "MAC_ADDRESS": 0.3,
-    "MEDICAL_LICENSE": 0.3,
-    "PHONE_NUMBER": 0.3,
-    "UK_NHS": 0.3,
-    "URL": 0.3,
-    "US_BANK_NUMBER": 0.3,
-    "US_DRIVER_LICENSE": 0.3,
-    "US_ITIN": 0.3,
-    "US_PASSPORT": 0.3,
-    "US_SSN": 0.3,
-    "UUID": 0.3,
-    # the recognizers that come with Redactory
-    "API_KEY": 0.3,
-    "IDENTIFIER": 0.3,
-    "STREET_ADDRESS": 0.3,
-    "POSTAL_CODE": 0.3,
+    label: 0.5 if label in ("MISC", "DATE_TIME") else 0.3
+    for label in (
+        # spaCy's OntoNotes labels; the score of a span is 1 - P(plain), averaged over its tokens
+        *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "DATE"),
+        # labels of Stanza's and other CoNLL-like models, and of our own taggers
+        *("PER", "MISC", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
+        # Presidio's labels; the score is the pattern's, raised by checksums and context words
+        *("CREDIT_CARD", "CRYPTO", "DATE_TIME", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS"),
+        *("MEDICAL_LICENSE", "PHONE_NUMBER", "UK_NHS", "URL", "US_BANK_NUMBER", "US_DRIVER_LICENSE"),
+        *("US_ITIN", "US_PASSPORT", "US_SSN", "UUID"),
+        # the recognizers that come with Redactory
+        *("API_KEY", "IDENTIFIER", "STREET_ADDRESS", "POSTAL_CODE"),
+    )
 }
 
 SUSPECTED_LABELS = frozenset(
@@ -199,24 +172,12 @@ SUSPECTED_LABELS = frozenset(
 KNOWN_LABELS = SUSPECTED_LABELS | DEFAULT_LABELS.keys()
 """A model's other labels are masked for its being named: nothing else could say that they should be."""
 
-DEFAULT_RECOGNIZERS: tuple[str, ...] = (
-    "CreditCardRecognizer",
-    "CryptoRecognizer",
-    "DateRecognizer",
-    "EmailRecognizer",
-    "IbanRecognizer",
-    "IpRecognizer",
-    "MacAddressRecognizer",
-    "MedicalLicenseRecognizer",
-    "NhsRecognizer",
-    "PhoneRecognizer",
-    "UrlRecognizer",
-    "UsBankRecognizer",
-    "UsItinRecognizer",
-    "UsLicenseRecognizer",
-    "UsPassportRecognizer",
-    "UsSsnRecognizer",
-    "UuidRecognizer",
+DEFAULT_RECOGNIZERS: tuple[str, ...] = tuple(
+    f"{name}Recognizer"
+    for name in (
+        *("CreditCard", "Crypto", "Date", "Email", "Iban", "Ip", "MacAddress", "MedicalLicense", "Nhs"),
+        *("Phone", "Url", "UsBank", "UsItin", "UsLicense", "UsPassport", "UsSsn", "Uuid"),
+    )
 )
 
 
@@ -303,7 +264,6 @@ class TransformersSettings(Settings):
     folder: str = Field(description="Folder with the model and its fast tokenizer; nothing is downloaded.")
     plain_label: str = Field("O", description="The model's label of tokens outside every entity.")
     device: str = Field("cpu", description="Where the model runs, in torch's terms.")
-    stride: int = Field(64, ge=0, description="Tokens that windows of a long text share.")
 
 
 class WordList(Settings):
@@ -329,19 +289,6 @@ class ListSettings(Settings):
     allow: tuple[WordList, ...] = Field(
         (), description="Public terms: a hit of another engine, or of a rule, that lies within one is none."
     )
-
-
-class WindowSettings(Settings):
-    """How long texts are handed to the engines."""
-
-    chars: int = Field(4_000, ge=64, description="Most code points an engine sees at once.")
-    overlap: int = Field(256, ge=1, description="Code points that neighbouring windows share.")
-
-    @model_validator(mode="after")
-    def _windows_move_on(self) -> Self:
-        if 4 * self.overlap > self.chars:
-            raise ValueError("overlap must be at most a quarter of chars")
-        return self
 
 
 class StrictSettings(Settings):
@@ -382,9 +329,6 @@ class ConservativeSettings(Settings):
         description="Rules that make a point private: a digit; an @ or URL sign; a capital away from a "
         "sentence's start; a word of the public list of given names; a word outside the public word list.",
     )
-    case_variants: bool = Field(
-        False, description="A text all in small or all in capital letters is also read in title case."
-    )
     fitted: FittedPolicy | None = Field(
         None, description="How ``redactory fit-policy`` came to these numbers; written by it, not by hand."
     )
@@ -418,7 +362,6 @@ class DetectSettings(Settings):
     stanza: StanzaSettings | None = Field(None, description="A Stanza model.")
     transformers: TransformersSettings | None = Field(None, description="A Hugging Face model.")
     lists: ListSettings | None = Field(None, description="Deny and allow lists.")
-    windows: WindowSettings = WindowSettings()
     batch_size: int = Field(64, ge=1, description="Texts in one pass of the model; changes speed only.")
     max_chars: int = Field(
         1_000_000,

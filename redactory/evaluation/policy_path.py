@@ -44,8 +44,7 @@ def policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
 
     It begins with every rule that the language has and every word private that is not certainly plain;
     gives up the rules that ``detect`` does not name and that confidence cannot forgive; then lets both
-    bounds fall together; then gives up the other rules one by one.  ``case_variants`` stays as it is: it
-    decides what engines read.
+    bounds fall together; then gives up the other rules one by one.
     """
     own = detect.conservative
     every = [rule for rule in DROPPED if rule in own.rules or rule != "word" or _has_words(detect.language)]
@@ -55,7 +54,6 @@ def policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
             plain_confidence=_complement(ODDS * doubt),
             sure=_complement(doubt),
             rules=tuple(reversed(rules)),
-            case_variants=own.case_variants,
         )
 
     kept, start = list(every), [policy(0.0, every)]

@@ -133,7 +133,7 @@ def _classifier(
 ) -> _Fitted:
     classifier = train_classifier(base, training, settings, progress)
     origin = {"folder": base.resolve().name, "sha256": folder_sha256(base)}
-    used = TransformersSettings(folder=name, stride=classifier.reader.stride)
+    used = TransformersSettings(folder=name)
     keys = ", ".join(f"{key}: {value}" for key, value in used.model_dump(exclude_defaults=True).items())
     return _Fitted(
         save=classifier.to_disk,

@@ -284,7 +284,7 @@ def _write(
         rows_file=str(rows_file),
         rows_sha256=write_fitted_rows(rows_file, labels.texts(), key),
     )
-    chosen = step.model_dump(mode="json", include={"plain_confidence", "sure", "rules", "case_variants"})
+    chosen = step.model_dump(mode="json", include={"plain_confidence", "sure", "rules"})
     section = chosen | {"fitted": fitted.model_dump(mode="json", exclude_none=True)}
     whole = given.model_dump(mode="json", exclude_unset=True) if given else {}
     whole["detect"] = whole.get("detect", {}) | {"conservative": section}

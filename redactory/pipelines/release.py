@@ -15,7 +15,7 @@ import yaml
 from redactory.dedup import DedupSettings, rule_of
 from redactory.dedup.signatures import parameters
 from redactory.detectors import blind_of, blind_words, blindness, policy_records
-from redactory.detectors.engines import identities_of
+from redactory.detectors.engine import identities_of
 from redactory.detectors.settings import side_channel
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import canonical_json, version_of

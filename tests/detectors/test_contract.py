@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings, Reading
 from redactory.detectors.classifier.engine import TransformersEngine
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED
-from redactory.detectors.engines import engines_of, identities_of
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, engines_of, identities_of
 from redactory.detectors.stanza_ner import StanzaEngine
 from tests.detectors.detector_texts import TEXTS
 from tests.detectors.finder import OFF
@@ -42,8 +41,8 @@ def sections(models: dict[str, Path]) -> dict[str, dict[str, Any]]:
         "spacy": {},
         "patterns": {},
         "stanza": {"folder": str(models["stanza"])},
-        "transformers": {"folder": str(models["transformers"]), "stride": 8},
-        "bytes": {"folder": str(models["bytes"]), "stride": 8},
+        "transformers": {"folder": str(models["transformers"])},
+        "bytes": {"folder": str(models["bytes"])},
         "lists": {"deny": [{"words": ["Anna", "日"]}], "allow": [{"words": ["a"]}]},
     }
 

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.detectors import Detector, DetectSettings, Reading, Span
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TIMEOUT, TOO_LONG, Plain, joined
-from redactory.detectors.engines import engines_of, identities_of
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    TIMEOUT,
+    TOO_LONG,
+    Plain,
+    engines_of,
+    identities_of,
+    joined,
+)
 from redactory.detectors.settings import SpacySettings
 from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.foundation.errors import ConfigurationError

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from presidio_analyzer.predefined_recognizers import UrlRecognizer
 
 from redactory.detectors import DetectSettings, StrictPolicy
+from redactory.detectors.detector import WINDOW
 from redactory.detectors.patterns import PatternEngine, words_looked_up
 from redactory.detectors.recognizers import SCORES, Pieces, Shipped, predefined_recognizers, shipped
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
@@ -91,13 +92,12 @@ HOSTS = ("www.a.", "www.", "a.", "1.", "1-1.", "http://a.", "'a.", "a.comm", "a-
 
 def test_no_expression_of_presidios_is_slow_in_a_window() -> None:
     """Links tried 675 domains behind each full stop, again from each place: 2 to 4 s a window."""
-    longest = DetectSettings().windows.chars
     for recognizer in predefined_recognizers(DEFAULT_RECOGNIZERS, "en"):
         for pattern in getattr(recognizer, "patterns", ()):
             expression = regex.compile(words_looked_up(pattern.regex), regex.I | regex.M | regex.S)
             for filler in (*FILLERS, *HOSTS):
                 try:
-                    list(expression.finditer((filler * longest)[:longest], timeout=PATIENCE / 4))
+                    list(expression.finditer((filler * WINDOW)[:WINDOW], timeout=PATIENCE / 4))
                 except TimeoutError:
                     pytest.fail(f"{recognizer.name}, {pattern.name} does not end on {filler!r}")
 

@@ -43,8 +43,8 @@ QUICK = ClassifierSettings(epochs=1, learning_rate=3e-3, batch_words=400)
 """A toy model learns from steps a hundred times as large as a grown one's."""
 
 
-def engine_of(folder: Path, stride: int) -> TransformersEngine:
-    return TransformersEngine(TransformersSettings(folder=str(folder), stride=stride), "en")
+def engine_of(folder: Path) -> TransformersEngine:
+    return TransformersEngine(TransformersSettings(folder=str(folder)), "en")
 
 
 def labels_of(words: Sequence[tuple[int, int]], row: LabelledText) -> list[str]:
@@ -71,7 +71,7 @@ class Trained:
         self.reliability: Reliability = calibrate_classifier(self.classifier, FITTED_ON)
         self.folder = folder
         self.classifier.to_disk(folder)
-        self.engine = engine_of(folder, self.classifier.reader.stride)
+        self.engine = engine_of(folder)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def reader(base: Path) -> RowReader:
 def _reader(base: Path) -> RowReader:
     from transformers import AutoTokenizer
 
-    return RowReader(AutoTokenizer.from_pretrained(base), LABELS, 16)
+    return RowReader(AutoTokenizer.from_pretrained(base), LABELS, 16, 7)
 
 
 def test_it_learns_what_the_rows_show_and_says_it_on_unseen_texts(trained: Trained) -> None:
@@ -217,7 +217,7 @@ def test_a_row_is_cut_as_the_engine_cuts_it_and_all_of_a_word_has_its_label(
 
 @pytest.fixture(scope="module")
 def whole_engine(base: Path) -> TransformersEngine:
-    return engine_of(base, 18)
+    return engine_of(base)
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100), st.integers())
@@ -341,11 +341,11 @@ def test_fit_writes_a_folder_with_its_card_that_the_engine_takes(base: Path, tmp
     stored = json.loads((tmp_path / "mine" / "fit.json").read_text())
     assert stored == json.loads(json.dumps({k: v for k, v in result.items() if k != "tagger"}))
     card = (tmp_path / "mine" / "README.md").read_text()
-    assert "`detect.transformers: {folder: mine, stride: 18}`" in card
+    assert "`detect.transformers: {folder: mine}`" in card
     assert result["settings"]["base"]["sha256"] in card
     assert (tmp_path / "mine" / "reliability.svg").is_file()
     assert not list(tmp_path.glob(".tmp-*"))
-    engine_of(tmp_path / "mine", 18)
+    engine_of(tmp_path / "mine")
 
 
 def test_settings_that_the_base_decides_are_refused(base: Path, tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, Span
 from redactory.detectors import detector as module
 from redactory.detectors.detector import windows
-from redactory.detectors.settings import WindowSettings
 from tests.detectors.detector_texts import TEXTS
 from tests.detectors.finder import OFF, Finder, with_engines, with_settings
 
@@ -54,15 +52,6 @@ def test_windows_that_do_not_overlap_are_found() -> None:
     assert cut_short("x" * 30, [(0, 10), (10, 20), (20, 30)], 2) == [9, 19]
 
 
-@given(st.integers(65, 400), st.integers(0, 70))
-def test_a_window_is_a_function_of_the_text(length: int, more: int) -> None:
-    text = ("A word. " * 60)[:length]
-    assert list(windows(text, 64, 16)) == list(windows(text, 64, 16))
-    # what comes after a window and its overlap does not move it
-    first = next(iter(windows(text, 64, 16)))
-    assert next(iter(windows(text + "z" * more, 64, 16))) == first
-
-
 def test_cuts_fall_between_sentences_else_words_else_anywhere() -> None:
     sentences = "One two three four five. " * 10
     words = "onetwo " * 40
@@ -74,14 +63,12 @@ def test_cuts_fall_between_sentences_else_words_else_anywhere() -> None:
     assert [end for _, end in windows("x" * 100, 64, 16)] == [64, 100]
 
 
-def test_settings_under_which_windows_would_not_move_on_are_refused() -> None:
-    assert WindowSettings(chars=64, overlap=16)
-    for chars, overlap in ((64, 17), (4_000, 1_001), (63, 1), (64, 0)):
-        with pytest.raises(ValidationError):
-            WindowSettings(chars=chars, overlap=overlap)
+@pytest.fixture
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 64)
+    monkeypatch.setattr(module, "OVERLAP", 16)
 
 
-CUTS = {"chars": 64, "overlap": 16}
 FILLER = "some words. And more of them, again and again " * 4
 
 
@@ -96,48 +83,52 @@ def missed(detector: Detector) -> list[int]:
     return lost
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_a_name_is_found_wherever_the_cuts_of_a_long_text_fall() -> None:
     finder = Finder("Anna Kowalskitwo")
-    assert missed(with_engines(finder, windows=CUTS)) == []
+    assert missed(with_engines(finder)) == []
     assert max(len(text) for batch in finder.batches for text in batch) == 64
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_windows_without_overlap_are_found_to_lose_names(monkeypatch: pytest.MonkeyPatch) -> None:
     def side_by_side(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
         return ((i, min(i + chars, len(text))) for i in range(0, max(len(text), 1), chars))
 
     monkeypatch.setattr(module, "windows", side_by_side)
-    assert missed(with_engines(Finder("Anna Kowalskitwo"), windows=CUTS))
+    assert missed(with_engines(Finder("Anna Kowalskitwo")))
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_the_real_engines_find_what_lies_across_a_cut(detector: Detector) -> None:
-    short = with_settings(detector, windows=WindowSettings(chars=128, overlap=32))
     filler = "we talked about the weather and then about food. " * 8
     texts = [filler[:place] + "anna.smith@example.org " + filler[place:] for place in range(49, 343, 49)]
-    for text, found in zip(texts, short.detect(texts), strict=True):
+    for text, found in zip(texts, detector.detect(texts), strict=True):
         assert "anna.smith@example.org" in {text[s.start : s.end] for s in found.strict}
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_a_text_in_windows_is_read_the_same_in_any_batch(detector: Detector) -> None:
-    short = with_settings(detector, windows=WindowSettings(chars=64, overlap=16))
     texts = [text for text in TEXTS if len(text) < 600]
-    expected = [short.read([text])[0] for text in texts]
-    assert short.read(texts) == expected
-    assert with_settings(short, batch_size=3).read(texts) == expected
+    expected = [detector.read([text])[0] for text in texts]
+    assert detector.read(texts) == expected
+    assert with_settings(detector, batch_size=3).read(texts) == expected
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_a_long_text_is_not_one_batch() -> None:
     finder = Finder("Anna")
-    list(with_engines(finder, windows=CUTS, batch_size=5).detect([FILLER * 20, "Anna", FILLER * 3]))
+    list(with_engines(finder, batch_size=5).detect([FILLER * 20, "Anna", FILLER * 3]))
     assert max(map(len, finder.batches)) == 5
     assert sum(map(len, finder.batches)) > 80
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_a_list_reads_a_long_text_whole() -> None:
     """A term may be longer than what windows share."""
     term = "Anna " + "of the long name " * 5 + "Kowalski"
     windowed, whole = Finder(".+"), Finder(term)
-    detector = with_engines(windowed, whole=[whole], windows=CUTS)
+    detector = with_engines(windowed, whole=[whole])
     for place in range(0, len(FILLER), 7):
         text = f"{FILLER[:place]} {term} {FILLER[place:]}"
         (found,) = detector.detect([text])
@@ -146,6 +137,6 @@ def test_a_list_reads_a_long_text_whole() -> None:
     assert max(len(text) for batch in windowed.batches for text in batch) <= 64
     lists = {"deny": [{"words": [term], "label": "CLIENT"}]}
     off = {**OFF, "conservative": {"rules": []}}
-    listed = Detector(DetectSettings.model_validate({**off, "windows": CUTS, "lists": lists}))
+    listed = Detector(DetectSettings.model_validate({**off, "lists": lists}))
     (found,) = listed.detect([f"{FILLER} {term} {FILLER}"])
     assert [s.label for s in found.strict] == ["CLIENT"]

@@ -50,11 +50,6 @@ def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None
     assert len(path) == len(DOUBTS) + len(DROPPED)
 
 
-def test_the_configuration_decides_what_engines_read() -> None:
-    detect = DetectSettings(conservative=ConservativeSettings(case_variants=True, flags_everything=True))
-    assert all(step.case_variants for step in policy_path(detect))
-
-
 def test_a_language_without_a_word_list_goes_without_its_rule() -> None:
     unnamed = ConservativeSettings(rules=("digit", "symbol"))
     for step in policy_path(DetectSettings(language="de", conservative=unnamed)):

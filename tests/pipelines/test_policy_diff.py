@@ -44,11 +44,6 @@ def test_the_same_policies_do_not_differ() -> None:
         ({"conservative": {"rules": ["digit"]}}, set(), {"rules"}),
         ({"strict": {"more_labels": {"X": 0.2}}}, {"more_labels.X"}, set()),
         ({"max_chars": 7}, {"stands_on.engines.max_chars"}, {"stands_on.engines.max_chars"}),
-        (
-            {"windows": {"overlap": 9}},
-            {"stands_on.engines.windows.overlap"},
-            {"stands_on.engines.windows.overlap"},
-        ),
     ],
 )
 def test_what_differs_is_named_by_its_key(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST = 512
 """Most tokens of one window, whatever the model could take: attention costs their square."""
+SHARED = 64
+"""Tokens that windows of a long text share, where a window is not too short for that."""
 
 _FIRST_POSITION = 2
 """RoBERTa and its kin number positions from 2, so that as many of those they have cannot be used."""
@@ -45,8 +47,7 @@ class TokenClassifier:
     def __init__(self, settings: TransformersSettings) -> None:
         self._tokenizer, self._model = _load(settings)
         self._device = settings.device
-        self._stride = settings.stride
-        self.window = window_of(self._tokenizer, self._model.config, settings.stride)
+        self.window, self._stride = window_of(self._tokenizer, self._model.config)
         self._plain, self._kinds, self._kind_of = _columns(self._model.config.id2label, settings.plain_label)
 
     def pieces(self, text: str) -> list[Piece]:
@@ -126,17 +127,13 @@ def _without_prefix(label: str) -> str:
     return label[2:] if label[:1] in "BILUSE" and label[1:2] == "-" and len(label) > 2 else label
 
 
-def window_of(tokenizer: Any, config: Any, stride: int) -> int:
-    """Most tokens of one window, those that the model wants at its ends included."""
+def window_of(tokenizer: Any, config: Any) -> tuple[int, int]:
+    """Most tokens of one window, those that the model wants at its ends included; those that two share."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     known = [tokenizer.model_max_length, positions - _FIRST_POSITION]
     window = int(min([LONGEST, *(limit for limit in known if limit > 0)]))
     inner = window - int(tokenizer.num_special_tokens_to_add())
-    if 2 * stride > inner:
-        raise ConfigurationError(
-            f"detect.transformers.stride: must be at most {max(inner // 2, 0)}, half of what the model takes"
-        )
-    return window
+    return window, max(0, min(SHARED, inner // 2))
 
 
 def _load(settings: TransformersSettings) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from redactory.detectors.classifier.engine import (
     without_progress_bar,
     words_of,
 )
-from redactory.detectors.settings import FitSettings, TransformersSettings
+from redactory.detectors.settings import FitSettings
 from redactory.detectors.tagger.fitting import (
     PLAIN,
     UNKNOWN,
@@ -62,18 +62,14 @@ class ReadRow(NamedTuple):
 class RowReader:
     """Cuts labelled texts as ``TransformersEngine`` reads them: the same windows, the same words.
 
-    ``labels`` are the model's columns, "O" among them; ``window`` is the most tokens the model takes.
+    ``labels`` are the model's columns, "O" among them; ``window`` is the most tokens the
+    model takes at once, ``stride`` those that neighbouring windows share.
     """
 
     tokenizer: Any
     labels: tuple[str, ...]
     window: int
-
-    @property
-    def stride(self) -> int:
-        """Tokens that neighbouring windows share: the engine's default, or half of a window that is short."""
-        inner = self.window - int(self.tokenizer.num_special_tokens_to_add())
-        return min(int(TransformersSettings.model_fields["stride"].default), inner // 2)
+    stride: int
 
     def read(self, row: LabelledText) -> ReadRow:
         """``row``, cut; every piece of a word has the word's label.  ``InputError`` without the text."""
@@ -311,9 +307,7 @@ def _untrained(base: Path, rows: Sequence[LabelledText]) -> Classifier:
     if PLAIN in labels[1:]:
         raise InputError(f"a span is labelled '{PLAIN}', which is the label of what no span holds")
     tokenizer, model = _loaded(base, labels)
-    classifier = Classifier(
-        model.float(), RowReader(tokenizer, labels, window_of(tokenizer, model.config, 0))
-    )
+    classifier = Classifier(model.float(), RowReader(tokenizer, labels, *window_of(tokenizer, model.config)))
     head = classifier.head
     torch.nn.init.normal_(head.weight, std=getattr(model.config, "initializer_range", 0.02))
     if head.bias is not None:
