@@ -25,7 +25,7 @@ from torch import Tensor
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
-from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.numerics import fixed_numerics
 from redactory.training.parallel import piece_map
 from redactory.training.pieces import PieceMap, alone

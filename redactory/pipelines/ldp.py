@@ -137,7 +137,7 @@ def ldp_encoder(
     noised: what it learns must be public.  Returns {encoder, digest, provenance, ...} of stage 1.
     """
     require_training_packages()
-    from redactory.training.ldp.encoder import pretrain_encoder
+    from redactory.training.ldp.pretraining import pretrain_encoder
     from redactory.training.ldp.settings import EncoderSettings
     from redactory.training.runinput import PublicText
 

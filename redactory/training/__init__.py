@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redactory.training.card_page import guarantee_page
     from redactory.training.guarantee import guarantee_card
     from redactory.training.model import LanguageModel, load_model
-    from redactory.training.models.lstm import LstmLanguageModel
+    from redactory.training.models.recurrent import LstmLanguageModel
     from redactory.training.shard_dataset import ShardDataset
     from redactory.training.tokenizer import Tokenizer
     from redactory.training.train import train_model
@@ -37,7 +37,7 @@ __all__ = [
 
 _WHERE = {
     "LanguageModel": "model",
-    "LstmLanguageModel": "models.lstm",
+    "LstmLanguageModel": "models.recurrent",
     "ShardDataset": "shard_dataset",
     "Tokenizer": "tokenizer",
     "guarantee_card": "guarantee",

@@ -17,16 +17,16 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.models.build import is_classifier, rebuilt, rebuilt_classifier
-from redactory.training.models.causal import CausalNetwork, ClassifierNetwork, has_adapters, merged
-from redactory.training.models.network import Classifier, LanguageNetwork
-from redactory.training.models.pretrained import (
+from redactory.training.models.build import is_classifier, rebuilt
+from redactory.training.models.folder_tokenizer import (
     AROUND,
     BEFORE,
     FolderTokenizer,
     read_of_library,
     save_for_library,
 )
+from redactory.training.models.hugging_face import CausalNetwork, ClassifierNetwork, has_adapters, merged
+from redactory.training.models.network import Classifier, LanguageNetwork
 from redactory.training.points import EncodedPoints, LabelledPoints, Windows
 from redactory.training.tokenizer import TextCodec, Tokenizer
 
@@ -166,7 +166,7 @@ def load_model(folder: ModelFolder) -> LanguageModel:
     read_manifest(folder)
     config = read_json(folder.config)
     if is_classifier(config):
-        raise InputError(f"{folder.root.name} is a classifier: it tells classes and foretells no words")
+        raise InputError(f"{folder.root.name} is a classifier: it predicts classes, not words")
     network = _read(folder, rebuilt(folder.root.name, config))
     return LanguageModel(_read_tokenizer(folder), network)
 
@@ -175,7 +175,11 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
     """The classifier in ``folder``, as :func:`save_model` wrote it; else ``InputError``."""
     config = read_json(folder.config)
     max_tokens = config.pop(_READ, None)
-    network = _read(folder, rebuilt_classifier(folder.root.name, config))
+    if not is_classifier(config):
+        raise InputError(
+            f"{folder.root.name}/config.json is not that of a classifier that this version reads"
+        )
+    network = _read(folder, rebuilt(folder.root.name, config))
     return TextClassifier(_read_tokenizer(folder), network, max_tokens)
 
 

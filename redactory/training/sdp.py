@@ -20,7 +20,7 @@ from torch import Tensor
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import merge_intervals
 from redactory.redaction.shards import read_batches
-from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import Descent, PlainPhase, descend, trainable
 from redactory.training.points import Batch, EncodedPoints
 from redactory.training.tokenizer import Tokenizer

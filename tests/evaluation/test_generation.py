@@ -13,7 +13,7 @@ from redactory.evaluation.generation import generate
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.model import LanguageModel
 from redactory.training.models.build import network_of
-from redactory.training.models.pretrained import FolderTokenizer
+from redactory.training.models.folder_tokenizer import FolderTokenizer
 from redactory.training.models.settings import Gpt2Settings
 from tests.evaluation.parrot import Parrot
 from tests.evaluation.small_model import SmallModel

@@ -12,7 +12,7 @@ from redactory.evaluation import utility as perplexity
 from redactory.evaluation.continuations import continuation_log_probs
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel
-from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.tokenizer import Tokenizer
 
 

@@ -16,7 +16,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel
 from redactory.training.models.build import network_of
-from redactory.training.models.pretrained import FolderTokenizer
+from redactory.training.models.folder_tokenizer import FolderTokenizer
 from redactory.training.models.settings import Gpt2Settings, LstmSettings
 from redactory.training.tokenizer import Tokenizer
 from tests.training.tiny_folders import causal_folder

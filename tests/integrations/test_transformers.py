@@ -21,7 +21,7 @@ from redactory.redaction.mask import MASK
 from redactory.training import load_model, train_model
 from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
 from redactory.training.models.build import network_of
-from redactory.training.models.causal import ClassifierNetwork
+from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.points import EncodedPoints
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run

@@ -166,7 +166,7 @@ def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_p
     words, classes = run.model("words").root, run.model("classes").root
     with pytest.raises(ConfigurationError, match="task"):
         redactory.apply(words, TEXTS, task="classify")
-    with pytest.raises(ConfigurationError, match="foretells words"):
+    with pytest.raises(ConfigurationError, match="predicts words"):
         redactory.evaluate_accuracy(run.root, "words")
     with pytest.raises(InputError, match="classifier"):
         redactory.evaluate_perplexity(run.root, "classes")

@@ -15,7 +15,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import classifier_of, network_of
-from redactory.training.models.causal import ClassifierNetwork, with_adapters
+from redactory.training.models.hugging_face import ClassifierNetwork, with_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.phases import Descent, NoisyPhase, make_optimizer

@@ -20,10 +20,10 @@ from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
 from redactory.training.clipping import clipped_sum
 from redactory.training.model import TextClassifier, load_classifier, load_model, save_model
 from redactory.training.models.build import classifier_of, network_of
-from redactory.training.models.causal import ClassifierNetwork
+from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import Classifier
-from redactory.training.models.pooled import PooledClassifier
-from redactory.training.models.pretrained import FolderTokenizer
+from redactory.training.models.recurrent import PooledClassifier
 from redactory.training.models.settings import (
     AwdLstmSettings,
     BertSettings,

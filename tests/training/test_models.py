@@ -21,9 +21,9 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, train_model
 from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
 from redactory.training.models.build import identity_of, network_of
-from redactory.training.models.causal import ClassifierNetwork
+from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import LanguageNetwork
-from redactory.training.models.pretrained import FolderTokenizer
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.settings import TrainSettings

@@ -29,7 +29,7 @@ from redactory.training import TrainSettings, parallel, train, train_model
 from redactory.training import parallel as leading
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.models.awd import AwdLstm
+from redactory.training.models.recurrent import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.parallel import Task, octets_of
 from redactory.training.phases import MeanGradient

@@ -40,8 +40,8 @@ from redactory.training.clipping import clipped_gradient, clipped_sum
 from redactory.training.ledger import StepLedger
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
-from redactory.training.models.lstm import LstmLanguageModel
 from redactory.training.models.network import Network
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import NoisyPhase, PlainPhase, make_optimizer
 from redactory.training.points import Batch, EncodedPoints
 from redactory.training.sampling import PoissonSampler, Sampler

@@ -21,7 +21,7 @@ from redactory.redaction.shards import SPANS, parts, write_part
 from redactory.training import train_model
 from redactory.training.ledgerfacts import relation_of
 from redactory.training.mechanism import Relation
-from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import Descent, PlainPhase
 from redactory.training.points import EncodedPoints
 from redactory.training.sdp import mark_tokens, read_marks, selective_losses

@@ -75,7 +75,7 @@ def bert_classifier(labels: int, vocabulary: int) -> Any:
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
-    from redactory.training.models.pretrained import without_dropout
+    from redactory.training.models.hugging_face import without_dropout
 
     config = BertConfig(
         vocab_size=vocabulary,

@@ -136,7 +136,7 @@ def evaluate_accuracy(
     folder, name, manifest = open_model(run, model)
     if task_of(read_manifest(folder.model(name))) != CLASSIFY:
         raise ConfigurationError(
-            f"train.task: {name} foretells words; measure it with 'redactory evaluate perplexity'"
+            f"train.task: {name} predicts words; measure it with 'redactory evaluate perplexity'"
         )
     paths = tuple(test) or tuple(manifest["configuration"]["evaluate"]["test"])
     if not paths:

@@ -40,28 +40,20 @@ class Head(nn.Module, ABC):
         """The same of standardised rows."""
 
 
-class LatentHead(Head):
-    """One hidden layer over a vector [n, d]."""
+class VectorHead(Head):
+    """One hidden layer over a vector [n, d]; of ``pairs`` [n, 2, d] over [u, v, |u−v|, u·v]."""
 
-    def __init__(self, width: int, hidden: int, classes: int) -> None:
+    def __init__(self, width: int, hidden: int, classes: int, pairs: bool) -> None:
         super().__init__(width)
-        self.layers = _two_layers(width, hidden, classes)
+        self._pairs = pairs
+        first = nn.Linear(4 * width if pairs else width, hidden)
+        self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
     def logits(self, rows: Tensor) -> Tensor:
+        if self._pairs:
+            u, v = rows.unbind(1)
+            rows = torch.cat([u, v, (u - v).abs(), u * v], 1)
         found: Tensor = self.layers(rows)
-        return found
-
-
-class PairHead(Head):
-    """One hidden layer over [u, v, |u−v|, u·v] of two vectors [n, 2, d] (text matching)."""
-
-    def __init__(self, width: int, hidden: int, classes: int) -> None:
-        super().__init__(width)
-        self.layers = _two_layers(4 * width, hidden, classes)
-
-    def logits(self, rows: Tensor) -> Tensor:
-        u, v = rows.unbind(1)
-        found: Tensor = self.layers(torch.cat([u, v, (u - v).abs(), u * v], 1))
         return found
 
 
@@ -81,17 +73,13 @@ class TokenHead(Head):
 
 def head_of(settings: LdpSettings, shape: tuple[int, ...]) -> Head:
     """The network for messages of ``shape``, with weights drawn by torch."""
-    kind: type[LatentHead] | type[PairHead] | type[TokenHead] = LatentHead
-    if len(shape) == 2:
-        kind = PairHead if settings.pairs else TokenHead
-    return kind(shape[-1], settings.head.hidden_size, len(settings.classes))
+    sizes = (shape[-1], settings.head.hidden_size, len(settings.classes))
+    if len(shape) == 2 and not settings.pairs:
+        return TokenHead(*sizes)
+    return VectorHead(*sizes, pairs=len(shape) == 2)
 
 
-def _two_layers(width: int, hidden: int, classes: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
-
-
-# How a head is trained: Adam over the slots, and the epoch that foretells held-out slots best stands.
+# How a head is trained: Adam over the slots, and the epoch that predicts held-out slots best stands.
 
 
 _WEIGHT_DECAY = 1e-2
@@ -119,7 +107,11 @@ def fit(
     best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
     kept = _copy(head)
     for epoch in range(1, settings.epochs + 1):
-        _pass(head, rows, labels, learnt, settings.batch_size, optimizer, generator)
+        head.train()
+        for batch in _batches(learnt[torch.randperm(len(learnt), generator=generator)], settings.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(head(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
         loss = _loss(head, rows, labels, judged, settings.batch_size)
         # where none are held out the last epoch stands, as long as it is finite
         if loss < best["loss"] or (not held and math.isfinite(loss)):
@@ -128,23 +120,6 @@ def fit(
     head.load_state_dict(kept)
     head.eval()
     return {"epochs": settings.epochs, **best}
-
-
-def _pass(
-    head: Head,
-    rows: Tensor,
-    labels: Tensor,
-    learnt: Tensor,
-    batch_size: int,
-    optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
-) -> None:
-    head.train()
-    for batch in _batches(learnt[torch.randperm(len(learnt), generator=generator)], batch_size):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(head(rows[batch]), labels[batch])
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
 
 
 @torch.no_grad()

@@ -76,33 +76,30 @@ class Message:
         found = _object(line)
         slot = found.get("slot")
         if not (isinstance(slot, str) and _SLOT.fullmatch(slot)):
-            raise _refused("?", "slot", "must be 32 hexadecimal digits")
+            raise refused("?", "slot", "must be 32 hexadecimal digits")
         if set(found) != set(_KEYS):
-            missing = [key for key in _KEYS if key not in found]
-            problem = f"is missing: the keys are {', '.join(_KEYS)}"
-            raise _refused(slot, missing[0], problem) if missing else _unknown(slot)
+            missing = next((key for key in _KEYS if key not in found), None)
+            problem = "an unknown key" if missing is None else f"{missing} is missing"
+            raise InputError(f"message of slot {slot}: {problem}: the keys are {', '.join(_KEYS)}")
         for key, holds, due in _CHECKS:
             if not holds(found[key]):
-                raise _refused(slot, key, f"must be {due}")
+                raise refused(slot, key, f"must be {due}")
         if (found["label"] is None) != (found["purpose"] == "query"):
-            raise _refused(slot, "label", "must be a class's number for train, null for query")
+            raise refused(slot, "label", "must be a class's number for train, null for query")
         values = _values(slot, found["shape"], found["values"])
         return cls(found["purpose"], slot, found["step"], found["label"], values, found["encoder"])
 
 
 def bodies(groups: Iterable[Iterable[Message]]) -> Iterator[bytes]:
     """Messages as JSON lines, in pieces that a service takes at once; a group is never torn apart."""
-    lines: list[str] = []
-    size = 0
+    body = bytearray()
     for group in groups:
-        new = [message.to_json() for message in group]
-        lines += new
-        size += sum(map(len, new))
-        if size >= BODY_OCTETS:
-            yield _body(lines)
-            lines, size = [], 0
-    if lines:
-        yield _body(lines)
+        body += "".join(f"{message.to_json()}\n" for message in group).encode("ascii")
+        if len(body) >= BODY_OCTETS:
+            yield bytes(body)
+            body.clear()
+    if body:
+        yield bytes(body)
 
 
 def messages_in(body: bytes) -> list[Message]:
@@ -114,10 +111,6 @@ def message_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of one message."""
     schema: dict[str, Any] = read_json(SCHEMA)
     return schema
-
-
-def _body(lines: list[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def _object(line: str | bytes) -> dict[str, Any]:
@@ -142,25 +135,22 @@ def _no_constant(name: str) -> None:
 def _values(slot: str, shape: list[int], packed: str) -> NDArray[np.float32]:
     count = math.prod(shape)
     if count > MOST_VALUES:
-        raise _refused(slot, "shape", f"must have at most {MOST_VALUES} values")
+        raise refused(slot, "shape", f"must have at most {MOST_VALUES} values")
     try:
         octets = base64.b64decode(packed.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise _refused(slot, "values", "must be base64") from None
+        raise refused(slot, "values", "must be base64") from None
     if len(octets) != 4 * count:
-        raise _refused(slot, "values", f"must be {count} float32 values, as shape says")
+        raise refused(slot, "values", f"must be {count} float32 values, as shape says")
     values = np.frombuffer(octets, "<f4").astype(np.float32).reshape(shape)
     if not bool(np.isfinite(values).all()):
-        raise _refused(slot, "values", "must be finite")
+        raise refused(slot, "values", "must be finite")
     return values
 
 
-def _refused(slot: str, key: str, problem: str) -> InputError:
+def refused(slot: str, key: str, problem: str) -> InputError:
+    """The error that names a message's slot and its key."""
     return InputError(f"message of slot {slot}: {key} {problem}")
-
-
-def _unknown(slot: str) -> InputError:
-    return InputError(f"message of slot {slot}: an unknown key: the keys are {', '.join(_KEYS)}")
 
 
 def _whole(value: Any) -> bool:

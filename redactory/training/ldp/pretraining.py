@@ -17,11 +17,17 @@ from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
-from redactory.training.ldp.bodies import FolderEncoder, pooling_of, read_folder
-from redactory.training.ldp.encoder_folder import PUBLIC, require_silent, write_encoder
+from redactory.training.ldp.encoder import (
+    PUBLIC,
+    FolderEncoder,
+    pooling_of,
+    read_folder,
+    require_silent,
+    write_encoder,
+)
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.models.network import Network
-from redactory.training.models.pooled import BiLstmEncoder, PooledClassifier
+from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
 from redactory.training.numerics import fixed_numerics
 from redactory.training.phases import Descent, PlainPhase, make_optimizer
 from redactory.training.points import NO_CLASS, Batch, EncodedPoints, LabelledPoints, class_numbers
@@ -102,18 +108,24 @@ def pretrain_encoder(
         points = LabelledPoints(EncodedPoints.from_texts(public.texts(), tokenizer, bound), numbers)
         rows = np.flatnonzero(numbers != NO_CLASS).astype(np.int64)
         taught = _Taught(network, settings, len(points))
-        _learn(taught, settings, points, rows, progress)
+        steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
+        descent = Descent(make_optimizer(taught, "adam"), settings.learning_rate, steps)
+        stream = RandomStream.from_seed(settings.seed)
+        phase = PlainPhase(taught, descent, points, rows, settings.batch_size, stream, purpose="stage 1")
+        for number in range(steps):
+            phase.step(number)
+            progress("learning the encoder", number + 1, steps, "steps")
         accuracy = _accuracy(taught, points, rows)
     if public.sha256 != sha256:
         raise RunStateError(f"{public.path.name} changed while it was read: begin again")
-    told = {
+    record = {
         "kind": PUBLIC,
         "text_sha256": sha256,
         "rows": len(rows),
         "base": base,
         "settings": settings.model_dump(mode="json", exclude={"threads": True, "model": {"folder"}}),
     }
-    write_encoder(out, tokenizer, network, bound, told)
+    write_encoder(out, tokenizer, network, bound, record)
     return {
         "encoder": out.name,
         "provenance": PUBLIC,
@@ -158,22 +170,6 @@ def _fresh(
         network = PooledClassifier(both, classes, own.pooling, settings.dimension)
     network.initialise(RandomStream.from_seed(settings.seed))
     return tokenizer, network, base
-
-
-def _learn(
-    taught: _Taught,
-    settings: EncoderSettings,
-    points: LabelledPoints,
-    rows: NDArray[np.int64],
-    told: Progress,
-) -> None:
-    steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
-    descent = Descent(make_optimizer(taught, "adam"), settings.learning_rate, steps)
-    stream = RandomStream.from_seed(settings.seed)
-    phase = PlainPhase(taught, descent, points, rows, settings.batch_size, stream, purpose="stage 1")
-    for number in range(steps):
-        phase.step(number)
-        told("learning the encoder", number + 1, steps, "steps")
 
 
 @torch.no_grad()

@@ -30,7 +30,7 @@ from redactory.foundation.progress import Progress, silent
 from redactory.training.ldp.accounting import steps_of
 from redactory.training.ldp.heads import Head, fit, head_of
 from redactory.training.ldp.message import FORMAT as MESSAGES
-from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in
+from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in, refused
 from redactory.training.ldp.settings import LdpSettings
 
 MOST_VALUES = 1 << 28
@@ -74,14 +74,14 @@ class Received:
         labels: dict[str, int] = {}
         for message in messages:
             if message.values.shape != self.shape:
-                raise _refused(message, "shape", f"must be {list(self.shape)}")
+                raise refused(message.slot, "shape", f"must be {list(self.shape)}")
             if message.step >= self.steps:
-                raise _refused(message, "step", f"must be below {self.steps}")
+                raise refused(message.slot, "step", f"must be below {self.steps}")
             if bool((np.abs(message.values) > LARGEST_VALUE).any()):
-                raise _refused(message, "values", f"must be at most {LARGEST_VALUE:g} each")
+                raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
             known = self._labels.get(message.slot, labels.setdefault(message.slot, _label(message)))
             if known != _label(message):
-                raise _refused(message, "label", "must be the same in every step of a slot")
+                raise refused(message.slot, "label", "must be the same in every step of a slot")
         new = len(labels.keys() - self._labels.keys())
         if (len(self) + new) * int(np.prod(self.shape)) > MOST_VALUES:
             raise InputError("the service holds all the slots that it can")
@@ -186,10 +186,6 @@ def _whole_lines(path: Path) -> int:
 
 def _label(message: Message) -> int:
     return -1 if message.label is None else message.label
-
-
-def _refused(message: Message, key: str, problem: str) -> InputError:
-    return InputError(f"message of slot {message.slot}: {key} {problem}")
 
 
 # The server's side: noisy messages in, classes out.  No text, tokenizer or encoder is within its reach.
@@ -370,13 +366,12 @@ class ServerSide:
 
     def _require(self, purpose: Purpose, messages: Sequence[Message]) -> None:
         for message in messages:
-            where = f"message of slot {message.slot}"
             if message.purpose != purpose:
-                raise InputError(f"{where}: purpose must be {purpose} here")
+                raise refused(message.slot, "purpose", f"must be {purpose} here")
             if message.encoder != self.encoder:
-                raise InputError(f"{where}: encoder is not the one this service was made for")
+                raise refused(message.slot, "encoder", "is not the one this service was made for")
             if message.label is not None and message.label >= len(self.settings.classes):
-                raise InputError(f"{where}: label must be below {len(self.settings.classes)}")
+                raise refused(message.slot, "label", f"must be below {len(self.settings.classes)}")
 
     def _answer(self, slot: str, shares: list[float]) -> dict[str, Any]:
         names = self.settings.classes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,30 +33,15 @@ from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Mechanism, PoissonGaussian
 from redactory.training.settings import BudgetSettings
 
+if TYPE_CHECKING:
+    from redactory.training.ldp.encoder import SentenceEncoder
+
 _BLOCK = 256
 _SLOT_BYTES = 16
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or with ``pairs`` pairs of them."""
 _Rows = Callable[[NDArray[np.int64]], Tensor]
-
-
-class Encoder(Protocol):
-    """What the user's side asks of :class:`redactory.training.ldp.encoder.SentenceEncoder`."""
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the weights and the tokenizer as they were read."""
-
-    def current_digest(self) -> str:
-        """The same, of what they are now."""
-
-    @property
-    def spendings(self) -> Spendings:
-        """What the encoder's own training spent of its text; () for a public one."""
-
-    def represent(self, texts: Any, kind: Any) -> Tensor:
-        """[n, d], [n, L, e], or [n, 2, d] for pairs."""
 
 
 class UserSide:
@@ -76,7 +61,7 @@ class UserSide:
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: SentenceEncoder,
         settings: LdpSettings,
         stream: RandomStream | None = None,
         budget: UserBudget | None = None,
@@ -293,11 +278,11 @@ class UserBudget:
 
     def _refusal(self, purpose: Purpose, sentences: int, found: float | None) -> BudgetExceeded:
         limits, before = self._limits, self.epsilon()
-        told = "infinite" if found is None else upwards(found)
+        reached = "infinite" if found is None else upwards(found)
         return BudgetExceeded(
             f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon of "
-            f"this user would be {told} at delta {limits.delta:g}; the limit is {limits.epsilon:g}, of which "
-            f"{upwards(before or 0.0)} is spent. Nothing was sent for this user."
+            f"this user would be {reached} at delta {limits.delta:g}; the limit is {limits.epsilon:g}, of "
+            f"which {upwards(before or 0.0)} is spent. Nothing was sent for this user."
         )
 
 

@@ -342,9 +342,11 @@ def _task(settings: Wanted) -> str | None:
         return "train.classes: they belong to task classify"
     if classify and settings.model.kind in ("gpt2", "llama"):
         kind = settings.model.kind
-        return f"train.model.kind: {kind} foretells words; task classify needs lstm, awd-lstm, bilstm or bert"
+        return f"train.model.kind: {kind} predicts words; task classify needs lstm, awd-lstm, bilstm or bert"
     if not classify and settings.model.kind in ("bert", "bilstm"):
-        return f"train.model.kind: {settings.model.kind} tells classes; give task classify, or another kind"
+        return (
+            f"train.model.kind: {settings.model.kind} predicts classes; give task classify, or another kind"
+        )
     if classify and settings.trainer not in _CLASSIFY:
         return f"train.task: classify is trained by {', '.join(_CLASSIFY)}"
     return None

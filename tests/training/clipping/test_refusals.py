@@ -20,7 +20,7 @@ from redactory.training.ldp.layer import DPLayer
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ledger import any_mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
-from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import Descent, NoisyPhase, make_optimizer
 from redactory.training.points import Batch, EncodedPoints
 from redactory.training.sampling import PoissonSampler

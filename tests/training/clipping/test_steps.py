@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
-from redactory.training.models.lstm import LstmLanguageModel
+from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.points import EncodedPoints, physical_batches
 from tests.training.clipping.networks import assert_equal, gradient_of, reference
 

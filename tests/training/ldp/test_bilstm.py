@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.models.pooled import BiLstmEncoder
+from redactory.training.models.recurrent import BiLstmEncoder
 from redactory.training.points import Batch
 from redactory.training.settings import TrainSettings
 
@@ -49,7 +49,7 @@ def test_classes_by_dp_sgd_may_be_told_and_next_words_by_a_bilstm_may_not() -> N
         TrainSettings(trainer="dpsgd", task="classify", classes=("a", "b"), model=model).model.kind
         == "bilstm"
     )
-    with pytest.raises(ValueError, match="bilstm tells classes"):
+    with pytest.raises(ValueError, match="bilstm predicts classes"):
         TrainSettings(trainer="dpsgd", model=model)
     with pytest.raises(ValueError, match="classify is trained by"):
         TrainSettings(trainer="sgd", task="classify", classes=("a", "b"), model=model)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
-from redactory.training.ldp.encoder import BATCH, SentenceEncoder, pretrain_encoder
+from redactory.training.ldp.encoder import BATCH, SentenceEncoder
+from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.ldp.settings import EncoderSettings
 from redactory.training.runinput import PublicText
 from tests.training.ldp.encoders import ROWS, small, write_rows

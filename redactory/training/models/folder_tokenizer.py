@@ -1,19 +1,16 @@
-"""A local folder of Hugging Face: its weights, and its own tokenizer with ``<MASK>`` as one id."""
+"""Tokenizers of Hugging Face: a local folder's own with ``<MASK>`` as one id, and ours in their form."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors.classifier.engine import without_progress_bar
-from redactory.detectors.torch_reading import silence
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction.mask import MASK
+from redactory.training.models.hugging_face import quiet, require_transformers
 from redactory.training.tokenizer import BEGIN, END, PAD, Tokenizer
 
 _NO_TEXT = "\ufffd"
@@ -121,102 +118,6 @@ def _cut_numbers(backend: Any) -> None:
     own = backend.pre_tokenizer
     digits = pre_tokenizers.Digits(individual_digits=True)
     backend.pre_tokenizer = digits if own is None else pre_tokenizers.Sequence([digits, own])
-
-
-def read_model(folder: Path, kind: str, task: Any) -> Any:
-    """:func:`read_in_part` of a folder that holds every parameter."""
-    return read_in_part(folder, kind, task)[0]
-
-
-def read_in_part(folder: Path, kind: str, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
-    """The model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
-
-    ``config`` replaces keys of the folder's own.  The names of the parameters that the folder does not hold
-    in the shape that is needed come with it; their values mean nothing.
-
-    ``ConfigurationError`` where it is of another kind, cannot be read, or is a model of a run: that one
-    was trained on private text, whose budget would have to be composed with this one's.
-    """
-    require_transformers()
-    if (folder / "ledger.jsonl").exists():
-        raise ConfigurationError(
-            "model.folder: this is a model of a run, so trained on its text; give weights that are public"
-        )
-    if (folder / "fit.json").exists():
-        raise ConfigurationError(
-            "model.folder: redactory fit trained these weights on labelled rows; give weights that are public"
-        )
-    try:
-        named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError):
-        raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read") from None
-    if named != kind:
-        raise ConfigurationError(f"model.folder: {folder.name} holds a model of kind '{named}', not '{kind}'")
-    try:
-        with quiet():
-            model, told = task.from_pretrained(
-                folder,
-                local_files_only=True,
-                dtype="float32",
-                use_safetensors=True,
-                ignore_mismatched_sizes=bool(config),
-                output_loading_info=True,
-                **config,
-            )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"model.folder: no weights can be read from {folder.name} ({type(error).__name__})"
-        ) from None
-    other = (entry[0] for entry in told["mismatched_keys"])
-    return without_dropout(model), frozenset({*told["missing_keys"], *other})
-
-
-def without_dropout(model: Any) -> Any:
-    """The model with every dropout set to nothing, in its modules and in its configuration."""
-    import torch
-
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        for name in ("attention_dropout", "dropout", "dropout_prob"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)
-    for key in list(model.config.to_dict()):
-        if ("dropout" in key or "pdrop" in key) and isinstance(getattr(model.config, key), float):
-            setattr(model.config, key, 0.0)
-    return model
-
-
-def fit_vocabulary(model: Any, size: int) -> None:
-    """Make room for added tokens; a new row is the mean of those before it, which is public."""
-    import torch
-
-    table = model.get_input_embeddings().weight
-    before = table.shape[0]
-    if size <= before:
-        return
-    model.resize_token_embeddings(size, mean_resizing=False)
-    with torch.no_grad():
-        for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
-            if layer is not None:
-                layer.weight[before:] = layer.weight[:before].mean(0)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No bar, no log record and no warning from the library within."""
-    with silence(), without_progress_bar():
-        yield
-
-
-def require_transformers() -> None:
-    """``ConfigurationError`` where ``transformers`` is not installed."""
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(
-            "this model needs transformers, not installed here: pip install 'redactory[train]'"
-        ) from None
 
 
 # Our vocabulary in the form of Hugging Face's ``tokenizers``, so that ``AutoTokenizer`` reads the same

@@ -1,0 +1,394 @@
+"""LSTMs: the language model of the CRT paper, AWD-LSTM of the UeDP paper, the BiLSTM of the LDP-NLP paper.
+
+An encoder reads a text; a language model is an encoder with an output layer over words, a
+:class:`PooledClassifier` one with a linear layer over its pooled states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from redactory.foundation.stream import RandomStream
+from redactory.training.layers import Lstm
+from redactory.training.models.network import (
+    Classifier,
+    Encoder,
+    KeyedDropout,
+    LanguageNetwork,
+    Seeds,
+    State,
+    uniform_,
+)
+from redactory.training.models.settings import AwdLstmSettings, BiLstmSettings, LstmSettings
+from redactory.training.points import Batch
+
+
+def _draw(encoder: nn.Module, hidden_size: int, stream: RandomStream) -> None:
+    """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
+    for index, (name, parameter) in enumerate(encoder.named_parameters()):
+        scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(hidden_size)
+        uniform_(parameter, scale, stream, index)
+
+
+class LstmEncoder(Encoder):
+    """Embedding [V, E] and ``layers`` LSTM layers of H units; the state is zero before every point.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
+    """
+
+    FORMAT = "redactory-lstm/2"
+
+    def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int, layers: int = 1) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding_size)
+        self.lstm = Lstm(embedding_size, hidden_size, layers)
+
+    @classmethod
+    def of(cls, vocabulary: int, settings: LstmSettings) -> Self:
+        """The one that ``settings`` describe."""
+        return cls(vocabulary, settings.embedding_size, settings.hidden_size, settings.layers)
+
+    @classmethod
+    def rebuilt(cls, config: dict[str, Any]) -> Self:
+        """The one that :meth:`describe` gave ``config`` of."""
+        return cls(*(config[key] for key in ("vocabulary", "embedding_size", "hidden_size", "layers")))
+
+    @property
+    def width(self) -> int:
+        """H."""
+        return self.lstm.hidden_size
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
+        _draw(self, self.lstm.hidden_size, stream)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The last LSTM layer's states [B, T, H], zero before each row."""
+        states: Tensor = self.lstm(self.embedding(batch.inputs))
+        return states
+
+    def describe(self) -> dict[str, Any]:
+        """The sizes."""
+        return {
+            "format": self.FORMAT,
+            "vocabulary": self.embedding.num_embeddings,
+            "embedding_size": self.embedding.embedding_dim,
+            "hidden_size": self.lstm.hidden_size,
+            "layers": self.lstm.num_layers,
+        }
+
+
+class LstmLanguageModel(LstmEncoder, LanguageNetwork):
+    """The language model of the CRT paper (appendix A.3): an :class:`LstmEncoder` and an output layer [V, H].
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Network`.
+    """
+
+    def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int, layers: int = 1) -> None:
+        super().__init__(vocabulary, embedding_size, hidden_size, layers)
+        self.output = nn.Linear(hidden_size, vocabulary)
+
+    @property
+    def head(self) -> nn.Module:
+        """The output layer."""
+        return self.output
+
+    def initial_state(self, batch: int) -> State:
+        """The zero state (h, c), each [batch, layers, H]."""
+        h, c = self.lstm.initial_state(batch)
+        return h.transpose(0, 1), c.transpose(0, 1)
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token a row, ids [B]."""
+        before = state[0].transpose(0, 1), state[1].transpose(0, 1)
+        output, (h, c) = self.lstm.step(self.embedding(ids), before)
+        return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
+
+
+class AwdLstmEncoder(Encoder):
+    """Embedding [V, E] and LSTM layers of H units, of which the last has E (Merity, Keskar and Socher 2018).
+
+    Its dropouts: of words (rows of the embedding), of recurrent weights, and variational (constant over a
+    point's places) before, between and after the layers.  Masks of words and weights are one of a
+    step, the others one of a point and a step; none looks at data.  Averaging of iterates and activation
+    penalties, which AWD-LSTM also has, are left out.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder` and of
+    :class:`redactory.training.models.network.KeyedDropout`.
+    """
+
+    FORMAT = "redactory-awd-lstm/1"
+
+    def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.embedding = nn.Embedding(vocabulary, settings.embedding_size)
+        inner = [settings.hidden_size] * (settings.layers - 1)
+        self._widths = [settings.embedding_size, *inner, settings.embedding_size]
+        self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(self._widths))
+        self._dropout = KeyedDropout()
+
+    @classmethod
+    def of(cls, vocabulary: int, settings: AwdLstmSettings) -> Self:
+        """The one that ``settings`` describe."""
+        return cls(vocabulary, settings)
+
+    @classmethod
+    def rebuilt(cls, config: dict[str, Any]) -> Self:
+        """The one that :meth:`describe` gave ``config`` of."""
+        return cls(config["vocabulary"], AwdLstmSettings.model_validate(config["settings"]))
+
+    @property
+    def width(self) -> int:
+        """E, that of the last layer."""
+        return self._widths[-1]
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
+        _draw(self, self.settings.hidden_size, stream)
+
+    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        """Masks are those of this step from here on."""
+        self._dropout.begin(stream, purpose, step)
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """Of one mask of words, one of each layer's weights, and those of the points."""
+        return self._dropout.seeds(rows, shared=1 + len(self.layers))
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Masks are drawn from ``seeds`` from here on."""
+        self._dropout.begin_with(seeds)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The last layer's states [B, T, E], zero before each row; with dropout while training."""
+        own = self.settings
+        states = self.embedding(batch.inputs)
+        masks: list[Tensor | float] = [1.0] * len(self._widths)
+        if self.training:
+            words = self._dropout.shared((self.embedding.num_embeddings, 1), own.word_dropout, 0)
+            states = states if words is None else states * words.to(states)[batch.inputs]
+            rates = [own.input_dropout, *[own.layer_dropout] * (own.layers - 1), own.output_dropout]
+            masks = self._dropout.of_rows(batch.rows, self._widths, rates)
+        for index, layer in self._each:
+            states = layer(states * _like(masks[index], states), [self._weights(index, layer)])
+        last: Tensor = states * _like(masks[-1], states)
+        return last
+
+    def _weights(self, index: int, layer: Lstm) -> Tensor | None:
+        if not self.training:
+            return None
+        weight = layer.weights(0).weight_hh
+        mask = self._dropout.shared(tuple(weight.shape), self.settings.weight_dropout, 1 + index)
+        return mask if mask is None else mask.to(weight)
+
+    @property
+    def _each(self) -> Iterator[tuple[int, Lstm]]:
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Lstm)
+            yield index, layer
+
+    def describe(self) -> dict[str, Any]:
+        """The sizes and the dropouts."""
+        return {
+            "format": self.FORMAT,
+            "vocabulary": self.embedding.num_embeddings,
+            "settings": self.settings.model_dump(mode="json", exclude={"pooling"}),
+        }
+
+
+class AwdLstm(AwdLstmEncoder, LanguageNetwork):
+    """The layers of :class:`AwdLstmEncoder`, and the embedding as output layer.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Network` and of
+    :class:`redactory.training.models.network.KeyedDropout`.
+    """
+
+    def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
+        super().__init__(vocabulary, settings)
+        self.output = nn.Linear(settings.embedding_size, vocabulary)
+        self.output.weight = self.embedding.weight
+
+    @property
+    def head(self) -> nn.Module:
+        """The output layer, whose weight is the embedding's."""
+        return self.output
+
+    def initial_state(self, batch: int) -> State:
+        """The zero state: h and c of every layer, each [batch, its width]."""
+        zeros = self.embedding.weight.new_zeros
+        return tuple(zeros(batch, width) for width in self._widths[1:] for _ in range(2))
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token a row, ids [B], without dropout."""
+        states, after = self.embedding(ids), []
+        for index, layer in self._each:
+            states, (h, c) = layer.step(states, (state[2 * index][None], state[2 * index + 1][None]))
+            after += [h[0], c[0]]
+        return F.log_softmax(self.output(states), -1), tuple(after)
+
+
+def _like(mask: Tensor | float, other: Tensor) -> Tensor | float:
+    return mask.to(other) if isinstance(mask, Tensor) else mask
+
+
+class BiLstmEncoder(Encoder):
+    """Embedding [V, E], an LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`; a row is reversed within
+    its own length, so that no padded place comes before a real one.
+    """
+
+    FORMAT = "redactory-bilstm/1"
+
+    def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding_size)
+        self.ahead = Lstm(embedding_size, hidden_size)
+        self.back = Lstm(embedding_size, hidden_size)
+
+    @classmethod
+    def of(cls, vocabulary: int, settings: BiLstmSettings) -> Self:
+        """The one that ``settings`` describe."""
+        return cls(vocabulary, settings.embedding_size, settings.hidden_size)
+
+    @classmethod
+    def rebuilt(cls, config: dict[str, Any]) -> Self:
+        """The one that :meth:`describe` gave ``config`` of."""
+        return cls(*(config[key] for key in ("vocabulary", "embedding_size", "hidden_size")))
+
+    @property
+    def width(self) -> int:
+        """2H."""
+        return 2 * self.ahead.hidden_size
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
+        _draw(self, self.ahead.hidden_size, stream)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """At each place the states of the text up to it and from it on, side by side: [B, T, 2H]."""
+        read, real = self.embedding(batch.inputs), batch.real
+        # of each row its real places from the last to the first, then the others
+        places = torch.arange(real.shape[1], device=real.device).expand(real.shape)
+        places = torch.where(real, real.sum(1, keepdim=True) - 1 - places, places)
+        back = self.back(_at(read, places))
+        return torch.cat([self.ahead(read), _at(back, places)], dim=2)
+
+    def describe(self) -> dict[str, Any]:
+        """The sizes."""
+        return {
+            "format": self.FORMAT,
+            "vocabulary": self.embedding.num_embeddings,
+            "embedding_size": self.embedding.embedding_dim,
+            "hidden_size": self.ahead.hidden_size,
+        }
+
+
+def _at(states: Tensor, places: Tensor) -> Tensor:
+    """Of each row of ``states`` [B, T, H] what stands at its ``places``, int64 [B, T]."""
+    return states.gather(1, places[..., None].expand(states.shape))
+
+
+# A class for every text from the states of an encoder: pooled over its places, then one linear layer.
+
+
+_POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "first": lambda states, real: states[:, 0],
+    "last": lambda states, real: states[torch.arange(len(states), device=states.device), real.sum(1) - 1],
+    "max": lambda states, real: states.masked_fill(~real[..., None], -math.inf).amax(1),
+    "mean": lambda states, real: (states * real[..., None]).sum(1) / real.sum(1, keepdim=True),
+}
+"""States [B, T, H] and which places are read, bool [B, T], at least the first of each row: to [B, H]."""
+
+
+def pooled(states: Tensor, real: Tensor, pooling: str) -> Tensor:
+    """``states`` [B, T, H] over the places that are ``real``, bool [B, T]: [B, H times the pools named]."""
+    return torch.cat([_POOLS[part](states, real) for part in pooling.split("-")], dim=1)
+
+
+class PooledClassifier(Classifier):
+    """The states of ``encoder``, pooled over the places that are read, and a linear layer to the classes.
+
+    ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit
+    (concat pooling: Howard and Ruder 2018, ULMFiT, section 3.3); the others are some of the three.  There is
+    no output layer for words, so that no noise is spent on one.  With ``bottleneck`` a linear layer of that
+    width stands before the last one.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Classifier`; a padded place
+    enters no pool.
+    """
+
+    FORMAT = "redactory-pooled-classifier/1"
+
+    def __init__(
+        self, encoder: Encoder, classes: tuple[str, ...], pooling: str, bottleneck: int | None = None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        pools = encoder.width * len(pooling.split("-"))
+        self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pools, bottleneck)
+        self.width = bottleneck or pools
+        self.context = encoder.context
+        self.head = nn.Linear(self.width, len(classes))
+        self._classes, self._pooling = classes, pooling
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
+        return self._classes
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter from ``stream``: the encoder's as ever, the rest uniform within ±1/√inputs."""
+        self.encoder.initialise(stream)
+        index = sum(1 for _ in self.encoder.parameters())
+        for layer in (self.bottleneck, self.head):
+            for parameter in layer.parameters():
+                assert isinstance(layer, nn.Linear)
+                uniform_(parameter, 1.0 / math.sqrt(layer.in_features), stream, index)
+                index += 1
+
+    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
+        """Dropout of this step is drawn from ``stream`` from here on."""
+        self.encoder.begin_step(stream, purpose, step)
+
+    def step_seeds(self, rows: Iterable[int]) -> Seeds:
+        """The encoder's."""
+        return self.encoder.step_seeds(rows)
+
+    def begin_with(self, seeds: Seeds) -> None:
+        """Dropout of the encoder is drawn from ``seeds`` from here on."""
+        self.encoder.begin_with(seeds)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Unnormalised log probabilities of the classes, [B, classes]."""
+        found: Tensor = self.head(self.latent(batch))
+        return found
+
+    def latent(self, batch: Batch) -> Tensor:
+        """What each text is represented by, [B, ``width``]: what its class is predicted from."""
+        found: Tensor = self.bottleneck(self.pools(batch))
+        return found
+
+    def pools(self, batch: Batch) -> Tensor:
+        """The pooled states of the encoder, below the bottleneck: [B, H times the pools]."""
+        return pooled(self.encoder.hidden(batch), batch.real, self._pooling)
+
+    def describe(self) -> dict[str, Any]:
+        """The encoder, the pooling and the names of the classes."""
+        narrow = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
+        return {
+            "format": self.FORMAT,
+            "encoder": self.encoder.describe(),
+            "pooling": self._pooling,
+            **narrow,
+            "classes": list(self._classes),
+        }
