@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from redactory.evaluation import canary_exposure
-from redactory.evaluation import utility as perplexity
+from redactory.evaluation.utility import perplexity
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder

@@ -16,34 +16,17 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.training.uedp.incidence import Incidence, Rows
 from redactory.training.units.settings import Adjacency
 
-NONE, GREEDY, ALL_KEEP, R_LOC = "none", "greedy", "all-keep", "r-loc"
-_UNSTABLE = {
-    (GREEDY, Adjacency.REMOVAL): "a removed user's one point can make the choice flip along a whole path",
-    (
-        GREEDY,
-        Adjacency.USER_REMOVAL,
-    ): "a removed user's one point can make the choice flip along a whole path",
-    (ALL_KEEP, Adjacency.REMOVAL): "removing one hub entity lets a point of each of its users in",
-    (ALL_KEEP, Adjacency.USER_REMOVAL): "a removed user frees places in each of her entities' lists, "
-    "whose number is not bounded",
-    (R_LOC, Adjacency.REMOVAL): "removing one hub entity lets a point of each of its users in",
+NONE, GREEDY, ALL_KEEP, R_LOC = RULES = ("none", "greedy", "all-keep", "r-loc")
+_PATH = "a removed user's one point can make the choice flip along a whole path"
+_HUB = "removing one hub entity lets a point of each of its users in"
+_LISTS = "a removed user frees places in each of their entities' lists, whose number is not bounded"
+_WHY_NOT: dict[str, dict[Adjacency, str | None]] = {
+    NONE: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: None},
+    GREEDY: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _PATH, Adjacency.USER_REMOVAL: _PATH},
+    ALL_KEEP: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _HUB, Adjacency.USER_REMOVAL: _LISTS},
+    R_LOC: {Adjacency.FIXED_GRAPH: None, Adjacency.USER_REMOVAL: None, Adjacency.REMOVAL: _HUB},
 }
-_STABLE = {
-    (NONE, Adjacency.FIXED_GRAPH),
-    (NONE, Adjacency.REMOVAL),
-    (GREEDY, Adjacency.FIXED_GRAPH),
-    (ALL_KEEP, Adjacency.FIXED_GRAPH),
-    (R_LOC, Adjacency.FIXED_GRAPH),
-    (R_LOC, Adjacency.USER_REMOVAL),
-}
-_LOOKS_AT_TEXT = {
-    "text-hash": "its order follows from the texts",
-    "shortest": "its order follows from the texts",
-    "longest": "its order follows from the texts",
-    "lowest-loss": "it looks at the losses of a model",
-    "highest-loss": "it looks at the losses of a model",
-}
-RULES = (NONE, GREEDY, ALL_KEEP, R_LOC)
+"""By rule and adjacency: None where it is proved stable, else why it is not."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +39,11 @@ class Affected:
 
 def check_stable(rule: str, adjacency: Adjacency) -> None:
     """``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
-    if (rule, adjacency) in _STABLE:
-        return
-    if rule in _LOOKS_AT_TEXT:
-        why = _LOOKS_AT_TEXT[rule]
-    elif rule in RULES:
-        why = _UNSTABLE.get((rule, adjacency), "no bound is proved")
-    else:
+    if rule not in _WHY_NOT:
         raise GuaranteeError(f"selection rule {rule!r} is not known; the rules are {', '.join(RULES)}")
-    raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {why}")
+    why = _WHY_NOT[rule].get(adjacency, "no bound is proved")
+    if why is not None:
+        raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {why}")
 
 
 # Contribution bounding: a subset of points with at most k_u of each user and k_e of each entity.
@@ -147,10 +126,6 @@ def cap_spread(incidence: Incidence, users: int) -> Kept:
     return kept
 
 
-def _every(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
-    return np.ones(len(incidence), np.bool_)
-
-
 def _greedy(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
     """Each point in turn, where every one of its units has a place left."""
     shift = incidence.users.columns
@@ -211,4 +186,9 @@ def _single_user(incidence: Incidence, what: str) -> NDArray[np.int32]:
 
 
 _Rule = Callable[[Incidence, int | None, int | None, int | None], Kept]
-_RULES: dict[str, _Rule] = {NONE: _every, GREEDY: _greedy, ALL_KEEP: _all_keep, R_LOC: _r_loc}
+_RULES: dict[str, _Rule] = {
+    NONE: lambda incidence, *_: np.ones(len(incidence), np.bool_),
+    GREEDY: _greedy,
+    ALL_KEEP: _all_keep,
+    R_LOC: _r_loc,
+}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.keys import DIGEST_BYTES, DigestKey
+from redactory.foundation.keys import DigestKey
 
 LISTED = "LISTED"
 """The label of an entity that stands on the client's list and was found by looking it up."""
@@ -169,18 +169,6 @@ class EntityNames:
         if not tokens:
             raise ConfigurationError(f"entities.{name}: entry {row} holds no letter or digit")
         return tokens
-
-
-def lone_user(key: DigestKey, document: str | int) -> bytes:
-    """The keyed id of a row without a user: it is its own."""
-    return bytes.fromhex(key.pseudonym("lone-user", document))
-
-
-def known_user(key: DigestKey, user: str | int) -> bytes:
-    """The keyed id of a user, equal to that of ``audit/points`` under the same key."""
-    found = bytes.fromhex(key.pseudonym("user", user))
-    assert len(found) == DIGEST_BYTES
-    return found
 
 
 def _tokens(text: str) -> list[str]:

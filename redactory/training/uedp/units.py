@@ -1,4 +1,4 @@
-"""The units of every point: from plain columns, or from a finished run.
+"""The units of every point of a finished run, and the points that trainers under UeDP learn from.
 
 A point's users are its owner's keyed id, or those of all who hold a copy of it; its entities are what the
 policies found and the client listed.  ``docs/explanation/uedp.md``, "Users, entities and points".
@@ -7,7 +7,7 @@ policies found and the client listed.  ``docs/explanation/uedp.md``, "Users, ent
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -35,8 +35,6 @@ from redactory.training.uedp.entities import (
     EntitySettings,
     Mention,
     hub_list,
-    known_user,
-    lone_user,
 )
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.units.settings import UNITS_PROTECTED, UnitSettings
@@ -47,9 +45,11 @@ if TYPE_CHECKING:
 
 STRICT, CONSERVATIVE = "strict", "conservative"
 _PRIORITY_DIGITS = 16
-_VAULT = ["point_id", "text"]
-_POINTS = ["point_id", "released_id", "user", "fate", "dup_of"]
-_SPANS = ["point_id", "start", "end", "label", "policy"]
+_COLUMNS = {
+    "vault": ["point_id", "text"],
+    "points": ["point_id", "released_id", "user", "fate", "dup_of"],
+    "spans": ["point_id", "start", "end", "label", "policy"],
+}
 Row = tuple[Any, ...]
 
 
@@ -60,37 +60,6 @@ class Copies(Enum):
     """Each stays a point of its own user."""
     MERGE = "merge"
     """They are left out; the point that was kept lists every user who holds a copy."""
-
-
-def incidence_of_columns(
-    point_ids: Iterable[int],
-    user_ids: Sequence[str | None],
-    document_ids: Sequence[str] | None,
-    spans: Iterable[tuple[int, str, bytes]],
-    names: EntityNames,
-    key: DigestKey,
-) -> Incidence:
-    """The hypergraph of plain columns, or of Arrow columns read out.
-
-    ``spans``: (point id, label, digest of :meth:`EntityNames.digest`) in any order; a digest that does not
-    count (category, allow-list) is left out.  A point without a user is its document's, or its own where
-    ``document_ids`` is None.  ``InputError`` for a span of a point that is not there.
-    """
-    found: dict[int, list[Mention]] = {}
-    for point, label, entity in spans:
-        found.setdefault(point, []).append(Mention(entity, label))
-    collector, seen = Collector(), 0
-    for row, (point, user) in enumerate(zip(point_ids, user_ids, strict=True)):
-        document = point if document_ids is None else document_ids[row]
-        owner = lone_user(key, document) if user is None else known_user(key, user)
-        mentions = found.get(point, [])
-        seen += point in found
-        collector.add(
-            point, _priority(key.pseudonym("point", point)), [owner], filter(names.counts, mentions)
-        )
-    if seen != len(found):
-        raise InputError("a span names a point that is not there")
-    return collector.finish()
 
 
 def read_incidence(
@@ -123,7 +92,9 @@ def read_incidence(
         if fate == "duplicate" and copies is Copies.MERGE:
             continue
         units = [bytes.fromhex(user), *holders.get(point, ())]
-        collector.add(point, _priority(released), units, _mentions(names, point, text, found))
+        # the first 64 bits of the keyed id: an order that nothing but the id and the key decides
+        priority = int(released[:_PRIORITY_DIGITS], 16)
+        collector.add(point, priority, units, _mentions(names, point, text, found))
     return collector.finish()
 
 
@@ -157,19 +128,15 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
 
 
 def hits_of(run: RunFolder, policies: frozenset[str] = frozenset({STRICT})) -> Iterator[Row]:
-    """(point id, its hits) for every point with hits of ``policies``; a hit is a row of :data:`_SPANS`."""
+    """(point id, its hits) for every point with hits of ``policies``; a hit is a row of "spans" in :data:`_COLUMNS`."""
     chosen = (row for row in _rows(run, "spans") if row[4] in policies)
     for point, rows in groupby(chosen, itemgetter(0)):
         yield point, list(rows)
 
 
 def _rows(run: RunFolder, table: str) -> Iterator[Row]:
-    folder, columns = {
-        "vault": (run.vault, _VAULT),
-        "points": (run.points, _POINTS),
-        "spans": (run.spans, _SPANS),
-    }[table]
-    for batch in read_batches(folder, columns):
+    folder = {"vault": run.vault, "points": run.points, "spans": run.spans}[table]
+    for batch in read_batches(folder, _COLUMNS[table]):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
@@ -195,11 +162,6 @@ class InOrder:
         self._next = next(self._rows, None)
         if last is not None and self._next is not None and self._next[0] <= last[0]:
             raise CheckFailed("a table of the run is not in the order of its point ids")
-
-
-def _priority(pseudonym: str) -> int:
-    """The first 64 bits of a keyed id: an order that nothing but the id and the key decides."""
-    return int(pseudonym[:_PRIORITY_DIGITS], 16)
 
 
 # The points that trainers under UeDP and their baselines learn from: originals, one vault row each.
@@ -263,15 +225,15 @@ class Originals:
 
     def _rows(self) -> Iterator[tuple[int, str]]:
         """(point id, text) of each point."""
-        wanted = None if self.ids is None else iter(self.ids.tolist())
-        following = None if wanted is None else next(wanted, None)
-        for batch in read_batches(self.run.vault, ["point_id", "text"]):
-            for point, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if wanted is None:
-                    yield point, text
-                elif point == following:
-                    yield point, text
-                    following = next(wanted, None)
+        if self.ids is None:
+            yield from _rows(self.run, "vault")
+            return
+        wanted = iter(self.ids.tolist())
+        following = next(wanted, None)
+        for point, text in _rows(self.run, "vault"):
+            if point == following:
+                yield point, text
+                following = next(wanted, None)
         if following is not None:
             raise CheckFailed("the vault lacks a point that was chosen")
 
