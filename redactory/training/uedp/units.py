@@ -128,7 +128,7 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
 
 
 def hits_of(run: RunFolder, policies: frozenset[str] = frozenset({STRICT})) -> Iterator[Row]:
-    """(point id, its hits) for every point with hits of ``policies``; a hit is a row of "spans" in :data:`_COLUMNS`."""
+    """(point id, its hits) for every point with hits of ``policies``; a hit is a row of ``audit/spans``."""
     chosen = (row for row in _rows(run, "spans") if row[4] in policies)
     for point, rows in groupby(chosen, itemgetter(0)):
         yield point, list(rows)

@@ -52,33 +52,15 @@ def used(world: World, kept: set[int]) -> tuple[int, int]:
 
 @settings(max_examples=80, deadline=None)
 @given(WORLDS, st.sampled_from([GREEDY, ALL_KEEP, R_LOC]), CAPS, CAPS)
-def test_no_unit_keeps_more_than_its_cap(world: World, rule: str, k_u: int, k_e: int) -> None:
-    user, entity = used(world, keep(world, rule, k_u, k_e))
+def test_no_unit_keeps_more_than_its_cap_in_whatever_order_the_points_come(
+    world: World, rule: str, k_u: int, k_e: int
+) -> None:
+    """So on a fixed graph at most k_u + k_e kept points become null: the selection stays as it is."""
+    kept = keep(world, rule, k_u, k_e)
+    user, entity = used(world, kept)
     assert user <= k_u
     assert entity <= k_e
-
-
-@settings(max_examples=80, deadline=None)
-@given(WORLDS, st.sampled_from([GREEDY, ALL_KEEP, R_LOC]), CAPS, CAPS, st.integers(0, 4), st.integers(0, 4))
-def test_on_a_fixed_graph_at_most_both_caps_change(
-    world: World, rule: str, k_u: int, k_e: int, user: int, entity: int
-) -> None:
-    """The graph is the input, so the selection is the same; null becomes what it kept of the two units."""
-    incidence = hypergraph(world)
-    kept = bound(incidence, k_u, k_e, rule, entities_per_point=R).kept
-    again = bound(hypergraph(dict(reversed(world.items()))), k_u, k_e, rule, entities_per_point=R).kept
-    assert np.array_equal(kept, again)
-    null = {p for p in kept_ids(incidence, kept) if world[p][0] == user or entity in world[p][1]}
-    assert len(null) <= k_u + k_e
-
-
-@settings(max_examples=60, deadline=None)
-@given(WORLDS, CAPS, CAPS)
-def test_greedy_leaves_no_place_that_a_point_could_take(world: World, k_u: int, k_e: int) -> None:
-    kept = keep(world, GREEDY, k_u, k_e)
-    for point in world.keys() - kept:
-        user, entity = used(world, kept | {point})
-        assert user > k_u or entity > k_e
+    assert keep(dict(reversed(world.items())), rule, k_u, k_e) == kept
 
 
 @settings(max_examples=60, deadline=None)
@@ -191,17 +173,14 @@ def test_what_is_stable_under_what() -> None:
     assert [rule for rule in RULES if stable(rule, Adjacency.REMOVAL)] == [NONE]
 
 
-@pytest.mark.parametrize("rule", ["text-hash", "shortest", "longest", "lowest-loss", "highest-loss"])
-def test_a_rule_that_looks_at_texts_or_losses_is_refused_by_name(rule: str) -> None:
-    with pytest.raises(GuaranteeError, match=f"'{rule}' is not stable under zero-out on a fixed graph"):
-        bound(hypergraph({0: (0, frozenset())}), 1, 1, rule)
-    with pytest.raises(GuaranteeError, match="not known"):
-        check_stable("somehow", Adjacency.FIXED_GRAPH)
+def test_a_rule_that_is_not_one_of_these_is_refused_by_name() -> None:
+    with pytest.raises(GuaranteeError, match="'text-hash' is not known; the rules are none, greedy"):
+        bound(hypergraph({0: (0, frozenset())}), 1, 1, "text-hash")
 
 
 def test_a_selection_that_breaks_its_cap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: a greedy that keeps everything."""
-    monkeypatch.setitem(bounding._RULES, GREEDY, bounding._every)
+    monkeypatch.setitem(bounding._RULES, GREEDY, bounding._RULES[NONE])
     with pytest.raises(CheckFailed, match="more kept points than its cap"):
         bound(hypergraph({0: (0, frozenset()), 1: (0, frozenset())}), 1, None)
 

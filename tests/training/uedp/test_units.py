@@ -26,7 +26,7 @@ from redactory.training.uedp.entities import (
     hub_list,
 )
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.uedp.units import Copies, entity_names, incidence_of_columns, read_incidence
+from redactory.training.uedp.units import Copies, entity_names, read_incidence
 from redactory.training.units.settings import UnitSettings
 
 KEY = DigestKey(b"a key of these tests, 32 bytes..")
@@ -154,38 +154,11 @@ def digest(value: str) -> bytes:
     return found
 
 
-def test_columns_become_a_hypergraph() -> None:
-    spans = [
-        (7, "ORG", digest("Acme")),
-        (3, "ORG", digest("Acme")),
-        (3, "PERSON", digest("Ada")),
-        (3, "MISC", digest("Ada")),
-    ]
-    graph = incidence_of_columns([3, 5, 7], ["u", None, "u"], ["d1", "d2", "d3"], spans, names(), KEY)
-    assert graph.points.tolist() == [3, 5, 7]
-    assert graph.users.degrees().tolist() == [2, 1]
-    assert [len(graph.entities.of(row)) for row in range(3)] == [2, 0, 1]
-    assert graph.entities.of(2)[0] in graph.entities.of(0)
-    assert graph.label_names == ("ORG", "PERSON", "MISC")
-    assert graph.labels.lengths.tolist() == [3, 0, 1]
-    assert graph.extended.tolist() == [False, True, False]
-    assert graph.entity_spread().tolist() == [1, 1]
-    assert graph.user_ids.shape == (2, 16)
-
-
-def test_a_point_without_a_user_belongs_to_its_document_or_to_itself() -> None:
-    rows = [1, 2, 3], [None, None, None]
-    documents = incidence_of_columns(*rows, ["a", "a", "b"], [], names(), KEY)
-    alone = incidence_of_columns(*rows, None, [], names(), KEY)
-    assert documents.users.degrees().tolist() == [2, 1]
-    assert alone.users.degrees().tolist() == [1, 1, 1]
-
-
-def test_columns_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InputError, match="not there"):
-        incidence_of_columns([1], ["u"], None, [(2, "ORG", digest("Acme"))], names(), KEY)
+def test_points_out_of_order_or_without_an_owner_are_refused() -> None:
+    collector = Collector()
+    collector.add(2, 0, [bytes(16)], [])
     with pytest.raises(InputError, match="order of their ids"):
-        incidence_of_columns([2, 1], ["u", "u"], None, [], names(), KEY)
+        collector.add(1, 0, [bytes(16)], [])
     with pytest.raises(InputError, match="keyed id of 16 bytes"):
         Collector().add(1, 0, [], [Mention(bytes(16), "ORG")])
 
@@ -261,24 +234,12 @@ def test_a_run_becomes_a_hypergraph(tmp_path: Path) -> None:
     assert graph.users.degrees().tolist() == [2, 1, 1]
     assert sorted(graph.entities.degrees().tolist()) == [2, 2]
     assert graph.label_names == ("PERSON", "ORG")
+    assert graph.labels.lengths.tolist() == [2, 1, 0, 1]
+    assert graph.extended.tolist() == [False, False, True, False]
+    assert graph.entity_spread().tolist() == [2, 2]
     assert {bytes(row) for row in graph.entity_ids} == {digest("Ada"), digest("Acme")}
     assert {bytes(row).hex() for row in graph.user_ids} == {KEY.pseudonym("user", user) for user in "abc"}
     assert not any(word in repr(graph) for word in ("Ada", "ada", "Acme", "acme"))
-
-
-def test_a_run_is_read_as_its_columns_would_be(tmp_path: Path) -> None:
-    spans = [
-        (0, "PERSON", digest("Ada")),
-        (0, "ORG", digest("Acme")),
-        (1, "PERSON", digest("Ada")),
-        (2**32, "ORG", digest("Acme")),
-    ]
-    columns = incidence_of_columns([0, 1, 2, 2**32], list("abac"), None, spans, names(), KEY)
-    run = read_incidence(write_run(tmp_path / "RUN"), names())
-    for field in ("points", "priorities", "user_ids", "entity_ids"):
-        assert getattr(columns, field).tolist() == getattr(run, field).tolist()
-    for field in ("users", "entities", "labels"):
-        assert getattr(columns, field).indices.tolist() == getattr(run, field).indices.tolist()
 
 
 def test_copies_stay_points_or_become_holders(tmp_path: Path) -> None:
