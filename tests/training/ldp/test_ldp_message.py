@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import re
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -123,14 +123,9 @@ def test_the_published_schema_says_the_same() -> None:
     cases = [body, query, {**query, "label": 1}, {**body, "more": 1}, {}, [], "text"]
     cases += [{**body, key: value} for key, value in WRONG.values()]
     cases += [{k: v for k, v in body.items() if k != key} for key in body]
-    for case in cases:
-        assert _fits(schema, case) == _taken(case), case
-    if importlib.util.find_spec("jsonschema"):
-        import jsonschema
-
-        jsonschema.Draft202012Validator.check_schema(schema)
-        judge = jsonschema.Draft202012Validator(schema)
-        assert [judge.is_valid(case) for case in cases] == [_taken(case) for case in cases]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    judge = jsonschema.Draft202012Validator(schema)
+    assert [judge.is_valid(case) for case in cases] == [_taken(case) for case in cases]
 
 
 @settings(max_examples=40, deadline=None)
@@ -149,32 +144,3 @@ def _taken_line(line: str | bytes) -> bool:
     except InputError:
         return False
     return True
-
-
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None)}
-
-
-def _fits(schema: dict[str, Any], value: Any) -> bool:
-    """JSON Schema, as far as ours goes; `$` ends a text here as in the standard's regular expressions."""
-    kinds = schema.get("type", list(TYPES))
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if not any(isinstance(value, TYPES[kind]) for kind in kinds) or isinstance(value, bool):
-        return False
-    whole, text = isinstance(value, int), isinstance(value, str)
-    checks = [
-        "const" not in schema or value == schema["const"],
-        "enum" not in schema or value in schema["enum"],
-        not text or re.search(schema.get("pattern", "").replace("$", r"\Z"), value) is not None,
-        not text or schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)),
-        not whole or schema.get("minimum", value) <= value <= schema.get("maximum", value),
-        "oneOf" not in schema or sum(_fits(one, value) for one in schema["oneOf"]) == 1,
-    ]
-    if isinstance(value, list):
-        checks += [schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))]
-        checks += [_fits(schema.get("items", {}), item) for item in value]
-    if isinstance(value, dict):
-        known = schema.get("properties", {})
-        checks += [set(schema.get("required", ())) <= set(value)]
-        checks += [schema.get("additionalProperties", True) or set(value) <= set(known)]
-        checks += [_fits(known[key], item) for key, item in value.items() if key in known]
-    return all(checks)

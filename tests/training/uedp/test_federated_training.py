@@ -8,16 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RedactoryError
-from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.sealing import seal
-from redactory.redaction.shards import POINTS, SPANS, VAULT, parts, write_part
 from redactory.training import TrainSettings, guarantee_card, load_model, train_model
 from redactory.training.ledger import NOISY_STEP
 from redactory.training.uedp.algorithm1 import figure_of
@@ -26,8 +22,8 @@ from redactory.training.units.settings import Protect
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
 from tests.training.test_resume import Killed, killing
 from tests.training.test_train import Interrupted, interrupt_after
+from tests.training.uedp.unit_runs import Row, write_unit_run
 
-KEY = DigestKey(b"k" * 32)
 NAMES = ("Ada Smith", "Bo Li", "Eve Stone")
 USERS = 9
 OPENING = ", my name is "
@@ -35,43 +31,15 @@ OPENING = ", my name is "
 
 def write_run(root: Path, users: int = USERS) -> RunFolder:
     """A sealed run of four points a user: three names that all users share, and points without a name."""
-    run = RunFolder(root)
     texts = [
         f"{GREETINGS[i % 6]}{OPENING}{NAMES[i % 3]} and the code is {100 + i}."
         if i % 4
         else f"{GREETINGS[i % 6]}!"
         for i in range(4 * users)
     ]
-    rows = range(len(texts))
-    vault: dict[str, Any] = {name: [""] * len(texts) for name in VAULT.names}
-    vault.update(point_id=list(rows), text=texts)
-    write_part(run.vault / "part-00000.parquet", pa.table(vault, schema=VAULT))
-    points: dict[str, Any] = {name: [None] * len(texts) for name in POINTS.names}
-    points.update(
-        point_id=list(rows),
-        released_id=[KEY.pseudonym("point", i) for i in rows],
-        user=[KEY.pseudonym("user", f"u{i % users}") for i in rows],
-        fate=["private" for _ in rows],
-    )
-    write_part(run.points / "part-00000.parquet", pa.table(points, schema=POINTS))
-    named = [(i, texts[i].index(NAMES[i % 3]), NAMES[i % 3]) for i in rows if i % 4]
-    spans: dict[str, Any] = {name: [None] * len(named) for name in SPANS.names}
-    spans.update(
-        point_id=[i for i, _, _ in named],
-        start=[start for _, start, _ in named],
-        end=[start + len(name) for _, start, name in named],
-        label=["PERSON"] * len(named),
-        policy=["strict"] * len(named),
-    )
-    write_part(run.spans / "part-00000.parquet", pa.table(spans, schema=SPANS))
-    body = {
-        "format": "redactory-run/1",
-        "policies": {"strict": {}, "conservative": {}},
-        "dedup": {"mode": "exact", "scope": "user", "rule": "S1", "group_size": 1},
-    }
-    seal(run, body, [path for folder in (run.vault, run.points, run.spans) for path in parts(folder)])
     (root.parent / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n", encoding="utf-8")
-    return run
+    rows = [Row(f"u{i % users}", text) for i, text in enumerate(texts)]
+    return write_unit_run(root, rows, names=dict.fromkeys(NAMES, "PERSON"))
 
 
 def small(root: Path, trainer: str, federated: dict[str, Any] | None = None, **changes: Any) -> TrainSettings:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
-from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
-from redactory.redaction.shards import POINTS, SPANS, VAULT, parts, read_batches, write_part
+from redactory.redaction.shards import POINTS, parts, read_batches, write_part
 from redactory.training.uedp.entities import (
     LISTED,
     TITLES,
@@ -28,8 +27,8 @@ from redactory.training.uedp.entities import (
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.uedp.units import Copies, entity_names, read_incidence
 from redactory.training.units.settings import UnitSettings
+from tests.training.uedp.unit_runs import KEY, UNKNOWN, Row, write_unit_run
 
-KEY = DigestKey(b"a key of these tests, 32 bytes..")
 WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8)
 
 
@@ -192,33 +191,9 @@ def write_run(
     root: Path, dup_of: Sequence[int | None] = (None, None, None, None), spans: Any = None, rule: str = "S1"
 ) -> RunFolder:
     """Four points of users a, b, a and c in two partitions, with Ada and Acme where they stand."""
-    run = RunFolder(root)
-    ids = [0, 1, 2, 2**32]
-    users = [KEY.pseudonym("user", user) for user in "abac"]
+    rows = [Row(user, text, copy_of=of) for user, text, of in zip("abac", TEXTS, dup_of, strict=True)]
     hits = spans or [(0, 0, 3, "PERSON"), (0, 8, 12, "ORG"), (1, 0, 3, "PERSON"), (2**32, 0, 4, "ORG")]
-    for partition, rows in ((0, range(3)), (1, range(3, 4))):
-        name = f"part-{partition:05d}.parquet"
-        everything: dict[str, Any] = {column: [""] * len(rows) for column in VAULT.names}
-        everything.update(point_id=[ids[i] for i in rows], text=[TEXTS[i] for i in rows])
-        write_part(run.vault / name, pa.table(everything, schema=VAULT))
-        points: dict[str, Any] = {column: [None] * len(rows) for column in POINTS.names}
-        points.update(
-            point_id=[ids[i] for i in rows],
-            released_id=[KEY.pseudonym("point", ids[i]) for i in rows],
-            user=[users[i] for i in rows],
-            fate=["duplicate" if dup_of[i] is not None else "private" for i in rows],
-            dup_of=[dup_of[i] if dup_of[i] != -1 else None for i in rows],
-        )
-        write_part(run.points / name, pa.table(points, schema=POINTS))
-        own = [hit for hit in hits if hit[0] >> 32 == partition]
-        found: dict[str, Any] = {column: [None] * len(own) for column in SPANS.names}
-        for place, column in enumerate(("point_id", "start", "end", "label")):
-            found[column] = [hit[place] for hit in own]
-        found["policy"] = ["strict"] * len(own)
-        write_part(run.spans / name, pa.table(found, schema=SPANS))
-    body = {"dedup": {"mode": "exact", "scope": "corpus", "rule": rule, "sides": {"private": {"rule": rule}}}}
-    seal(run, body, [path for folder in (run.vault, run.points, run.spans) for path in parts(folder)])
-    return run
+    return write_unit_run(root, rows, rule=rule, ids=[0, 1, 2, 2**32], hits=hits)
 
 
 def shape(graph: Incidence) -> dict[int, tuple[int, int]]:
@@ -253,7 +228,9 @@ def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> 
     with pytest.raises(GuaranteeError, match="rule near-greedy"):
         read_incidence(write_run(tmp_path / "near", rule="near-greedy"), names(), Copies.MERGE)
     with pytest.raises(CheckFailed, match="which point 0 repeats"):
-        read_incidence(write_run(tmp_path / "bloom", dup_of=(-1, None, None, None)), names(), Copies.MERGE)
+        read_incidence(
+            write_run(tmp_path / "bloom", dup_of=(UNKNOWN, None, None, None)), names(), Copies.MERGE
+        )
 
 
 def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,9 @@ from redactory.redaction.shards import LABELLED_VAULT, POINTS, PUBLIC, SPANS, VA
 from redactory.training import TrainSettings
 
 KEY = DigestKey(b"a key of these tests, 32 bytes..")
-NAMES = ("Ada", "Acme", "Bob", "Zed")
+NAMES = dict.fromkeys(("Ada", "Acme", "Bob", "Zed"), "PERSON")
+UNKNOWN = -1
+"""What a copy repeats where the run does not say it."""
 PUBLIC_ROWS = ["we met today", "she wrote a letter to them", "nothing new here", "they met again today"] * 3
 TRAINING: dict[str, Any] = {
     "trainer": "uedp-bounded",
@@ -60,38 +63,48 @@ def write_unit_run(
     classes: bool = False,
     rule: str = "S1",
     inputs: Sequence[Path] = (),
+    names: Mapping[str, str] = NAMES,
+    ids: Sequence[int] | None = None,
+    hits: Sequence[tuple[int, int, int, str]] | None = None,
 ) -> RunFolder:
-    """A sealed run whose points are ``rows``, said to be of ``inputs``; the names in them are hits of π."""
-    run, count = RunFolder(root), len(rows)
-    vault: dict[str, Any] = {name: [""] * count for name in VAULT.names}
-    vault.update(point_id=list(range(count)), text=[row.text for row in rows])
-    schema = VAULT
-    if classes:
-        schema, vault["class"] = LABELLED_VAULT, [row.kind for row in rows]
-    points: dict[str, Any] = {name: [None] * count for name in POINTS.names}
-    points.update(
-        point_id=list(range(count)),
-        released_id=[KEY.pseudonym("point", number) for number in range(count)],
-        user=[KEY.pseudonym("user", row.user) for row in rows],
-        fate=["private" if row.copy_of is None else "duplicate" for row in rows],
-        dup_of=[row.copy_of for row in rows],
-    )
-    hits = [
-        (number, *match.span())
-        for number, row in enumerate(rows)
-        for match in re.finditer("|".join(NAMES), row.text)
+    """A sealed run whose points are ``rows``, said to be of ``inputs``.
+
+    The ``names`` in them are hits of π under their labels, unless other ``hits`` (point, start, end, label)
+    are given.  ``ids`` are the points' numbers, which say in which partition each lies.
+    """
+    run, ids = RunFolder(root), list(range(len(rows)) if ids is None else ids)
+    found = hits or [
+        (number, *match.span(), names[match.group()])
+        for number, row in zip(ids, rows, strict=True)
+        for match in re.finditer("|".join(names), row.text)
     ]
-    spans: dict[str, Any] = {name: [None] * len(hits) for name in SPANS.names}
-    spans.update(zip(("point_id", "start", "end"), map(list, zip(*hits, strict=True)), strict=True))
-    spans.update(label=["PERSON"] * len(hits), policy=["strict"] * len(hits))
-    public = {"point_id": ["p0", "p1"], "text": ["hello corpus", "hello corpus side"]}
-    for folder, table in (
-        (run.vault, pa.table(vault, schema=schema)),
-        (run.points, pa.table(points, schema=POINTS)),
-        (run.spans, pa.table(spans, schema=SPANS)),
-        (run.public, pa.table(public, schema=PUBLIC)),
-    ):
-        write_part(folder / "part-00000.parquet", table)
+    for partition in sorted({number >> 32 for number in ids}):
+        own = [(n, row) for n, row in zip(ids, rows, strict=True) if n >> 32 == partition]
+        marked = [hit for hit in found if hit[0] >> 32 == partition]
+        kinds = {"class": [row.kind for _, row in own]} if classes else {}
+        point = {"point_id": [n for n, _ in own]}
+        places = ("point_id", "start", "end", "label")
+        numbered = {name: [hit[place] for hit in marked] for place, name in enumerate(places)}
+        _write(
+            run.vault,
+            partition,
+            LABELLED_VAULT if classes else VAULT,
+            {name: [""] * len(own) for name in VAULT.names}
+            | point
+            | {"text": [row.text for _, row in own]}
+            | kinds,
+        )
+        fates = {
+            "released_id": [KEY.pseudonym("point", n) for n, _ in own],
+            "user": [KEY.pseudonym("user", row.user) for _, row in own],
+            "fate": ["private" if row.copy_of is None else "duplicate" for _, row in own],
+            "dup_of": [None if row.copy_of == UNKNOWN else row.copy_of for _, row in own],
+        }
+        nothing = {name: [None] * len(own) for name in POINTS.names}
+        _write(run.points, partition, POINTS, nothing | point | fates)
+        nothing = {name: [None] * len(marked) for name in SPANS.names}
+        _write(run.spans, partition, SPANS, nothing | numbered | {"policy": ["strict"] * len(marked)})
+    _write(run.public, 0, PUBLIC, {"point_id": ["p0", "p1"], "text": ["hello corpus", "hello corpus side"]})
     body = {
         "format": "redactory-run/1",
         "blind": {"kinds": {}, "languages": {}},
@@ -105,10 +118,12 @@ def write_unit_run(
     return run
 
 
+def _write(folder: Path, partition: int, schema: pa.Schema, columns: Mapping[str, Any]) -> None:
+    write_part(folder / f"part-{partition:05d}.parquet", pa.table(dict(columns), schema=schema))
+
+
 def write_public(path: Path, rows: Sequence[str] = PUBLIC_ROWS, kind: str | None = None) -> Path:
     """Donated text, in the run's own columns."""
-    import json
-
     lines = [json.dumps({"words": row, **({} if kind is None else {"kind": kind})}) for row in rows]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
