@@ -45,7 +45,7 @@ _Rows = Callable[[NDArray[np.int64]], Tensor]
 
 
 class UserSide:
-    """One user, with her ``encoder``, the service's ``settings`` and, if given, her ``budget``.
+    """One user, with their ``encoder``, the service's ``settings`` and, if given, their ``budget``.
 
     Noise, coins, order and slots are drawn afresh from the operating system in each call, unless ``stream``
     is a seeded one or ``settings.seed`` is given: test mode, which promises nothing.
@@ -238,23 +238,14 @@ class UserBudget:
     :meth:`book` returns, and is never taken back: after a crash, messages count as sent.
     """
 
-    def __init__(self, limits: BudgetSettings, earlier: Sequence[Path] = ()) -> None:
+    def __init__(self, limits: BudgetSettings) -> None:
         self._limits = limits
-        # booked under another spelling of the user's name, by an earlier version
-        self._before = tuple(
-            one
-            for path in earlier
-            for one in Budget(limits.model_copy(update={"path": path}), UNIT, together).spent()
-        )
-        self._chain = Budget(limits, UNIT, self._together)
-
-    def _together(self, spent: Spendings, delta: float) -> float | None:
-        return together((*self._before, *spent), delta)
+        self._chain = Budget(limits, UNIT, together)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """``BudgetExceeded`` where messages of ``sentences`` would go over the limit; nothing is written."""
         spent = (*self._chain.spent(), *spending_of(settings, sentences))
-        found = self._together(spent, self._limits.delta)
+        found = together(spent, self._limits.delta)
         if found is None or found > self._limits.epsilon:
             raise self._refusal(purpose, sentences, found)
 
@@ -269,12 +260,12 @@ class UserBudget:
             try:
                 self._chain.reserve(secrets.token_hex(16), f"{sentences} {_WHAT[purpose]}", spent)
             except BudgetExceeded:
-                found = self._together((*self._chain.spent(), spent), self._limits.delta)
+                found = together((*self._chain.spent(), spent), self._limits.delta)
                 raise self._refusal(purpose, sentences, found) from None
 
     def epsilon(self) -> float | None:
         """Epsilon of the user for all that was booked so far, at the limit's delta."""
-        return self._together(self._chain.spent(), self._limits.delta)
+        return together(self._chain.spent(), self._limits.delta)
 
     def _refusal(self, purpose: Purpose, sentences: int, found: float | None) -> BudgetExceeded:
         limits, before = self._limits, self.epsilon()
@@ -299,29 +290,21 @@ class BudgetFolder:
 
     def of(self, user: str) -> UserBudget:
         """The budget of ``user``; text without an id is that of the user ``""``."""
-        own, *others = self._paths(user)
-        limits = BudgetSettings(path=own, epsilon=self._epsilon, delta=self._delta)
-        return UserBudget(limits, [path for path in others if path.exists()])
+        limits = BudgetSettings(path=self._path(user), epsilon=self._epsilon, delta=self._delta)
+        return UserBudget(limits)
 
     def others_than(self, user: str) -> bool:
         """Whether somebody besides ``user`` has booked here."""
-        return any(path not in self._paths(user) for path in self._folder.glob("*.jsonl"))
+        return any(path != self._path(user) for path in self._folder.glob("*.jsonl"))
 
     def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
-        """``BudgetExceeded`` where the training messages of any user's ``sentences`` go over her limit."""
+        """``BudgetExceeded`` where the training messages of any user's ``sentences`` go over their limit."""
         for user, count in sentences.items():
             self.of(user).require_room("train", settings, count)
 
-    def most(self, users: Sequence[str]) -> float | None:
-        """The largest epsilon that any of ``users`` has spent; None where one is not finite."""
-        found = [self.of(user).epsilon() for user in users]
-        return None if None in found else max((one for one in found if one is not None), default=0.0)
-
-    def _paths(self, user: str) -> list[Path]:
-        """The file of ``user``, and those of other spellings of the same name."""
-        forms = (form.encode("utf-8", "backslashreplace") for form in forms_of(user))
-        names = (hmac.digest(self._key, form, "sha256").hex()[:32] for form in forms)
-        return [self._folder / f"{name}.jsonl" for name in names]
+    def _path(self, user: str) -> Path:
+        form = forms_of(user)[0].encode("utf-8", "backslashreplace")
+        return self._folder / f"{hmac.digest(self._key, form, 'sha256').hex()[:32]}.jsonl"
 
 
 def _key(path: Path) -> bytes:

@@ -23,7 +23,7 @@ from redactory.training.phases import Descent, descend, trainable
 from redactory.training.points import Placed, Points
 from redactory.training.sampling import steps_an_epoch
 from redactory.training.uedp.algorithm1 import figures_of, paper_noise_ratio, patent_noise_ratio
-from redactory.training.uedp.bounding import Kept, cap_spread
+from redactory.training.uedp.bounding import cap_spread
 from redactory.training.uedp.incidence import Ids, Incidence
 from redactory.training.uedp.local_update import (
     Cohort,
@@ -149,7 +149,7 @@ _WORD = 64
 
 @dataclass(frozen=True)
 class User:
-    """A user's keyed id as a number, and the rows of her points in their table, int64."""
+    """A user's keyed id as a number, and the rows of their points in the table, int64."""
 
     key: int
     rows: NDArray[np.int64]
@@ -172,7 +172,8 @@ def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Inc
         raise ConfigurationError(
             "train.federated.users: there are more users than this public bound; raise it, and train anew"
         )
-    kept = _kept(incidence, mechanism.entities)
+    cap = None if mechanism.entities is None else mechanism.entities.max_users_per_entity
+    kept = np.ones(len(incidence), np.bool_) if cap is None else cap_spread(incidence, cap)
     order = np.argsort(owners, kind="stable")
     order = order[kept[order]]
     starts = np.searchsorted(owners[order], np.arange(incidence.users.columns + 1))
@@ -182,22 +183,9 @@ def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Inc
     )
 
 
-def _kept(incidence: Incidence, entities: EntitySampling | None) -> Kept:
-    if entities is None or entities.max_users_per_entity is None:
-        return np.ones(len(incidence), np.bool_)
-    return cap_spread(incidence, entities.max_users_per_entity)
-
-
-class UserSampler(Protocol):
-    """Chooses the users of a step."""
-
-    def drawn(self, stream: RandomStream, step: int, users: tuple[User, ...]) -> list[User]:
-        """Those of ``users`` who take part in ``step``, in their order."""
-
-
 @dataclass(frozen=True)
 class PoissonUsers:
-    """Each user by a coin of her own, of probability ``rate`` up to 2⁻⁵³, in each step.
+    """Each user by a coin of their own, of probability ``rate`` up to 2⁻⁵³, in each step.
 
     Formal guarantees: independent over users and steps while the root of the stream is secret; never cut
     or filled up; an empty sample is a step of noise alone.
@@ -273,12 +261,6 @@ def weights_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> PointWe
     return EveryPoint() if mechanism.entities is None else SampledEntities(incidence, mechanism.entities)
 
 
-def require_rows(incidence: Incidence, points: int) -> None:
-    """``CheckFailed`` unless the table of ``points`` points is that of the hypergraph."""
-    if len(incidence) != points:
-        raise CheckFailed("the hypergraph is not that of the points that are trained on")
-
-
 def coin(stream: RandomStream, purpose: str, step: int, key: int) -> float:
     """The draw of one unit in one step, uniform in (0, 1)."""
     return float(stream.uniform(purpose, step, 1, key)[0])
@@ -293,7 +275,7 @@ def _number(ids: Ids, unit: int) -> int:
 
 @dataclass
 class FederatedPhase:
-    """Sample users (and entities), let each train on her own points, clip, sum, add noise, move the model.
+    """Sample users (and entities), let each train on their own points, clip, sum, add noise, move the model.
 
     Formal guarantees: a step reads the points only through ``mechanism.noisy_mean`` of the sum of the
     drawn users' clipped updates; the sum is admitted by the ledger before noise is drawn; no step is left
@@ -306,7 +288,7 @@ class FederatedPhase:
     points: Points
     users: tuple[User, ...]
     mechanism: PoissonUsersGaussian
-    sampler: UserSampler
+    sampler: PoissonUsers
     weights: PointWeights
     rule: LocalRule
     stream: RandomStream
@@ -363,7 +345,8 @@ def federated_phase(
     Raises what :func:`users_of` does, and ``CheckFailed`` where the two tables differ.
     """
     inner = points.points if isinstance(points, Placed) else points
-    require_rows(incidence, len(inner))
+    if len(incidence) != len(inner):
+        raise CheckFailed("the hypergraph is not that of the points that are trained on")
     incidence, users = users_of(incidence, mechanism)
     if settings.server == "average":
         descent = Descent(torch.optim.SGD(trainable(network), lr=1.0), 1.0)

@@ -1,4 +1,4 @@
-"""What happens at a user's: some steps of SGD over her own points, and one clip of all that they moved.
+"""What happens at a user's: some steps of SGD over their own points, and one clip of all that they moved.
 
 Clipped updates are rounded to the lattice of the noise, whose numbers float64 adds without rounding: so
 the sum of a step has the same bits however many processes computed it and in whatever order, and a user who
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class LocalRule:
 
 @dataclass(frozen=True)
 class LocalData:
-    """One user in one step: her points, their weights (0: not used), and a stream that is hers alone.
+    """One user in one step: their points, the weights of these (0: not used), and a stream of their own.
 
     The stream is derived from the root, not the root: who computes a local update cannot tell the noise.
     """
@@ -104,7 +104,7 @@ def train_locally(network: Network, user: LocalData, rule: LocalRule) -> None:
     """Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used points of each batch.
 
     The paper's line 27 starts every batch from θ⁰, which would keep the last one alone; this is the step
-    of FedAvg, which it builds on.  Batches are of all her points, in an order drawn for each pass.
+    of FedAvg, which it builds on.  Batches are of all the user's points, in an order drawn for each pass.
     """
     network.train()
     batch = 0
@@ -118,28 +118,17 @@ def train_locally(network: Network, user: LocalData, rule: LocalRule) -> None:
 
 
 def _step(network: Network, user: LocalData, rows: NDArray[np.int64], rule: LocalRule) -> None:
-    parameters = trainable(network)
-    for gradients in _gradients(network, parameters, user, rows, rule):
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                if gradient is not None:
-                    parameter.sub_(gradient, alpha=rule.learning_rate)
-
-
-def _gradients(
-    network: Network,
-    parameters: list[nn.Parameter],
-    user: LocalData,
-    rows: NDArray[np.int64],
-    rule: LocalRule,
-) -> list[tuple[Tensor | None, ...]]:
-    """The gradient of the weighted loss, a part for each piece of ``rows`` that fits: all at one θ."""
-    found: list[tuple[Tensor | None, ...]] = []
+    """One step along the gradient of the weighted loss; its parts, of pieces that fit, are all at one θ."""
+    parameters, parts = trainable(network), []
     for piece in physical_batches(rows, user.points.lengths, rule.physical_tokens):
         losses = network.point_losses(user.points.batch(piece).to(network.device))
         weights = torch.as_tensor(user.weights[piece]).to(losses)
-        found.append(torch.autograd.grad((weights * losses).sum(), parameters, allow_unused=True))
-    return found
+        parts.append(torch.autograd.grad((weights * losses).sum(), parameters, allow_unused=True))
+    with torch.no_grad():
+        for gradients in parts:
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.sub_(gradient, alpha=rule.learning_rate)
 
 
 def clipped(update: Tensor, clip_norm: float) -> Tensor:
@@ -184,10 +173,8 @@ Update = Callable[[Cohort], NDArray[np.float64]]
 _PATIENCE = 10.0
 
 
-class UpdateMap(Protocol):
-    """Calls a function on each task; the results in the order of the tasks."""
-
-    def __call__(self, update: Update, tasks: Iterable[Cohort], /) -> Iterable[NDArray[np.float64]]: ...
+UpdateMap = Callable[[Update, Iterable[Cohort]], Iterable[NDArray[np.float64]]]
+"""Calls a function on each task; the results in the order of the tasks."""
 
 
 @contextmanager

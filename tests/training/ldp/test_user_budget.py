@@ -132,14 +132,6 @@ def test_two_spellings_of_a_name_are_one_user_and_what_either_booked_counts(tmp_
         budgets.of(apart).book("train", AT_TWO, 1)
     assert not budgets.others_than(apart)
     assert len(list((tmp_path / "budgets").glob("*.jsonl"))) == 1
-    # an earlier version kept a file of each spelling
-    old = BudgetFolder(tmp_path / "old", 50.0, 1e-5)
-    UserBudget(BudgetSettings(path=old._paths(apart)[1], epsilon=50.0)).book("train", AT_TWO, 1)
-    assert old.of(composed).epsilon() == old.of(apart).epsilon() == together(spending_of(AT_TWO, 1), 1e-5)
-    old.of(composed).book("query", AT_TWO, 1)
-    assert old.of(apart).epsilon() == together(spending_of(AT_TWO, 2), 1e-5)
-    with pytest.raises(BudgetExceeded):
-        BudgetFolder(tmp_path / "old", 7.0, 1e-5).of(apart).require_room("train", AT_TWO, 1)
 
 
 @pytest.mark.parametrize("left", [None, b"", b"short"])
