@@ -208,7 +208,7 @@ class ServerSide:
     def __init__(self, settings: LdpSettings, *, encoder: str, shape: tuple[int, ...]) -> None:
         if len(settings.classes) < 2:
             raise ConfigurationError("classes: a service tells two classes apart at least; name them")
-        # a user's budget is hers: where it lies is nothing that a service keeps
+        # a user's budget is their own: where it lies is nothing that a service keeps
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
         self._received = self._empty()
@@ -221,12 +221,8 @@ class ServerSide:
         """Whether it can answer."""
         return self._head is not None
 
-    def receive(self, message: Message) -> None:
-        """Take one training message; ``InputError`` where it does not fit the service."""
-        self.receive_all([message])
-
-    def receive_all(self, messages: Sequence[Message]) -> None:
-        """Take ``messages``, or none of them where one does not fit (``InputError``).
+    def receive(self, *messages: Message) -> None:
+        """Take training ``messages``, or none of them where one does not fit (``InputError``).
 
         In a folder they are on the disk when this returns; whoever hears of it need not send them again.
         One that comes again is counted once.
@@ -241,18 +237,20 @@ class ServerSide:
     def receive_lines(self, body: bytes) -> int:
         """The same for JSON lines; how many messages they hold."""
         messages = messages_in(body)
-        self.receive_all(messages)
+        self.receive(*messages)
         return len(messages)
 
     def facts(self) -> dict[str, Any]:
         """What users must know of it, all of it public; what they are told over a wire."""
+        return {**self._facts(MESSAGES), "message": message_schema()}
+
+    def _facts(self, version: str) -> dict[str, Any]:
         return {
-            "format": MESSAGES,
-            "settings": self.settings.model_dump(mode="json"),
+            "format": version,
             "encoder": self.encoder,
             "shape": list(self.shape),
             "trained": self.trained,
-            "message": message_schema(),
+            "settings": self.settings.model_dump(mode="json"),
         }
 
     def train(self, progress: Progress = silent) -> dict[str, Any]:
@@ -269,19 +267,17 @@ class ServerSide:
             torch.manual_seed(self.settings.seed or 0)
             head = head_of(self.settings, self._received.shape)
         rows, labels = (torch.from_numpy(a) for a in (self._received.means(), self._received.labels()))
-        told = fit(head, rows, labels, self.settings.head, generator, progress)
+        summary = fit(head, rows, labels, self.settings.head, generator, progress)
         self._head = head
         if self._folder is not None:
             self._save(self._folder)
-        return {"messages": self._received.messages, "slots": len(self._received), **told}
-
-    def answer(self, message: Message) -> dict[str, Any]:
-        """The answer to a question of one message: ``slot``, ``class`` and ``probabilities`` by class."""
-        return self.answers([message])[0]
+        return {"messages": self._received.messages, "slots": len(self._received), **summary}
 
     @torch.no_grad()
     def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """One answer per slot, to the mean of its messages, in the order in which slots first occur.
+        """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
+
+        They are in the order in which slots first occur.
 
         ``RunStateError`` before training, ``InputError`` where a message does not fit.
         """
@@ -294,7 +290,13 @@ class ServerSide:
         if not len(asked):
             return []
         shares = self._head(torch.from_numpy(asked.means())).softmax(-1).double().tolist()
-        return [self._answer(slot, row) for slot, row in zip(asked.slots, shares, strict=True)]
+        found = []
+        for slot, row in zip(asked.slots, shares, strict=True):
+            by_class = dict(zip(self.settings.classes, row, strict=True))
+            likeliest = max(by_class, key=by_class.__getitem__)
+            rounded = {name: round(share, 6) for name, share in by_class.items()}
+            found.append({"slot": slot, "class": likeliest, "probabilities": rounded})
+        return found
 
     def answer_lines(self, body: bytes) -> list[dict[str, Any]]:
         """:meth:`answers` to the questions of JSON lines."""
@@ -352,13 +354,7 @@ class ServerSide:
         if self._head is not None:
             with commit(folder / _HEAD) as temporary:
                 save_file(self._head.state_dict(), temporary)
-        facts = {
-            "format": FORMAT,
-            "encoder": self.encoder,
-            "shape": list(self.shape),
-            "trained": self.trained,
-        }
-        write_json(folder / _SERVICE, {**facts, "settings": self.settings.model_dump(mode="json")})
+        write_json(folder / _SERVICE, self._facts(FORMAT))
 
     def _empty(self) -> Received:
         shape = (2, *self.shape) if self.settings.pairs else self.shape
@@ -372,9 +368,3 @@ class ServerSide:
                 raise refused(message.slot, "encoder", "is not the one this service was made for")
             if message.label is not None and message.label >= len(self.settings.classes):
                 raise refused(message.slot, "label", f"must be below {len(self.settings.classes)}")
-
-    def _answer(self, slot: str, shares: list[float]) -> dict[str, Any]:
-        names = self.settings.classes
-        likeliest = max(range(len(names)), key=shares.__getitem__)
-        told = {name: round(share, 6) for name, share in zip(names, shares, strict=True)}
-        return {"slot": slot, "class": names[likeliest], "probabilities": told}

@@ -66,7 +66,7 @@ def test_with_labels_at_random_nothing_is_learnt() -> None:
     user, server = sides(head={"epochs": 8})
     texts, labels = _rows(400)
     shuffled = list(np.random.default_rng(0).permutation(labels))
-    server.receive_all(list(user.training_messages(texts, shuffled)))
+    server.receive(*user.training_messages(texts, shuffled))
     assert server.train()["loss"] > 0.6
     assert 0.2 < _accuracy(user, server, texts[:200], labels[:200]) < 0.8
 
@@ -76,17 +76,17 @@ def test_pairs_that_match_are_told_from_those_that_do_not() -> None:
     words = [YES, NO]
     pairs = [(words[n % 2], words[(n + (n // 2) % 2) % 2]) for n in range(400)]
     labels = [int(a == b) for a, b in pairs]
-    server.receive_all(list(user.training_messages(pairs, labels)))
+    server.receive(*user.training_messages(pairs, labels))
     server.train()
     assert _accuracy(user, server, pairs[:100], labels[:100]) > 0.9
 
 
 def test_answers_have_the_slot_the_class_and_shares_that_sum_to_one() -> None:
     user, server = sides(head={"epochs": 1})
-    server.receive_all(list(user.training_messages(*_rows(20))))
+    server.receive(*user.training_messages(*_rows(20)))
     server.train()
     question = next(user.query_messages([YES]))
-    answer = server.answer(question)
+    answer = server.answers([question])[0]
     assert answer["slot"] == question.slot
     assert answer["class"] == max(answer["probabilities"], key=answer["probabilities"].get)
     assert list(answer["probabilities"]) == ["no", "yes"]
@@ -123,7 +123,7 @@ def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
     _, server = sides()
     good = a_message(slot="1b" * 16)
     with pytest.raises(InputError, match=rf"message of slot {'0a' * 16}: {key} "):
-        server.receive_all([good, a_message(**changes)])
+        server.receive(good, a_message(**changes))
     with pytest.raises(RunStateError, match="no training message"):
         server.train()
 
@@ -131,7 +131,7 @@ def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
 def test_a_slot_keeps_its_label() -> None:
     _, server = sides(participation={"kind": "fixed", "sends": 3})
     with pytest.raises(InputError, match="label"):
-        server.receive_all([a_message(), a_message(step=1, label=0)])
+        server.receive(a_message(), a_message(step=1, label=0))
     server.receive(a_message())
     with pytest.raises(InputError, match="label"):
         server.receive(a_message(step=1, label=0))
@@ -141,7 +141,7 @@ def test_a_slot_keeps_its_label() -> None:
 def test_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redactory.training.ldp.server.MOST_VALUES", 8)
     _, server = sides()
-    server.receive_all([a_message(slot=f"{n}a" * 16) for n in (1, 2)])
+    server.receive(*(a_message(slot=f"{n}a" * 16) for n in (1, 2)))
     server.receive(a_message(slot="1a" * 16))
     with pytest.raises(InputError, match="all the slots"):
         server.receive(a_message(slot="3a" * 16))
@@ -158,9 +158,9 @@ def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
             service.answers(questions)
         with pytest.raises(RunStateError, match="no training message"):
             service.train()
-        service.receive_all(sent[:50])
+        service.receive(*sent[:50])
     with ServerSide.opened(tmp_path / "service") as service:
-        service.receive_all([*sent, *sent])
+        service.receive(*sent, *sent)
         first, answers = service.train(), service.answers(questions)
     with pytest.raises(RunStateError, match="closed"):
         service.receive(a_message())
@@ -170,7 +170,7 @@ def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
     assert "mine.budget" not in (tmp_path / "service" / "service.json").read_text()
     assert again.train() == first
     # one that lived in memory learns the same
-    server.receive_all(sent)
+    server.receive(*sent)
     assert (server.train(), server.answers(questions)) == (first, answers)
 
 
