@@ -1,10 +1,10 @@
-"""Write ``docs/results.md``, whole, from the JSON files that the benchmarks left in ``docs/results``.
+"""The page of results, whole, from the JSON files that the benchmarks left in ``docs/results``.
 
-What ``docs/index.md`` says of them is written as well.  ``results.md.j2`` is the page without its figures.  A
-sentence that says more than its numbers (better, within, none) stands there with the names of its conditions,
-without which there is no page.  A test compares the pages and the data.
+``docs/generate.py`` puts it on the site, and what the home page says of it.  ``results.md.j2`` is the page without
+its figures.  A sentence that says more than its numbers (better, within, none) stands there with the names of its
+conditions, without which there is no page.
 
-    python benchmarks/results.py
+    python benchmarks/results.py        prints it
 """
 
 from __future__ import annotations
@@ -22,19 +22,11 @@ import numpy as np
 from scipy.stats import norm
 
 DATA = Path(__file__).parents[1] / "docs" / "results"
-PAGE, INDEX = DATA.with_suffix(".md"), DATA.with_name("index.md")
-BEGIN, END = "<!-- results: written by benchmarks/results.py -->\n", "<!-- end of results -->\n"
 TEMPLATE = Path(__file__).with_suffix(".md.j2")
 Row = Mapping[str, Any]
 TRAINERS = ("sgd", "redact-only", "sdp", "dpsgd", "crt", "crt-drop")
 CLASSES = 12
 """Of the clause types that local privacy is measured on."""
-
-
-def pages() -> dict[Path, str]:
-    """Both pages as the data have them."""
-    before, _, rest = INDEX.read_text(encoding="utf-8").partition(BEGIN)
-    return {PAGE: page(), INDEX: f"{before}{BEGIN}{summary()}\n{END}{rest.partition(END)[2]}"}
 
 
 def page() -> str:
@@ -605,5 +597,4 @@ def clipping() -> Row:
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
-        path.write_text(text, encoding="utf-8")
+    print(page(), end="")

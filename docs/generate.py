@@ -1,51 +1,110 @@
-"""Write the reference pages that follow from the code: configuration, command line, tables.
+"""A hook of mkdocs: the reference and the results are made from the code and the data when the site is built.
 
-python docs/generate.py          writes them
-A test regenerates them and compares, so that they cannot drift from the code.
+python docs/generate.py FOLDER     writes the same pages into a folder
+
+A line ``<!-- generated: NAME -->`` on a page that people write is where a part that follows from the code is put.
 """
 
 from __future__ import annotations
 
 import enum
-import inspect
+import importlib.util
+import json
+import re
+import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import typer
+import typer.main
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from redactory.detectors import patterns, spacy_ner
-from redactory.detectors.classifier import engine as classifier
-from redactory.detectors.engine import MODELS
-from redactory.detectors import lists as listing
-from redactory.detectors import stanza_ner as stanza
-from redactory.detectors.tagger import engine as tagger
+import redactory
 from redactory.flows.cli import app
-from redactory.foundation.errors import listed
 from redactory.pipelines.config import Config
 from redactory.redaction import shards
 
 HERE = Path(__file__).parent
-NOTE = "<!-- Written by docs/generate.py; change the code's descriptions instead. -->\n"
+ROOT = HERE.parent
 LONGEST_DEFAULT = 60
+_PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([^<]*)</code>")
 
 
-def pages() -> dict[Path, str]:
-    """Every generated page, by its path."""
-    reference = HERE / "reference"
+# ------------------------------------------------------------------------------------ the site's side
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """The files of the site, with the pages that are in no folder."""
+    from mkdocs.structure.files import File
+
+    for name, text in pages().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A page with its generated parts."""
+    return filled(markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """A page with references in docstrings shown as the names that they lead to."""
+    return _ROLE.sub(r"<code>\1</code>", html)
+
+
+@cache
+def pages() -> dict[str, str]:
+    """Every page that is generated whole, by its place on the site."""
     return {
-        reference / "configuration.md": configuration(),
-        reference / "command-line.md": command_line(),
-        reference / "tables.md": tables(),
-        reference / "errors.md": errors(),
+        "reference/configuration.md": configuration(),
+        "reference/command-line.md": command_line(),
+        "reference/errors.md": errors(),
+        "reference/reason-codes.md": reason_codes(),
+        "reference/licences.md": (ROOT / "LICENCES.md").read_text(encoding="utf-8"),
+        "results.md": _results().page(),
     }
+
+
+def filled(page: str) -> str:
+    """``page`` with each generated part in its place."""
+    parts: dict[str, Callable[[], str]] = {
+        "tables": tables,
+        "manifest": manifest,
+        "python": python,
+        "summary": lambda: _results().summary(),
+    }
+    return _PLACE.sub(lambda place: parts[place[1]]().rstrip(), page)
+
+
+@cache
+def _results() -> Any:
+    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown, empty where there are no rows."""
+    lines = ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    head = list(heads)
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *lines]) if lines else ""
+
+
+def first_line(thing: Any) -> str:
+    """What a docstring, or a help text, says first."""
+    text = thing if isinstance(thing, str) else (thing.__doc__ or "")
+    return " ".join(text.split("\n\n")[0].split()).replace("``", "`")
 
 
 # ---------------------------------------------------------------------------------- configuration
@@ -54,59 +113,50 @@ def pages() -> dict[Path, str]:
 def configuration() -> str:
     """One section a settings class, one row a key."""
     lines = [
-        NOTE,
         "# Configuration",
         "",
         "A configuration is one YAML file. Only `input` is needed; every other key has a default. Unknown "
         "keys are refused, with the nearest known key named. Paths in the file are relative to the file.",
         "",
-        "`redactory init` writes a commented example, `redactory describe CONFIG` says what a run of it "
-        "would do.",
+        "`redactory init` writes a commented example, `redactory curate CONFIG --dry-run` says what a run of "
+        "it would do. `redactory.schema(\"configuration\")` is the JSON Schema, for editors.",
         "",
     ]
-    for path, model in _sections(Config, ""):
-        lines += [f"## `{path}`" if path else "## Top level", "", _first_line(model), ""]
-        lines += ["| key | values | default | meaning |", "|---|---|---|---|"]
-        lines += [_row(name, field) for name, field in model.model_fields.items()]
-        lines += ["", *_long_defaults(model)]
+    for path, model in sections(Config, ""):
+        rows = ((f"`{name}`", *_cells(field)) for name, field in model.model_fields.items())
+        lines += [f"## `{path}`" if path else "## Top level", "", first_line(model), ""]
+        lines += [table(("key", "values", "default", "meaning"), rows), "", *_long_defaults(model)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every settings class with the dotted path at which it stands."""
     yield path, model
     for name, field in model.model_fields.items():
-        found = _models_in(field.annotation)
+        found = models_in(field.annotation)
         for below in found:
             kind = f" ({_kind_of(below)})" if len(found) > 1 else ""
-            yield from _sections(below, f"{path}.{name}".lstrip(".") + kind)
+            yield from sections(below, f"{path}.{name}".lstrip(".") + kind)
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The settings classes that a type holds, at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    return next(iter(_models_in(annotation)), None)
+    return [model for part in typing.get_args(annotation) for model in models_in(part)]
 
 
 def _kind_of(model: type[BaseModel]) -> str:
-    """What the key ``kind`` says where a section is one of several."""
+    # what the key ``kind`` says where a section is one of several
     return str(typing.get_args(model.model_fields["kind"].annotation)[0])
 
 
-def _row(name: str, field: FieldInfo) -> str:
-    below = _model_in(field.annotation)
-    meaning = field.description or (_first_line(below) if below else "")
-    cells = (f"`{name}`", _values(field), _default(field), meaning)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _values(field: FieldInfo) -> str:
+def _cells(field: FieldInfo) -> tuple[str, str, str]:
+    below = models_in(field.annotation)
     rules = [*field.metadata, *(rule for part in typing.get_args(field.annotation) for rule in _rules(part))]
     bounds = [f"{sign} {value:g}" for rule in rules for sign, value in _bounds(rule)]
-    return ", ".join([_kind(field.annotation), *bounds])
+    values = ", ".join([_kind(field.annotation), *bounds])
+    return values, _default(field), field.description or (first_line(below[0]) if below else "")
 
 
 def _rules(annotation: Any) -> tuple[Any, ...]:
@@ -169,16 +219,10 @@ def _long_defaults(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         if _default(field) != "below":
             continue
-        yield f"Default of `{name}`:"
-        yield ""
-        entries = field.default.items() if isinstance(field.default, dict) else enumerate(field.default)
         named = isinstance(field.default, dict)
-        yield "\n".join(f"- `{key}: {value}`" if named else f"- `{value}`" for key, value in entries)
-        yield ""
-
-
-def _first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
+        entries = field.default.items() if isinstance(field.default, dict) else enumerate(field.default)
+        yield f"Default of `{name}`:\n"
+        yield "\n".join(f"- `{key}: {value}`" if named else f"- `{value}`" for key, value in entries) + "\n"
 
 
 # ----------------------------------------------------------------------------------- command line
@@ -187,61 +231,53 @@ def _first_line(thing: Any) -> str:
 def command_line() -> str:
     """One section a command, one row a parameter."""
     lines = [
-        NOTE,
         "# Command line",
         "",
         "Every command has `--help` and `--json`. With `--json`, standard output holds exactly one JSON "
-        "object; progress goes to standard error. `redactory --version` prints the version.",
+        "object, also when the command fails; progress goes to standard error. `redactory --version` prints "
+        "the version.",
         "",
         "| exit code | meaning |",
         "|---|---|",
         "| 0 | done |",
         "| 1 | a check failed, or an unexpected error |",
         "| 2 | bad input or configuration |",
-        "| 130 | interrupted |",
+        "| 130 | interrupted (143 by `SIGTERM`) |",
+        "",
+        "**Completion.** `redactory --install-completion` makes Tab offer commands, options and their values, "
+        "finished runs, jobs, and the models of a run, in bash, zsh, fish and PowerShell. "
+        "`_REDACTORY_COMPLETE=source_bash redactory` prints the script, for a place of your own.",
         "",
     ]
-    for name, callback in commands(app):
-        lines += [f"## `redactory {name}`", "", _first_line(callback), ""]
-        lines += ["| parameter | values | default | meaning |", "|---|---|---|---|"]
-        lines += [_parameter(*entry) for entry in _parameters(callback)]
-        lines += [""]
+    for name, command in commands():
+        rows = (_parameter(parameter) for parameter in command.params if not getattr(parameter, "hidden", False))
+        heads = ("parameter", "values", "default", "meaning")
+        lines += [f"## `redactory {name}`", "", first_line(command.help or ""), "", table(heads, rows), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def commands(typer_app: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The full name and the function of every command."""
-    for command in typer_app.registered_commands:
-        assert command.callback is not None
-        yield prefix + (command.name or command.callback.__name__.replace("_", "-")), command.callback
-    for group in typer_app.registered_groups:
-        assert group.typer_instance is not None
-        yield from commands(group.typer_instance, f"{prefix}{group.name} ")
+def commands(group: Any = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The full name of every command, and the command."""
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
 
 
-def _parameters(callback: Callable[..., Any]) -> Iterator[tuple[str, Any, Any, Any]]:
-    hints = typing.get_type_hints(callback, include_extras=True)
-    for name, parameter in inspect.signature(callback).parameters.items():
-        kind, info = typing.get_args(hints[name])[:2]
-        yield name, kind, info, parameter.default
-
-
-def _parameter(name: str, kind: Any, info: Any, default: Any) -> str:
-    argument = type(info).__name__ == "ArgumentInfo"
-    shown = (info.metavar or name.upper()) if argument else _flags(name, info)
-    value = "needed" if default is inspect.Parameter.empty else f"`{default}`"
-    if default is None or isinstance(default, bool):
-        value = "on" if default else ""
+def _parameter(parameter: Any) -> tuple[str, str, str, str]:
+    argument = parameter.param_type_name == "argument"
+    shown = (parameter.metavar or parameter.name.upper()) if argument else " ".join(parameter.opts)
+    kind = parameter.type_descriptor.annotation
     values = "" if kind is bool else _kind(kind).replace(" or none", "")
-    if info.min is not None:
-        values += f", ≥ {info.min}"
-    return f"| `{shown}` | {values} | {value} | {info.help} |"
-
-
-def _flags(name: str, info: Any) -> str:
-    # Typer keeps the first name that is given where a default would stand
-    first = (info.default,) if isinstance(info.default, str) else ()
-    return " ".join((*first, *info.param_decls)) or f"--{name.replace('_', '-')}"
+    default = parameter.default
+    hidden = default is None or isinstance(default, bool) or callable(default)
+    return (
+        f"`{shown.strip('[]')}`",
+        values if parameter.min is None else f"{values}, ≥ {parameter.min}",
+        "needed" if parameter.required else "on" if default is True else "" if hidden else f"`{_yaml(default)}`",
+        parameter.help or "",
+    )
 
 
 # ----------------------------------------------------------------------------------------- tables
@@ -264,89 +300,203 @@ FOLDERS = {
     "quarantine/": ("QUARANTINE", "Rows that were rejected and points that could not be processed."),
 }
 
-HITS = (
-    *(tagger.NAME, spacy_ner.NAME, patterns.DETECTOR, stanza.NAME, classifier.NAME, listing.DETECTOR),
-    "rule",
-)
+NUMBER = "The point's number: partition · 2³² + row."
 COLUMNS = {
-    ("PUBLIC", "point_id"): "Released id: HMAC of the point's number under the run's key, 32 hex digits.",
-    ("PUBLIC", "text"): "The point's text.",
-    ("PRIVATE", "point_id"): "Released id, as in `public/`.",
-    ("PRIVATE", "user"): "Keyed pseudonym of the user; a row without a user is its own.",
-    ("PRIVATE", "text"): "The text, each hit of the strict policy replaced by `<MASK>`.",
-    ("PRIVATE", "reasons"): "Why the point is private: [reason codes](reason-codes.md#reasons).",
-    ("LABELLED_VAULT", "point_id"): "The point's number: partition · 2³² + row.",
-    ("LABELLED_VAULT", "doc_id"): "The document's id as it was given.",
-    ("LABELLED_VAULT", "user_id"): "The user as given, or null.",
-    ("LABELLED_VAULT", "speaker"): "Who speaks, with `segment.mode: turn`.",
-    ("LABELLED_VAULT", "prefix"): "What stands before the text: white space, the speaker's label.",
-    (
-        "LABELLED_VAULT",
-        "text",
-    ): "The original text. Prefix, text and suffix of all points give the document back.",
-    ("LABELLED_VAULT", "suffix"): "What stands after the text.",
-    ("LABELLED_VAULT", "class"): "The class of the point's row as given, or null.",
-    ("POINTS", "point_id"): "The point's number, as in `vault/`.",
-    ("POINTS", "released_id"): "The id under which it stands in a shard.",
-    ("POINTS", "document"): "Keyed pseudonym of the document.",
-    ("POINTS", "user"): "Keyed pseudonym of the user.",
-    ("POINTS", "side"): "`public` or `private`.",
-    ("POINTS", "fate"): "`public`, `private`, `duplicate` or `quarantined`.",
-    ("POINTS", "dup_of"): "Number of the point that stands for it; null for others, and in mode `bloom`.",
-    ("POINTS", "earlier_run"): "Entry of the index whose run has its text already, or null.",
-    ("POINTS", "reasons"): "Why it is private.",
-    ("SPANS", "point_id"): "The point's number.",
-    ("SPANS", "start"): "First code point of the hit.",
-    ("SPANS", "end"): "Code point after the last one.",
-    ("SPANS", "label"): "What the detector takes it for.",
-    ("SPANS", "score"): "How sure it is, 0 to 1.",
-    ("SPANS", "detector"): (
-        f"{listed((f'`{name}`' for name in HITS), 'or')}; where a model is not sure that a token is plain, "
-        f"{listed((f'`{name}-plain`' for name in MODELS), 'or')}."
-    ),
-    ("SPANS", "policy"): "`strict` or `conservative`.",
-    ("SPANS", "value_digest"): "Keyed digest of a masked value; null for the conservative policy.",
-    ("SPANS", "tokens"): "Tokens of a masked value; null for the conservative policy.",
-    ("ACROSS", "point_id"): "The public point's number, as in `vault/`.",
-    ("ACROSS", "released_id"): "The id under which it stands in `public/`.",
-    ("ACROSS", "private_point"): "The number of a private point, the nearest of those that were compared.",
-    ("ACROSS", "similarity"): "Jaccard similarity of the two masked texts' word shingles.",
-    ("QUARANTINE", "kind"): "`row` or `point`.",
-    ("QUARANTINE", "reason"): "[Reason code](reason-codes.md).",
-    ("QUARANTINE", "source"): "The row's file, or the point's document.",
-    ("QUARANTINE", "row"): "Row number in the file, from 1; null for a point.",
-    ("QUARANTINE", "point_id"): "The point's number; null for a row.",
-    ("QUARANTINE", "content"): "Up to 64 KiB of a bad row, the whole text of a point. Never release this.",
+    "PUBLIC": {
+        "point_id": "Released id: HMAC of the point's number under the run's key, 32 hex digits.",
+        "text": "The point's text.",
+    },
+    "PRIVATE": {
+        "point_id": "Released id, as in `public/`.",
+        "user": "Keyed pseudonym of the user; a row without a user is its own.",
+        "text": "The text, each hit of the strict policy replaced by `<MASK>`.",
+        "reasons": "Why the point is private: [reason codes](reason-codes.md#reasons).",
+    },
+    "LABELLED_VAULT": {
+        "point_id": NUMBER,
+        "doc_id": "The document's id as it was given.",
+        "user_id": "The user as given, or null.",
+        "speaker": "Who speaks, with `segment.mode: turn`.",
+        "prefix": "What stands before the text: white space, the speaker's label.",
+        "text": "The original text. Prefix, text and suffix of all points give the document back.",
+        "suffix": "What stands after the text.",
+        "class": "The class of the point's row as given, or null.",
+    },
+    "POINTS": {
+        "point_id": NUMBER,
+        "released_id": "The id under which it stands in a shard.",
+        "document": "Keyed pseudonym of the document.",
+        "user": "Keyed pseudonym of the user.",
+        "side": "`public` or `private`.",
+        "fate": "`public`, `private`, `duplicate` or `quarantined`.",
+        "dup_of": "Number of the point that stands for it; null for others, and in mode `bloom`.",
+        "earlier_run": "Entry of the index whose run has its text already, or null.",
+        "reasons": "Why it is private.",
+    },
+    "SPANS": {
+        "point_id": NUMBER,
+        "start": "First code point of the hit.",
+        "end": "Code point after the last one.",
+        "label": "What the detector takes it for.",
+        "score": "How sure it is, 0 to 1.",
+        "detector": "`tagger`, `spacy`, `presidio`, `stanza`, `transformers`, `list` or `rule`; where a model is "
+        "not sure that a token is plain, its name with `-plain`.",
+        "policy": "`strict` or `conservative`.",
+        "value_digest": "Keyed digest of a masked value; null for the conservative policy.",
+        "tokens": "Tokens of a masked value; null for the conservative policy.",
+    },
+    "ACROSS": {
+        "point_id": "The public point's number.",
+        "released_id": "The id under which it stands in `public/`.",
+        "private_point": "The number of a private point, the nearest of those that were compared.",
+        "similarity": "Jaccard similarity of the two masked texts' word shingles.",
+    },
+    "QUARANTINE": {
+        "kind": "`row` or `point`.",
+        "reason": "[Reason code](reason-codes.md).",
+        "source": "The row's file, or the point's document.",
+        "row": "Row number in the file, from 1; null for a point.",
+        "point_id": "The point's number; null for a row.",
+        "content": "Up to 64 KiB of a bad row, the whole text of a point. Never release this.",
+    },
 }
 
 
 def tables() -> str:
     """The schema of every data folder."""
-    lines = [
-        NOTE,
-        "# Tables",
-        "",
-        "Every data folder holds Parquet files `part-00000.parquet`, `part-00001.parquet` and so on, one for "
-        "each partition, compressed with zstd. Offsets count Unicode code points.",
-        "",
-    ]
+    parts = []
     for folder, (name, says) in FOLDERS.items():
         schema: pa.Schema = getattr(shards, name)
-        lines += [f"## `{folder}`", "", says, "", "| column | type | meaning |", "|---|---|---|"]
-        lines += [f"| `{field.name}` | {field.type} | {COLUMNS[name, field.name]} |" for field in schema]
-        lines += [""]
-    return "\n".join(lines).replace("list<item: string>", "list of string").rstrip() + "\n"
+        rows = ((f"`{field.name}`", field.type, COLUMNS[name][field.name]) for field in schema)
+        parts.append(f"### `{folder}`\n\n{says}\n\n{table(('column', 'type', 'meaning'), rows)}\n")
+    return "\n".join(parts).replace("list<item: string>", "list of string")
+
+
+def manifest() -> str:
+    """The keys of a run's manifest, as its schema describes them."""
+    schema = json.loads((ROOT / "redactory" / "schemas" / "run-manifest.schema.json").read_text(encoding="utf-8"))
+    rows = ((f"`{key}`", _described(value, schema["$defs"])) for key, value in schema["properties"].items())
+    return table(("key", "content"), rows)
+
+
+def _described(schema: dict[str, Any], shared: dict[str, Any]) -> str:
+    schema = {**shared.get(str(schema.get("$ref", "")).rpartition("/")[2], {}), **schema}
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    below = schema.get("properties") or schema.get("items")
+    if "description" in schema or not below:
+        return str(schema.get("description", ""))
+    if "properties" not in schema:
+        return "Of each: " + _described(below, shared)
+    told = {name: value.get("description", "") for name, value in below.items()}
+    return "; ".join(f"`{name}`" + (f": {says.rstrip('.')}" if says else "") for name, says in told.items()) + "."
+
+
+# ----------------------------------------------------------------------------------- reason codes
+
+REASONS = {
+    "Reasons": (
+        "Why a point is private, in `private/` and `audit/points/`: detector and label.",
+        {
+            "tagger:LABEL": "The tagger marked it: `PERSON`, `LOCATION`, `STREET_ADDRESS`, … at any score.",
+            "spacy:LABEL": "A spaCy pipeline tagged an entity, also with a label that is not masked.",
+            "stanza:LABEL": "The same of a Stanza model.",
+            "transformers:LABEL": "The same of a Hugging Face classifier.",
+            "list:LABEL": "A term of a deny list.",
+            "presidio:LABEL": "A pattern matched: `PHONE_NUMBER`, `EMAIL_ADDRESS`, … or a label of your own.",
+            "tagger-plain:UNSURE": "The tagger is not sure enough that a word is plain; `spacy-plain`, "
+            "`stanza-plain`, `transformers-plain` likewise.",
+            "rule:DIGIT": "A word holds a digit.",
+            "rule:SYMBOL": "A word holds a sign of addresses, links, handles or paths.",
+            "rule:CAPITAL": "A capital letter that grammar does not ask for.",
+            "rule:NAME": "A word of the public list of given names.",
+            "rule:WORD": "A word that the public list of ordinary words does not have.",
+            "rule:EVERYTHING": "The configuration makes every point private.",
+            "mask:IN_TEXT": "The original text itself contains `<MASK>`.",
+        },
+    ),
+    "Rejected rows": (
+        "Why a row of the input was not used, in `quarantine/` with `kind` = `row`.",
+        {
+            "undecodable": "Not UTF-8.",
+            "broken_json": "A line is not JSON.",
+            "not_an_object": "A line is JSON, but not an object.",
+            "row_too_long": "More bytes than `input.max_row_bytes`.",
+            "broken_row": "A CSV or TSV row with another number of fields than the header, or with a quotation "
+            "that does not end or is followed by text, or a line that may stand inside of one; a Parquet or "
+            "Arrow row with a value that cannot be read, such as a date after the year 9999.",
+            "missing_text": "No text column, or null.",
+            "text_not_string": "The text is a number, a list, …",
+            "empty_text": "Empty, or white space alone.",
+            "too_long": "More code points than `input.max_chars`.",
+            "nul": "The text holds a NUL character.",
+            "lone_surrogate": "The text holds half of a surrogate pair.",
+            "missing_id": "`input.id` is set and the row has none.",
+            "id_not_string": "The id is neither text nor a whole number.",
+            "user_not_string": "The user is neither text nor a whole number.",
+            "id_too_long": "An id of more than 1,024 code points.",
+            "user_too_long": "A user of more than 1,024 code points.",
+            "label_not_string": "With `input.label`: the class is neither text nor a whole number.",
+            "label_too_long": "A class of more than 1,024 code points.",
+            "duplicate_id": "An earlier row has the same id.",
+        },
+    ),
+    "Quarantined points": (
+        "A point that a detector could not process is never let through. In `quarantine/` with `kind` = `point`.",
+        {
+            "too_long": "More code points than `detect.max_chars`.",
+            "pattern_timeout": "A regular expression did not come to an end.",
+            "engine_error": "An engine failed on this text.",
+            "misaligned": "An engine's places do not fit the text, so it is not known what it marked.",
+        },
+    ),
+}
+
+
+def reason_codes() -> str:
+    """One table for each kind of reason."""
+    parts = ["# Reason codes\n"]
+    for heading, (says, codes) in REASONS.items():
+        rows = ((f"`{code}`", meaning) for code, meaning in codes.items())
+        parts.append(f"## {heading}\n\n{says}\n\n{table(('code', 'meaning'), rows)}\n")
+    return "\n".join(parts)
+
+
+# ----------------------------------------------------------------------------------------- Python
+
+BESIDE = (
+    *("training.model.load_model", "training.model.LanguageModel", "training.model.load_classifier"),
+    *("training.model.TextClassifier", "training.tokenizer.Tokenizer", "training.clipping.clipped_backward"),
+    *("training.shard_dataset.ShardDataset", "redaction.folder.RunFolder", "redaction.folder.ModelFolder"),
+)
+"""What is public and not a name of the package itself."""
+
+
+def python() -> str:
+    """Every public name, by kind, as mkdocstrings shows it."""
+    public = redactory._PUBLIC
+    errors = [name for name in sorted(public) if ".errors." in public[name]]
+    classes = [name for name in sorted(public) if name[0].isupper() and name not in errors]
+    functions = [name for name in sorted(public) if name[0].islower()]
+    lines = []
+    for heading, names in (("Functions", functions), ("Classes", classes), ("Errors", errors)):
+        lines.append(f"## {heading}\n")
+        for name in names:
+            lines.append(f"::: redactory.{public[name]}\n")
+            if name != public[name].rpartition(".")[2]:
+                lines.append(f"`redactory.{name}` is this function.\n")
+    lines += ["## Models, shards and run folders\n", *(f"::: redactory.{path}\n" for path in BESIDE)]
+    return "\n".join(lines)
 
 
 # ----------------------------------------------------------------------------------------- errors
 
-MISTAKES = HERE.parent / "tests" / "mistakes" / "mistakes.yaml"
+MISTAKES = ROOT / "tests" / "mistakes" / "mistakes.yaml"
 
 
 def errors() -> str:
     """One table a section of the mistakes that tests/mistakes makes: what was done and said, what to do."""
     lines = [
-        NOTE.replace("the code's descriptions", "tests/mistakes/mistakes.yaml"),
         "# Errors",
         "",
         "What goes wrong most often, what Redactory says then, and what to do. A test makes each of these "
@@ -355,29 +505,19 @@ def errors() -> str:
         "A message stands on standard error, in one line after `redactory:`. With `--json` it is also the "
         "key `error` of the one object on standard output, beside `ok` and `exit_code`. No message quotes "
         "the corpus, a document's id or a user. `…` stands for what differs from time to time; paths are "
-        "shown from the folder in which the command was given. [Exit codes](command-line.md) are those of "
-        "every command.",
-        "",
-        "Where the exit code is 0, nothing failed: the message is a line of what the command prints.",
+        "shown from the folder in which the command was given. Where the exit code is 0, nothing failed: the "
+        "message is a line of what the command prints.",
         "",
     ]
     for section in yaml.safe_load(MISTAKES.read_text(encoding="utf-8")):
-        lines += [
-            f"## {section['section']}",
-            "",
-            "| mistake | message | exit code | what to do |",
-            "|---|---|---|---|",
-        ]
-        lines += [_mistake(row) for row in section["mistakes"]]
-        lines += [""]
+        rows = ((m["mistake"], f"`{m['message']}`", str(m["exit"]), m["mend"]) for m in section["mistakes"])
+        heads = ("mistake", "message", "exit code", "what to do")
+        lines += [f"## {section['section']}", "", table(heads, rows), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _mistake(row: dict[str, Any]) -> str:
-    cells = (row["mistake"], f"`{row['message']}`", str(row["exit"]), row["mend"])
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
 if __name__ == "__main__":
-    for page, content in pages().items():
-        page.write_text(content, encoding="utf-8")
+    for page, text in pages().items():
+        path = Path(sys.argv[1]) / page
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write ``docs/reference/licences.md`` from installed packages' metadata: ``python -m releasing.licences``.
+"""Write ``LICENCES.md`` from installed packages' metadata: ``python -m releasing.licences``.
 
 Needs an environment with every extra.  A package whose licence is not told, or not in :data:`ACCEPTED`, stops
 it: somebody has to look, and to write down what was found.
@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "reference" / "licences.md"
+PAGE = ROOT / "LICENCES.md"
 FRAME = Path(__file__).with_name("licences.md.txt")
 TOOLS = frozenset({"dev", "bench", "soak", "docs"})
 """Extras for work on Redactory itself: nothing that is shipped needs them."""
