@@ -1,8 +1,8 @@
 """The page of results, whole, from the JSON files that the benchmarks left in ``docs/results``.
 
-``docs/generate.py`` puts it on the site, and what the home page says of it.  ``results.md.j2`` is the page without
-its figures.  A sentence that says more than its numbers (better, within, none) stands there with the names of its
-conditions, without which there is no page.
+``docs/generate.py`` puts it on the site, and what the home page says of it.  ``results.md.j2`` is the page
+without its figures.  A sentence that says more than its numbers (better, within, none) stands there with the
+names of its conditions, without which there is no page.
 
     python benchmarks/results.py        prints it
 """

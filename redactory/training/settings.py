@@ -120,7 +120,7 @@ ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
 class BudgetSettings(Settings):
-    """What all models of one corpus may spend together (``docs/how-to/budget.md``)."""
+    """What all models of one corpus may spend together (``docs/how-to/guarantee.md``)."""
 
     path: Path = Field(description="The record of what was spent; made by the first training that names it.")
     epsilon: PositiveFloat = Field(description="Most that all trainings together may spend (substitution).")

@@ -1,22 +1,21 @@
-"""The pages of the documentation: their fenced blocks, headings and links."""
+"""The pages of the documentation: their fenced blocks, headings and links, also of generated ones."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial.md"
 README = ROOT / "README.md"
-EXAMPLES = [
-    ROOT / "examples" / name / "README.md"
-    for name in ("support", "contracts", "emails", "saved_dataset", "german", "ldp_service")
-]
+EXAMPLES = sorted(page for page in ROOT.glob("examples/*/README.md") if page.parent.name != "default_tagger")
 PAGES = [README, *EXAMPLES, *sorted(DOCS.rglob("*.md"))]
 ROOMS = ("docs", "examples", "redactory", "benchmarks", "constraints", "container", "releasing", "tests")
 EVERYTHING = [
@@ -48,6 +47,23 @@ class Block:
         return self.language in ("bash", "python") and "notest" not in self.info
 
 
+@cache
+def generator() -> Any:
+    """``docs/generate.py``."""
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def generated() -> dict[Path, str]:
+    """The pages that are on the site alone, by where they would lie."""
+    return {DOCS / name: text for name, text in generator().pages().items()}
+
+
 def name_of(page: Path) -> str:
     """A page's path in the repository."""
     return page.relative_to(ROOT).as_posix()
@@ -63,8 +79,9 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
-    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+    """A page without its fenced blocks, as it is on the site."""
+    text = generated().get(page)
+    return _FENCE.sub("", generator().filled(page.read_text(encoding="utf-8")) if text is None else text)
 
 
 def links(text: str) -> Iterator[str]:

@@ -66,13 +66,13 @@ def test_a_page_works_as_written(page: Path, machine: Machine, tutorial: Path, t
     else:
         shutil.copytree(tutorial, folder)
     _carry_out(machine, page, folder)
-    if page == DOCS / "how-to" / "verify.md":
+    if page == DOCS / "how-to" / "audit.md":
         _every_check_is_explained(folder)
 
 
 def _every_check_is_explained(folder: Path) -> None:
     checks = yaml.safe_load((folder / "verify.json").read_text(encoding="utf-8"))["checks"]
-    page = (DOCS / "how-to" / "verify.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to" / "audit.md").read_text(encoding="utf-8")
     assert len(checks) > 5
     for entry in checks:
         name = "model NAME" if entry["name"].startswith("model ") else entry["name"]
