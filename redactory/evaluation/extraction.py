@@ -221,25 +221,20 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
     ``least_chars`` code points are left out: they stand in any text.  ``seen`` are the data folders that the
     model was trained on.
     """
-    first, labels = _values(run, least_chars)
-    values = list(first)
-    search = ValueSearch(values)
-    vault = search.count(_texts([run.vault]))
-    told = search.count(_texts(seen))
-    return [
-        Secret(first[key][0], labels[key], vault[index], told[index], first[key][1])
-        for index, key in enumerate(values)
-    ]
-
-
-def _values(run: RunFolder, least_chars: int) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """By folded value: (value, prefix) at its first place; its label."""
-    spans = _spans(run)
+    spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
+    for batch in read_batches(run.spans, ["point_id", "start", "end", "label", "policy"]):
+        for point_id, start, end, label, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            if label not in _NO_VALUES:
+                spans[point_id].append((start, end, label, policy == STRICT))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
     for batch in read_batches(run.vault, ["point_id", "text"]):
         for point_id, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            for start, end, label, strict in spans.pop(point_id, ()):
+            # π's hits first
+            hits = sorted(
+                spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in SURE_RULES, hit[:2])
+            )
+            for start, end, label, strict in hits:
                 value = text[start:end].strip()
                 key = value.casefold()
                 if len(value) < least_chars:
@@ -247,19 +242,12 @@ def _values(run: RunFolder, least_chars: int) -> tuple[dict[str, tuple[str, str]
                 first.setdefault(key, (value, text[:start]))
                 if key not in labels or (strict and not labels[key][0]):
                     labels[key] = strict, label
-    return first, {key: label for key, (_, label) in labels.items()}
-
-
-def _spans(run: RunFolder) -> dict[int, list[tuple[int, int, str, bool]]]:
-    """The hits of each point that are values: (start, end, label, marked by π), π's first."""
-    found: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
-    for batch in read_batches(run.spans, ["point_id", "start", "end", "label", "policy"]):
-        for point_id, start, end, label, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if label not in _NO_VALUES:
-                found[point_id].append((start, end, label, policy == STRICT))
-    for own in found.values():
-        own.sort(key=lambda hit: (not hit[3], hit[2] in SURE_RULES, hit[:2]))
-    return found
+    search = ValueSearch(list(first))
+    vault, told = search.count(_texts([run.vault])), search.count(_texts(seen))
+    return [
+        Secret(value, labels[key][1], vault[index], told[index], prefix)
+        for index, (key, (value, prefix)) in enumerate(first.items())
+    ]
 
 
 def _texts(folders: Iterable[Path]) -> Iterator[str]:
@@ -306,22 +294,21 @@ def extraction(
     ``controls_share`` are shares with 95 % Clopper-Pearson intervals; ``p_value`` is one-sided (Fisher's
     exact test).
     """
-    search = _Search([secret.value for secret in secrets], controls)
+    search = ValueSearch([*(s.value for s in secrets), *(value or "" for value in controls)])
     found: Counter[int] = Counter()
-    control_found: Counter[int] = Counter()
+    prompted = settings.samples // 2 if prompts else 0
+    kinds = [(NO_PROMPT, settings.samples - prompted, ()), (PUBLIC_PROMPT, prompted, prompts)]
     by_prompt = {}
-    for kind, texts in _written(model, settings, prompts, progress):
-        hits, controls_hit = search.count(texts)
-        by_prompt[kind] = {
-            "samples": len(texts),
-            "secrets_found": len(hits),
-            "controls_found": len(controls_hit),
-        }
+    for number, (kind, count, own) in enumerate(kinds[: 2 if prompted else 1]):
+        sampling = settings.tokens, settings.temperature, settings.top_k, settings.seed + number
+        hits = search.count(generate(model, count, *sampling, own, progress))
+        known = sum(index < len(secrets) for index in hits)
+        counts = {"samples": count, "secrets_found": known, "controls_found": len(hits) - known}
+        by_prompt[kind] = counts
         found.update(hits)
-        control_found.update(controls_hit)
     trials = [
-        Trial(s.label, s.times_seen, index in found, controls[index] is not None, index in control_found)
-        for index, s in enumerate(secrets)
+        Trial(s.label, s.times_seen, n in found, controls[n] is not None, len(secrets) + n in found)
+        for n, s in enumerate(secrets)
     ]
     return {
         "samples": settings.samples,
@@ -331,45 +318,9 @@ def extraction(
         "seed": settings.seed,
         **extraction_figures(trials),
         "by_prompt": by_prompt,
-        "occurrences": sum(found.values()),
+        "occurrences": sum(times for index, times in found.items() if index < len(secrets)),
         "completion": _completion(model, secrets, controls, settings, progress),
     }
-
-
-def _written(
-    model: LanguageModel, settings: ExtractionSettings, prompts: Sequence[str], progress: Progress
-) -> Iterator[tuple[str, list[str]]]:
-    """(kind of prompt, texts), each kind with draws of its own."""
-    sampling = (settings.tokens, settings.temperature, settings.top_k)
-    for kind, count, own in _kinds(settings.samples, prompts):
-        seed = settings.seed + (kind == PUBLIC_PROMPT)
-        yield kind, generate(model, count, *sampling, seed, own, progress)
-
-
-class _Search:
-    """Secrets and controls in one automaton; controls are counted by the index of their secret."""
-
-    def __init__(self, values: Sequence[str], controls: Sequence[str | None]) -> None:
-        self._known = len(values)
-        self._owners = [index for index, value in enumerate(controls) if value is not None]
-        self._search = ValueSearch([*values, *(value for value in controls if value is not None)])
-
-    def count(self, texts: Sequence[str]) -> tuple[Counter[int], Counter[int]]:
-        found: Counter[int] = Counter()
-        control_found: Counter[int] = Counter()
-        for index, times in self._search.count(texts).items():
-            if index < self._known:
-                found[index] = times
-            else:
-                control_found[self._owners[index - self._known]] = times
-        return found, control_found
-
-
-def _kinds(samples: int, prompts: Sequence[str]) -> list[tuple[str, int, Sequence[str]]]:
-    """(kind of prompt, samples, prompts): half and half, all without a prompt where there is none."""
-    prompted = samples // 2 if prompts else 0
-    kinds: list[tuple[str, int, Sequence[str]]] = [(NO_PROMPT, samples - prompted, ())]
-    return [*kinds, (PUBLIC_PROMPT, prompted, prompts)] if prompted else kinds
 
 
 def _completion(
@@ -392,7 +343,11 @@ def _completion(
     context = getattr(model.network, "context", None)
     longest = longest if context is None else min(longest, context - 1)
     prompts = [secrets[index].prefix.rstrip() for index in chosen]
-    written = generate(model, len(chosen), longest, 0.0, None, 0, prompts, _named(progress, "completion"))
+
+    def named(work: str, done: int, total: int | None, unit: str = "") -> None:
+        progress("completion", done, total, unit)
+
+    written = generate(model, len(chosen), longest, 0.0, None, 0, prompts, named)
     trials = []
     for index, text in zip(chosen, written, strict=True):
         secret, control = secrets[index], controls[index]
@@ -406,10 +361,3 @@ def _begins(text: str, value: str) -> bool:
     written, value = text.lstrip().casefold(), value.casefold()
     following = written[len(value) : len(value) + 1]
     return written.startswith(value) and not (following.isalnum() and value[-1].isalnum())
-
-
-def _named(progress: Progress, work: str) -> Callable[..., None]:
-    def told(_: str, done: int, total: int | None, unit: str = "") -> None:
-        progress(work, done, total, unit)
-
-    return told

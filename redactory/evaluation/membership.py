@@ -248,23 +248,32 @@ def group_attack(
 
     Returns {accuracy, auc, scored, groups, group_size, sentences}: of the half that is scored.
     """
-    draws = _Draws(RandomStream.from_seed(seed), groups, size)
-    threshold = best_threshold(*(-draws.sums("chosen", s) for s in halves.split(perplexities, halves.chosen)))
+    stream = RandomStream.from_seed(seed)
+
+    def again(pool: Scores, purpose: str, number: int, count: int) -> Scores:
+        drawn = stream.uniform(purpose, number, count)
+        return np.asarray(pool[(drawn * len(pool)).astype(np.int64)])
+
+    def sums(purpose: str, pool: Scores, number: int = 0) -> Scores:
+        drawn = again(pool, f"groups, {purpose} {len(pool)}", number, groups * size)
+        return np.asarray(-drawn.reshape(groups, size).sum(1))
+
+    threshold = best_threshold(*(sums("chosen", s) for s in halves.split(perplexities, halves.chosen)))
     pools = halves.split(perplexities, halves.scored)
 
-    def measured(purpose: str, number: int, drawn: tuple[Scores, Scores]) -> tuple[float, float]:
-        members, others = (-draws.sums(f"{purpose} {kind}", p, number) for kind, p in enumerate(drawn))
+    def measured(purpose: str, number: int, drawn: Sequence[Scores]) -> tuple[float, float]:
+        members, others = (sums(f"{purpose} {kind}", pool, number) for kind, pool in enumerate(drawn))
         right = (members > threshold).mean() + (others <= threshold).mean()
         return float(right / 2.0), area(members, others)
 
     found = measured("scored", 0, pools)
-    again = np.array(
+    resampled = np.array(
         [
-            measured("again", number, (draws.again(0, number, pools[0]), draws.again(1, number, pools[1])))
-            for number in range(_RESAMPLES)
+            measured("again", n, [again(p, f"sentences {kind}", n, len(p)) for kind, p in enumerate(pools)])
+            for n in range(_RESAMPLES)
         ]
     )
-    accuracy, auc = _figures(found, again, confidence)
+    accuracy, auc = _figures(found, resampled, confidence)
     return {
         "accuracy": accuracy,
         "auc": auc,
@@ -273,22 +282,6 @@ def group_attack(
         "group_size": size,
         "sentences": sum(map(len, pools)),
     }
-
-
-class _Draws:
-    def __init__(self, stream: RandomStream, groups: int, size: int) -> None:
-        self._stream, self._shape = stream, (groups, size)
-
-    def sums(self, purpose: str, pool: Scores, number: int = 0) -> Scores:
-        """Of each group, the sum over sentences drawn from ``pool``."""
-        groups, size = self._shape
-        drawn = self._stream.uniform(f"groups, {purpose} {len(pool)}", number, groups * size)
-        return np.asarray(pool[(drawn * len(pool)).astype(np.int64)].reshape(groups, size).sum(1))
-
-    def again(self, kind: int, number: int, pool: Scores) -> Scores:
-        """As many sentences as ``pool`` has, drawn from it with replacement."""
-        drawn = self._stream.uniform(f"sentences {kind}", number, len(pool))
-        return np.asarray(pool[(drawn * len(pool)).astype(np.int64)])
 
 
 # Membership inference with one reference model: what a model finds likelier than another that never saw

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory.evaluation.canary import PLACE
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import commit, read_json, write_json
 from redactory.foundation.progress import Progress, silent
@@ -50,9 +52,10 @@ def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confi
     Raises ``ValueError`` unless 0 <= correct <= guesses <= canaries.
     """
     _check(canaries, guesses, correct, delta, confidence)
-    rejected: Callable[[float], bool] = lambda epsilon: (  # noqa: E731
-        p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
-    )
+
+    def rejected(epsilon: float) -> bool:
+        return p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
+
     return _largest(rejected, LARGEST_EPSILON)
 
 
@@ -144,15 +147,9 @@ def curve_level(curve: Sequence[tuple[float, float]]) -> Level:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """ε at ``delta`` of N(0, 1) against N(``mu``, 1) (Balle and Wang 2018)."""
-    from scipy.special import ndtr
+    from dp_accounting import get_epsilon_gaussian
 
-    def spent(epsilon: float) -> float:
-        back = math.exp(epsilon) * float(ndtr(-mu / 2.0 - epsilon / mu))
-        return float(ndtr(mu / 2.0 - epsilon / mu)) - back
-
-    if mu <= 0.0:
-        return 0.0
-    return _largest(lambda epsilon: spent(epsilon) > delta, mu**2 / 2.0 + 40.0 * mu)
+    return float(get_epsilon_gaussian(1.0 / mu, delta)) if mu > 0.0 else 0.0
 
 
 def audit_scores(
@@ -227,7 +224,6 @@ TEMPLATE = "The code is: {digits}"
 LABEL = "CANARY"
 DIGITS = 8
 FORMAT = "redactory-coins/1"
-_PLACE = "{digits}"
 _PROGRESS_ROWS = 1000
 
 
@@ -247,7 +243,7 @@ class Coins:
 
     def sentence(self, digits: str) -> str:
         """The sentence that a number stands in."""
-        return self.template.replace(_PLACE, digits)
+        return self.template.replace(PLACE, digits)
 
     def planted(self) -> Iterator[str]:
         """The sentences that the corpus holds, in the order of the canaries."""
@@ -276,8 +272,8 @@ def draw_coins(
         raise ConfigurationError(f"canaries: at least 1 and at most {10**DIGITS // 4}")
     if form not in get_args(Form):
         raise ConfigurationError(f"form: one of {', '.join(get_args(Form))}")
-    if not template.endswith(_PLACE) or template.count(_PLACE) != 1:
-        raise ConfigurationError(f"template: one {_PLACE}, at its end")
+    if not template.endswith(PLACE) or template.count(PLACE) != 1:
+        raise ConfigurationError(f"template: one {PLACE}, at its end")
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
     drawn: dict[str, None] = {}
     step = 0
@@ -314,21 +310,20 @@ def plant(
     coins = draw_coins(canaries, form, template, seed)
     rows, first = _count(corpus)
     named = {"text": "text", "id": "id", "user_id": "user_id", **(columns or {})}
-    lines = [_row(coins, sentence, n, named, first) for n, sentence in enumerate(coins.planted())]
+    lines = [_row(coins, sentence, n, named, "spans" in first) for n, sentence in enumerate(coins.planted())]
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
     # a canary's place must not tell its coin: the planted ones are put in an order of their own
     order = stream.permutation("order", 0, len(lines))
     places = np.sort((stream.uniform("places", 0, len(lines)) * (rows + 1)).astype(np.int64))
+    waiting = deque((place, lines[number]) for place, number in zip(places, order, strict=True))
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        position = 0
         for number, line in enumerate(_lines(corpus)):
-            while position < len(places) and places[position] <= number:
-                file.write(lines[order[position]])
-                position += 1
+            while waiting and waiting[0][0] <= number:
+                file.write(waiting.popleft()[1])
             file.write(line)
             if (number + 1) % _PROGRESS_ROWS == 0 or number + 1 == rows:
                 progress("plant", number + 1, rows, "rows")
-        file.writelines(lines[place] for place in order[position:])
+        file.writelines(line for _, line in waiting)
     write_json(coins_file(out), {"format": FORMAT, **asdict(coins)})
     return {
         "out": str(out),
@@ -359,32 +354,28 @@ def read_coins(path: Path) -> Coins:
     return coins
 
 
-def _row(coins: Coins, sentence: str, number: int, named: Mapping[str, str], first: Mapping[str, Any]) -> str:
+def _row(coins: Coins, sentence: str, number: int, named: Mapping[str, str], labelled: bool) -> str:
     name = f"audit-{number:06d}"
     row: dict[str, Any] = {named["id"]: name, named["user_id"]: name, named["text"]: sentence}
-    if "spans" in first:
-        start = len(coins.template) - len(_PLACE)
+    if labelled:
+        start = len(coins.template) - len(PLACE)
         span = {"start": start, "end": len(sentence), "label": LABEL, "value": sentence[start:]}
         row["spans"] = [] if sentence.endswith(MASK) else [span]
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _count(corpus: Path) -> tuple[int, dict[str, Any]]:
-    rows, first = 0, {}
-    for line in _lines(corpus):
-        if not rows:
-            try:
-                first = json.loads(line)
-            except ValueError:
-                raise InputError(
-                    f"{corpus.name}, row 1: JSON lines are needed to plant canaries in"
-                ) from None
-        rows += 1
-    if not isinstance(first, dict) or not rows:
+    """How many rows there are, and the first of them."""
+    lines = _lines(corpus)
+    try:
+        first = json.loads(next(lines, "null"))
+    except ValueError:
+        first = None
+    if not isinstance(first, dict):
         raise InputError(
             f"{corpus.name}: at least one row, a JSON object each, is needed to plant canaries in"
         )
-    return rows, first
+    return 1 + sum(1 for _ in lines), first
 
 
 def _lines(corpus: Path) -> Iterator[str]:

@@ -81,6 +81,8 @@ def test_given_strings_are_those_of_the_whole_walk_in_any_order_and_number() -> 
     network.initialise(RandomStream.from_seed(1))
     model = LanguageModel(tokenizer, network.double())
     whole = continuation_log_probs(model, BEFORE, 3)
+    slow = _brute_force(model, [f"{n:03d}" for n in range(1_000)])
+    np.testing.assert_allclose(whole - whole[0], slow - slow[0], rtol=0, atol=1e-12)
     strings = ["417", "002", "999", "417", "410"]
     np.testing.assert_allclose(
         given_log_probs(model, BEFORE, strings), whole[[417, 2, 999, 417, 410]], atol=1e-12
