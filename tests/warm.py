@@ -119,7 +119,7 @@ def _import_everything() -> None:
 
     import redactory
     from redactory.detectors import DetectSettings, policy_hashes
-    from redactory.evaluation import report
+    from redactory.evaluation import model_report
     from redactory.flows.cli import app
     from redactory.pipelines.stages import detect
 
@@ -127,7 +127,7 @@ def _import_everything() -> None:
         getattr(redactory, name)
     settings = DetectSettings()
     list(detect.loaded(settings.model_dump_json(), *policy_hashes(settings).values()).detect([_TEXT]))
-    templates = report._environment()
+    templates = model_report._environment()
     for name in templates.list_templates(["j2"]):
         templates.get_template(name)
     # the tree of commands, which a process makes once
