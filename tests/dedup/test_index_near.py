@@ -13,27 +13,8 @@ from redactory.dedup.signatures import ROW, SignedFiles, jaccard
 from tests.dedup.worlds import NearWorld, Text
 
 THRESHOLD = 0.6
-WORDS = [
-    "the",
-    "parcel",
-    "that",
-    "was",
-    "sent",
-    "to",
-    "our",
-    "house",
-    "last",
-    "week",
-    "is",
-    "not",
-    "here",
-    "yet",
-    "and",
-    "we",
-    "wait",
-    "for",
-    "it",
-]
+SENTENCE = "the parcel that was sent to our house last week is not here yet and we wait for it"
+WORDS = SENTENCE.split()
 
 
 def variants(seed: int, count: int) -> list[Text]:

@@ -24,7 +24,6 @@ from redactory.dedup.index import (
     write_seen,
 )
 from redactory.dedup.plan import ENTRY, BloomParameters, write_entries
-from redactory.foundation.errors import RunStateError
 from tests.dedup.worlds import substitutions
 
 Runs = Sequence[frozenset[str]]
@@ -136,14 +135,6 @@ def test_a_filter_alone_takes_texts_for_others(tmp_path: Path) -> None:
     new = entries_of(range(1000, 1100))
     assert (first_that_saw([files], new) == 0).any()
     assert (first_that_saw([seen(tmp_path / "exact", crowd, FEW)], new) == NOBODY).all()
-
-
-def test_a_filter_of_another_side_or_key_is_refused(tmp_path: Path) -> None:
-    files = seen(tmp_path, [1, 2])
-    for change in ({"side": "private"}, {"key": "another"}, {"policy": "another"}, {"capacity": 5}):
-        bound = BloomParameters(**{**vars(files.parameters), **change})
-        with pytest.raises(RunStateError, match=next(iter(change))):
-            first_that_saw([SeenFiles(files.bloom, bound, files.digests)], entries_of([1]))
 
 
 @settings(max_examples=25, deadline=None)

@@ -134,10 +134,3 @@ def test_a_wrong_number_or_size_is_refused(tmp_path: Path, digests: list[bytes],
     with pytest.raises(ValueError, match="do not go with"):
         write_digests(tmp_path / "digests.npy", digests, np.arange(count, dtype=np.int64))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_partition_without_points(tmp_path: Path) -> None:
-    plan, repeats = plan_of(tmp_path, [{}, {7: b"x" * 16}, {}])
-    assert repeats == 0
-    assert plan.first_of(np.array([], dtype=np.int64)).tolist() == []
-    assert plan.first_of(np.array([7])).tolist() == [7]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redactory.dedup import RULES, DedupSettings, rule_of
+from redactory.dedup import RULES
 from redactory.dedup.plan import OnePass
 from redactory.dedup.settings import Mode
 from redactory.foundation.keys import DigestKey
@@ -125,10 +125,3 @@ def test_near_duplicates_exceed_every_claim(tmp_path: Path) -> None:
             assert RULES["minhash"].group_size is None
             return
     pytest.fail("the middle never stayed")
-
-
-def test_the_rule_of_a_side_is_that_of_its_mode() -> None:
-    settings = DedupSettings(mode="minhash", private_mode="exact")
-    assert rule_of(settings, "private").name == "S1"
-    assert rule_of(settings, "public").group_size is None
-    assert rule_of(DedupSettings(mode="folded"), "private") == RULES["folded"]

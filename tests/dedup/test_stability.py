@@ -9,20 +9,15 @@ from __future__ import annotations
 import itertools
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.dedup import RANGES, DuplicatePlan, plan_range, write_digests
-from redactory.foundation.keys import DigestKey
+from tests.dedup.worlds import planned, substitutions
 
-KEY = DigestKey(b"a key for tests only")
-PURPOSE = KEY.purpose("redacted-text")
 Rule = Callable[[list[str]], list[str]]
 
 
@@ -33,25 +28,8 @@ def redact(text: str) -> str:
 
 def kept_by_the_room(texts: list[str]) -> list[str]:
     """Redact, then keep the first of each digest: the real digests, ranges and plan, in two partitions."""
-    redacted = [redact(text) for text in texts]
-    ids = np.arange(len(texts), dtype=np.int64)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        half = len(texts) // 2
-        for part, own in (("a", slice(None, half)), ("b", slice(half, None))):
-            digests = [KEY.text_digest(PURPOSE, text.encode()) for text in redacted[own]]
-            write_digests(folder / part, digests, ids[own])
-        ranges = [folder / str(number) for number in range(RANGES)]
-        for number, out in enumerate(ranges):
-            plan_range([folder / "a", folder / "b"], number, out)
-        first = DuplicatePlan(ranges).first_of(ids)
-    return [text for text, i, f in zip(redacted, ids, first, strict=True) if i == f]
-
-
-def substitutions(one: list[str], other: list[str]) -> int:
-    """How many texts of the multiset ``one`` must be replaced, added or removed to get ``other``."""
-    lost, gained = Counter(one) - Counter(other), Counter(other) - Counter(one)
-    return max(lost.total(), gained.total())
+    with tempfile.TemporaryDirectory() as folder:
+        return planned(Path(folder), [redact(text) for text in texts], "exact")
 
 
 def changed(texts: list[str], place: int, text: str | None) -> list[str]:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from redactory.foundation.errors import GuaranteeError, RedactoryError
 from redactory.foundation.progress import StageReport, merge_reports
 from redactory.foundation.settings import Settings
 
@@ -70,11 +69,6 @@ def test_settings_are_frozen_and_defaults_are_checked() -> None:
         Wrong()
 
 
-def test_exit_codes() -> None:
-    assert RedactoryError.exit_code == 2
-    assert GuaranteeError.exit_code == 1
-
-
 REPORTS = st.builds(
     StageReport,
     st.just("redact"),
@@ -92,8 +86,3 @@ def test_merged_reports_add_up_in_any_order(reports: list[StageReport], random: 
     assert merged.peak_mb == max((r.peak_mb for r in reports), default=0)
     random.shuffle(reports)
     assert merge_reports("redact", reports) == merged
-
-
-@given(REPORTS)
-def test_a_report_survives_json(report: StageReport) -> None:
-    assert StageReport.from_json(report.to_json()) == report

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.foundation.canonical import canonical_json, file_sha256, folder_sha256, hash_of
+from redactory.foundation.canonical import canonical_json, folder_sha256, hash_of
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = st.recursive(
@@ -60,12 +60,6 @@ def test_the_form_is_fixed_for_good() -> None:
 def test_no_number_that_json_lacks(number: float, wrap: Any) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical_json(wrap(number))
-
-
-def test_a_large_file_is_hashed_whole(tmp_path: Path) -> None:
-    data = bytes(range(256)) * 10_000
-    (tmp_path / "file").write_bytes(data)
-    assert file_sha256(tmp_path / "file") == hashlib.sha256(data).hexdigest()
 
 
 def folder(root: Path, files: dict[str, bytes]) -> str:

@@ -83,11 +83,6 @@ def test_a_commit_that_writes_in_place_or_forgets_is_found(tmp_path: Path, sabot
     assert not whole_or_absent(sabotaged, tmp_path)
 
 
-def test_the_exception_comes_through(tmp_path: Path) -> None:
-    with pytest.raises(Injected), commit(tmp_path / "file"):
-        raise Injected
-
-
 def test_a_killed_process_leaves_no_half_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old", encoding="utf-8")
     source = (
@@ -232,14 +227,6 @@ def test_a_private_folder_is_private_even_if_it_was_open(tmp_path: Path) -> None
     (tmp_path / "open").mkdir(mode=0o777)
     assert mode(make_private_folder(tmp_path / "open")) == 0o700
     assert mode(make_private_folder(tmp_path / "a" / "b")) == 0o700
-
-
-def test_an_open_file_becomes_private_when_it_is_written_anew(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old", encoding="utf-8")
-    (tmp_path / "file").chmod(0o666)
-    write_text(tmp_path / "file", "é\n")
-    assert mode(tmp_path / "file") == 0o600
-    assert (tmp_path / "file").read_bytes() == "é\n".encode()
 
 
 def test_json_has_no_infinity(tmp_path: Path) -> None:

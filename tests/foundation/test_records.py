@@ -110,24 +110,10 @@ def test_dropped_inserted_and_reordered_lines_are_found(
         read_records(tmp_path / "log")
 
 
-def test_a_forged_line_in_the_middle_breaks_the_next_one(lines: list[bytes], tmp_path: Path) -> None:
-    forged = {**json.loads(lines[2]), "body": {"step": 99}}
-    (tmp_path / "log").write_bytes(b"".join([*lines[:2], json.dumps(forged).encode() + b"\n", *lines[3:]]))
-    with pytest.raises(CheckFailed, match="line 4"):
-        read_records(tmp_path / "log")
-
-
 def test_a_log_cut_at_the_end_has_another_head(lines: list[bytes], tmp_path: Path) -> None:
     head = hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     assert is_found(tmp_path / "log", b"".join(lines[:-1]), head)
     assert not is_found(tmp_path / "log", b"".join(lines), head), "the check itself accepts the good log"
-
-
-def test_an_error_quotes_no_body(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b'{"seq": 0, "body": "Jane Roe, 555-0100"}\n')
-    with pytest.raises(CheckFailed) as caught:
-        read_records(tmp_path / "log")
-    assert "Jane" not in str(caught.value)
 
 
 def try_to_open(path: str, said: Any) -> None:
@@ -178,12 +164,6 @@ def test_a_body_that_json_lacks_leaves_the_log_as_it_was(tmp_path: Path) -> None
         assert (tmp_path / "log").read_bytes() == before
         log.append("step", {"epsilon": 1.0})
     assert [r.body["epsilon"] for r in read_records(tmp_path / "log")] == [None, 1.0]
-
-
-def test_a_text_with_line_breaks_stays_one_line(tmp_path: Path) -> None:
-    body = {"text": "a\nb\r\u2028c\x85"}
-    write(tmp_path / "log", [body, body])
-    assert [r.body for r in read_records(tmp_path / "log")] == [body, body]
 
 
 def test_a_file_that_is_taken_away_before_it_is_locked_is_not_written(

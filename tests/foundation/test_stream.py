@@ -62,11 +62,6 @@ def test_a_stream_that_ignores_a_part_of_the_name_is_found(sabotaged: type[Rando
     assert not names_are_independent(sabotaged(STREAM.root))
 
 
-@given(st.lists(NAMES, min_size=2, max_size=30, unique=True))
-def test_no_two_names_share_a_keystream(names: list[tuple[str, int, int]]) -> None:
-    assert len({STREAM.octets(p, s, 16, i) for p, s, i in names}) == len(names)
-
-
 @given(NAMES, st.integers(0, 300), st.integers(0, 300))
 def test_a_draw_is_a_function_of_its_name(name: tuple[str, int, int], short: int, more: int) -> None:
     purpose, step, index = name

@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.keys import new_key
-from redactory.redaction import RunFolder, aws_kms, establish_key, key_of, read_batches, read_manifest
+from redactory.redaction import RunFolder, aws_kms, establish_key, key_of, read_batches
 from redactory.redaction.aws_kms import KmsKey
 from redactory.redaction.keyservice import SERVICE_VARIABLE
 from tests.pipelines.support import DigitDetector, write_rows
@@ -174,19 +174,6 @@ def test_the_key_is_named_and_not_by_an_alias(monkeypatch: pytest.MonkeyPatch) -
 # --------------------------------------------------------------------------------------------- whole runs
 
 
-def test_a_run_is_curated_verified_and_read_under_a_kms_key(configured: str, tmp_path: Path) -> None:
-    run = _curated(tmp_path)
-    assert (read_manifest(run)["encryption"] or {})["wrapped_by"] == f"aws-kms:{configured}"
-    found = redactory.verify(run.root)
-    assert found["ok"], found
-    assert all(check["made"] for check in found["checks"] if check["name"] in ("encryption", "conservation"))
-    key = key_of(run.vault / "part")
-    assert key is not None
-    secret = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
-    for path in (path for path in run.root.rglob("*") if path.is_file()):
-        assert not any(form in path.read_bytes() for form in secret), path
-
-
 def test_from_a_local_key_to_kms_to_another_kms_key_and_back(
     kms: Kms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +203,11 @@ def test_from_a_local_key_to_kms_to_another_kms_key_and_back(
     monkeypatch.setenv(LOCAL_KEY, str(tmp_path / "local.key"))
     assert _rows(run) == rows
     assert redactory.verify(run.root)["ok"]
+    key = key_of(run.vault / "part")
+    assert key is not None
+    secret = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
+    for path in (path for path in run.root.rglob("*") if path.is_file()):
+        assert not any(form in path.read_bytes() for form in secret), path
 
 
 # --------------------------------------------------------------------------------------------- it refuses

@@ -170,13 +170,6 @@ def test_the_public_side_and_files_outside_a_run_stay_open(run: RunFolder, tmp_p
     assert places[0].read_bytes() == places[1].read_bytes()
 
 
-def test_work_files_are_encrypted_like_the_parts(run: RunFolder) -> None:
-    path = run.work / "points" / "part-00000.parquet"
-    write_part(path, TABLE)
-    assert path.read_bytes()[:4] == path.read_bytes()[-4:] == b"PARE"
-    assert read_part(path).equals(TABLE)
-
-
 def test_pyarrow_reads_a_part_with_the_plain_data_key(run: RunFolder) -> None:
     path = run.private / "part-00000.parquet"
     write_part(path, TABLE)
@@ -197,48 +190,68 @@ def part(run: RunFolder) -> Path:
     return path
 
 
-def every_reading(path: Path) -> list[Callable[[], object]]:
-    """The ways to read a part."""
-    return [
-        lambda: read_part(path),
-        lambda: list(read_batches(path.parent)),
-        lambda: part_rows(path),
-        lambda: content_of(path),
-    ]
-
-
 def refused(path: Path, error: type[RedactoryError], match: str) -> None:
     """Every way to read ``path`` is refused with a message without text."""
-    for read in every_reading(path):
+    for read in (read_part, lambda path: list(read_batches(path.parent)), part_rows, content_of):
         with pytest.raises(error, match=match) as caught:
-            read()
+            read(path)
         assert caught.value.__cause__ is None
         assert "Rosalind" not in str(caught.value)
 
 
-def test_without_a_key(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_or_with_another_nothing_is_read_or_written(
+    run: RunFolder, part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, OTHER)
+    refused(part, CheckFailed, "the encryption key is another one")
     monkeypatch.delenv(VARIABLE)
     refused(part, ConfigurationError, f"is encrypted: set {VARIABLE}_FILE")
     with pytest.raises(ConfigurationError):
         write_part(part.with_name("part-00001.parquet"), TABLE)
     assert len(list(part.parent.iterdir())) == 1
-
-
-def test_with_another_key(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, OTHER)
-    refused(part, CheckFailed, "the encryption key is another one")
-
-
-def test_with_another_data_key(run: RunFolder, part: Path, tmp_path: Path) -> None:
-    shutil.copy(begun(tmp_path / "other").data_key, run.data_key)
-    refused(part, CheckFailed, "private/part-00000.parquet cannot be decrypted")
-
-
-def test_without_the_data_key_nobody_reads_it(run: RunFolder, part: Path) -> None:
     run.data_key.unlink()
     refused(part, RunStateError, "there is no data key")
+    monkeypatch.setenv(VARIABLE, SECRET)
     with pytest.raises(RunStateError, match=r"state/data-key.json is gone"):
         establish_key(run, begun=True)
+
+
+@pytest.mark.parametrize(
+    ("put", "place", "error", "match"),
+    [
+        (
+            lambda _, at: pq.write_table(TABLE, at),
+            "run/private",
+            CheckFailed,
+            "lies open in an encrypted run",
+        ),
+        (shutil.copy, "run/public", RunStateError, "no data key for it"),
+        (shutil.copy, "run/vault", CheckFailed, "written as another part"),
+        (shutil.copy, "other/private", CheckFailed, "cannot be decrypted"),
+        *(
+            (lambda at, to, n=n: to.write_bytes(at.read_bytes()[:n]), "run/private", CheckFailed, "part-0")
+            for n in (0, 3, 4, 40, -40, -4, -1)
+        ),
+    ],
+)
+def test_what_lies_in_the_place_of_a_part_is_refused(
+    part: Path, tmp_path: Path, put: Any, place: str, error: type[RedactoryError], match: str
+) -> None:
+    begun(tmp_path / "other")
+    at = tmp_path / place / part.name
+    at.parent.mkdir(exist_ok=True, parents=True)
+    put(part, at)
+    refused(at, error, match)
+
+
+def test_a_copied_run_is_read_and_not_with_the_data_key_of_another(
+    run: RunFolder, part: Path, tmp_path: Path
+) -> None:
+    moved = tmp_path / "elsewhere" / "moved"
+    shutil.copytree(run.root, moved)
+    assert read_part(moved / "private" / part.name).equals(TABLE)
+    shutil.copy(begun(tmp_path / "other").data_key, run.data_key)
+    refused(part, CheckFailed, "private/part-00000.parquet cannot be decrypted")
 
 
 def test_a_data_key_file_that_was_changed(run: RunFolder, part: Path) -> None:
@@ -256,39 +269,6 @@ def test_a_data_key_file_that_was_changed(run: RunFolder, part: Path) -> None:
         refused(part, RedactoryError, "data-key.json|refused")
     run.data_key.write_text("[]")
     refused(part, CheckFailed, "no key file")
-
-
-def test_a_file_in_the_open_is_no_part_of_an_encrypted_run(part: Path) -> None:
-    pq.write_table(TABLE, part)
-    refused(part, CheckFailed, "lies open in an encrypted run")
-
-
-def test_an_encrypted_file_is_no_public_part(run: RunFolder, part: Path) -> None:
-    place = run.public / part.name
-    place.parent.mkdir()
-    shutil.copy(part, place)
-    refused(place, RunStateError, "no data key for it")
-
-
-@pytest.mark.parametrize("place", ["private/part-00001.parquet", "vault/part-00000.parquet"])
-def test_one_part_in_the_place_of_another(run: RunFolder, part: Path, place: str) -> None:
-    other = run.root / place
-    write_part(other, TABLE)
-    shutil.copy(part, other)
-    refused(other, CheckFailed, "written as another part")
-
-
-def test_a_part_of_another_run_in_the_same_place(part: Path, tmp_path: Path) -> None:
-    other = begun(tmp_path / "other").private / part.name
-    write_part(other, TABLE)
-    shutil.copy(part, other)
-    refused(other, CheckFailed, "cannot be decrypted")
-
-
-def test_a_part_of_a_copied_run_whose_name_was_changed(run: RunFolder, part: Path, tmp_path: Path) -> None:
-    moved = tmp_path / "elsewhere" / "moved"
-    shutil.copytree(run.root, moved)
-    assert read_part(moved / "private" / part.name).equals(TABLE)
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -309,12 +289,6 @@ def test_one_flipped_byte_never_gives_other_content(
         pass
     finally:
         path.write_bytes(whole)
-
-
-@pytest.mark.parametrize("length", [0, 3, 4, 40, -40, -4, -1])
-def test_a_part_that_was_cut_off(part: Path, length: int) -> None:
-    part.write_bytes(part.read_bytes()[:length])
-    refused(part, CheckFailed, "part-00000.parquet")
 
 
 # ---------------------------------------------------------------------------------- files that are no parts
@@ -375,12 +349,20 @@ def test_every_run_has_a_data_key_of_its_own_and_writes_none(run: RunFolder, tmp
     assert set(record) == {"format", "run_id", "wrapped_by", "wrapped"}
 
 
-def test_without_a_configured_key_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_configured_is_told_apart_from_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SERVICE_VARIABLE, f"{__name__}:backwards")
+    with pytest.raises(ConfigurationError, match="both"):
+        begun(tmp_path / "both")
     monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv(SERVICE_VARIABLE, "")
+    with pytest.raises(ConfigurationError, match=f"^{SERVICE_VARIABLE} is set and empty: .* or unset it$"):
+        begun(tmp_path / "empty")
+    monkeypatch.delenv(SERVICE_VARIABLE)
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    assert establish_key(run, begun=False) is None
-    assert establish_key(run, begun=True) is None
+    assert establish_key(run, begun=False) is establish_key(run, begun=True) is None
     assert not run.data_key.exists()
 
 
@@ -501,21 +483,6 @@ def test_a_key_service_that_fails_stops_the_run(
     with pytest.raises(error, match=match) as caught:
         begun(tmp_path / "run")
     assert "Rosalind" not in str(caught.value)
-
-
-def test_a_service_that_is_named_by_nothing_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setenv(SERVICE_VARIABLE, "")
-    with pytest.raises(ConfigurationError, match=f"^{SERVICE_VARIABLE} is set and empty: .* or unset it$"):
-        begun(tmp_path / "run")
-
-
-def test_a_key_and_a_service_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SERVICE_VARIABLE, f"{__name__}:backwards")
-    with pytest.raises(ConfigurationError, match="both"):
-        begun(tmp_path / "run")
 
 
 # ------------------------------------------------------------------------------------------------- one door

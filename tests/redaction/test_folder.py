@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.redaction import ModelFolder, RunFolder, SealedFolder, part_name
+from redactory.redaction import RunFolder, SealedFolder, part_name
 from redactory.redaction.folder import Inside
 
 RUN = RunFolder(Path("/somewhere/run"))
@@ -37,11 +37,6 @@ def test_a_name_is_refused_or_lies_right_below_models(name: str) -> None:
         return
     assert model.root.resolve().parent == RUN.models.resolve()
     assert model.root.name == name
-
-
-@pytest.mark.parametrize("name", ["crt", "sgd-2", "a.b-c_1", "0", "X" * 64])
-def test_plain_names_are_taken(name: str) -> None:
-    assert RUN.model(name) == ModelFolder(RUN.root / "models" / name)
 
 
 def places(folder: SealedFolder) -> list[Path]:

@@ -75,17 +75,6 @@ def test_a_fate_is_a_function_of_its_own_point(
     assert together == [alone[i] for i in order]
 
 
-@given(points(), st.randoms())
-def test_the_order_of_spans_is_nothing(point: tuple[str, Detection], random: st.Random) -> None:
-    text, detection = point
-    strict, conservative = list(detection.strict), list(detection.conservative)
-    random.shuffle(strict)
-    random.shuffle(conservative)
-    assert route(text, Detection(tuple(strict), tuple(conservative), detection.failure)) == route(
-        text, detection
-    )
-
-
 def test_a_secret_masked_beforehand_gives_the_same_text() -> None:
     # a miss is F(s) != F(s with the secret masked): a mask beside a mask must not tell the two apart
     text, names = "Ask Ann Lee now.", (Span(4, 7, "PERSON", 1.0, "a"), Span(8, 11, "PERSON", 1.0, "a"))
@@ -138,8 +127,3 @@ def test_a_routing_that_lets_a_failure_through_is_found() -> None:
     assert not holds_its_promises("Ann", failed, Fate(PUBLIC, "Ann", ()))
     assert not holds_its_promises("Ann", Detection((ANN,)), Fate(PRIVATE, "Ann", ("spacy:PERSON",), 1))
     assert not holds_its_promises("Ann", Detection((), (ANN,)), Fate(PUBLIC, "Ann", ()))
-
-
-def test_texts_and_detections_must_be_as_many() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        fates(["a", "b"], [Detection()])

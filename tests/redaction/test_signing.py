@@ -106,13 +106,6 @@ def test_a_signature_that_was_taken_away(copy: RunFolder, keys: dict[str, Path])
     assert not check_signature(copy, public(keys["ann"])).good
 
 
-def test_a_signature_beside_a_manifest_that_names_nobody(copy: RunFolder) -> None:
-    manifest = json.loads(copy.manifest.read_text())
-    del manifest["signed_by"]
-    copy.manifest.write_text(json.dumps(manifest))
-    assert not check_signature(copy, None).good
-
-
 def test_a_forger_can_sign_only_in_his_own_name(
     copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,12 +29,6 @@ def test_case_and_white_space_do_not_tell_values_apart(tokens: list[str], data: 
     assert DIGESTS.digest(variant)[1] == len(tokens)
 
 
-@given(TOKENS, TOKENS)
-def test_other_tokens_are_another_value(one: list[str], other: list[str]) -> None:
-    same = [t.casefold() for t in one] == [t.casefold() for t in other]
-    assert (DIGESTS.digest(" ".join(one)) == DIGESTS.digest(" ".join(other))) == same
-
-
 @given(
     TOKENS, TOKENS | st.just([]), TOKENS | st.just([]), st.sampled_from([" ", ", ", "! ", " (", "\n", '"'])
 )
@@ -116,13 +110,3 @@ def test_only_a_value_that_points_at_somebody_tells(value: str, told: bool) -> N
         DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words_if_any("en")
     )
     assert found == ({"PERSON"} if told else set())
-
-
-def test_without_a_word_list_a_value_of_several_words_tells() -> None:
-    none = words_if_any("es")
-    assert [tells(value, none) for value in ("la", "Ignacio", "rico pedroza", "0199")] == [
-        False,
-        False,
-        True,
-        True,
-    ]
