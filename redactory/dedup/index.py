@@ -19,7 +19,7 @@ import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,7 +38,7 @@ from redactory.dedup.plan import (
     save_bloom,
     write_entries,
 )
-from redactory.foundation.canonical import file_sha256
+from redactory.foundation.canonical import file_sha256, flat
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import (
     commit,
@@ -143,7 +143,7 @@ class IndexFolder:
     def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """:meth:`read`, and refuse (``RunStateError``) to mix its parameters with others."""
         body = self.read()
-        made_with, asked = dict(_flat(body["parameters"])), dict(_flat(parameters))
+        made_with, asked = flat(body["parameters"]), flat(parameters)
         for key in {**asked, **made_with}:
             if made_with.get(key) != asked.get(key):
                 raise RunStateError(
@@ -220,15 +220,6 @@ def _entry(folder: Path) -> Entry:
         return Entry(folder, read_json(folder / "entry.json"))
     except (OSError, ValueError):
         raise CheckFailed(f"{folder}/entry.json cannot be read: restore it, or begin a new index") from None
-
-
-def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Each parameter by the path of its key."""
-    for key, inner in value.items():
-        if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", inner
 
 
 # What earlier runs saw: digests of a side's texts, a Bloom filter in front of them, and who asks.

@@ -23,7 +23,7 @@ from redactory.detectors.settings import (
     StrictSettings,
 )
 from redactory.detectors.spacy_model import versions
-from redactory.foundation.canonical import hash_of
+from redactory.foundation.canonical import flat, hash_of
 
 LISTS = "list"
 _LISTS = "lists"
@@ -194,7 +194,7 @@ def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy)
     return {"hash": hash_of(body), **own, "stands_on": stands_on}
 
 
-# What of a policy is another one here and now than in the record of a run.
+# How a policy differs here and now from the record of a run.
 
 
 NAMED = 4
@@ -202,18 +202,16 @@ NAMED = 4
 
 
 def changed_since(settings: DetectSettings, records: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Which policy is another one here and now than in a run's ``records``, and by what; None where none is.
+    """Which policy differs here and now from a run's ``records``, and in what; None where none does.
 
     Keys are named, and of packages the versions: the other values may be words of a list.
     """
-    now = policy_records(settings)
-    for name, record in now.items():
+    for name, record in policy_records(settings).items():
         if record["hash"] != records[name]["hash"]:
             found = [one for one in differing(records[name], record) if one["key"] != "hash"]
-            told = [_in_words(**one) for one in found[:NAMED]] + ["and more"] * (len(found) > NAMED)
-            return (
-                f"the {name} policy is not that of the run any more: {', '.join(told) or 'its hash differs'}"
-            )
+            words = [_in_words(**one) for one in found[:NAMED]] + ["and more"] * (len(found) > NAMED)
+            changed = ", ".join(words) or "its hash differs"
+            return f"the {name} policy is not that of the run any more: {changed}"
     return None
 
 
@@ -222,19 +220,11 @@ def _in_words(key: str, old: Any, new: Any) -> str:
     return f"{package} was {old} and is {new}" if package else f"{key} differs"
 
 
-def differing(before: Any, after: Any) -> list[dict[str, Any]]:
+def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The keys whose values differ: [{key, old, new}]; what only one of the two has is null in the other."""
-    left, right = dict(_flat(before)), dict(_flat(after))
+    left, right = flat(before), flat(after)
     return [
         {"key": key, "old": left.get(key), "new": right.get(key)}
         for key in sorted(left.keys() | right.keys())
         if left.get(key) != right.get(key)
     ]
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value

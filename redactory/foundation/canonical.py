@@ -6,7 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,14 @@ def canonical_json(value: Any) -> bytes:
 def hash_of(value: Any) -> str:
     """Hex sha256 of ``canonical_json(value)``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Each value that is no mapping, by the path of its key: ``{"a": {"b": 1}}`` is ``{"a.b": 1}``."""
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        found |= flat(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
+    return found
 
 
 def file_sha256(path: Path) -> str:

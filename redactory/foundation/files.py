@@ -252,7 +252,14 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     locks; and where the file, or its folder, is a link or somebody else's (:func:`open_own`).  What a
     crashed holder left counts for nothing.
     """
-    descriptor = _acquired(path, what, time.monotonic() + patience)
+    try:
+        descriptor = locked(path, patience)
+    except FileNotFoundError:
+        raise RunStateError(f"{what}: its folder went away while it was being locked; ask again") from None
+    except BlockingIOError as error:
+        raise RunStateError(
+            f"{what} is being written by {_holder(error.strerror or '')}: wait for it, or stop it"
+        ) from None
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(_myself()).encode() + b"\n", 0)
@@ -280,25 +287,26 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _acquired(path: Path, what: str, deadline: float) -> int:
+def locked(path: Path, patience: float = 0.0) -> int:
+    """A descriptor of the file at ``path``, locked, made where it is missing; closing it gives the lock back.
+
+    ``BlockingIOError`` where another process has it for longer than ``patience`` seconds, with what stands
+    in the file for its text.  A lock on a file that was taken away meanwhile locks nothing, and is not kept.
+    """
+    deadline = time.monotonic() + patience
     while True:
-        try:
-            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            raise RunStateError(
-                f"{what}: its folder went away while it was being locked; ask again"
-            ) from None
+        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(path, descriptor):
-                return descriptor
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.lstat(), os.fstat(descriptor)):
+                    return descriptor
         except BlockingIOError:
-            holder = _holder(descriptor)
-            os.close(descriptor)
-            if time.monotonic() < deadline:
-                time.sleep(_PAUSE)
-                continue
-            raise RunStateError(f"{what} is being written by {holder}: wait for it, or stop it") from None
+            if time.monotonic() >= deadline:
+                holder = os.pread(descriptor, _LONGEST, 0)
+                os.close(descriptor)
+                raise BlockingIOError(errno.EWOULDBLOCK, holder.decode("utf-8", "replace")) from None
+            time.sleep(_PAUSE)
         except OSError as error:
             os.close(descriptor)
             raise RunStateError(
@@ -308,25 +316,16 @@ def _acquired(path: Path, what: str, deadline: float) -> int:
         os.close(descriptor)
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one that lies at ``path``."""
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(there, os.fstat(descriptor))
-
-
 def _myself() -> dict[str, object]:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"process": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
-def _holder(descriptor: int) -> str:
+def _holder(written: str) -> str:
     try:
-        holder = json.loads(os.pread(descriptor, _LONGEST, 0))
+        holder = json.loads(written)
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         # it has not written its name yet, or is ending right now
         return "another process"
 

@@ -9,12 +9,10 @@ writer at a time; a record is on the disk before :meth:`RecordLog.append` return
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import Any, Self
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import make_folder, open_own, sync
+from redactory.foundation.files import locked, make_folder, sync
 
 GENESIS = "0" * 64
 SILENCE = datetime.timedelta(days=45)
@@ -77,21 +75,15 @@ def ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
 
 
 def _locked(path: Path) -> int:
-    """The file at ``path``, open and locked; a lock on one that was taken away meanwhile locks nothing."""
     while True:
         make_folder(path.parent)
-        file = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), path.lstat()):
-                    return file
-        except BaseException as error:
-            os.close(file)
-            if isinstance(error, BlockingIOError):
-                raise RunStateError(f"{path.name} is being written by another process") from None
-            raise
-        os.close(file)
+            return locked(path)
+        except FileNotFoundError:
+            # the folder was taken away meanwhile
+            continue
+        except BlockingIOError:
+            raise RunStateError(f"{path.name} is being written by another process") from None
 
 
 class RecordLog:

@@ -90,13 +90,6 @@ def test_a_tagger_that_is_made_over_confident_is_mended(tagger_folder: Path) -> 
     assert softmax.attrs["softmax_normalize"] is True
 
 
-def test_every_token_of_the_rows_is_counted(tagger_folder: Path) -> None:
-    nlp = loaded(tagger_folder)
-    reliability = calibrate(nlp, [*ROWS, LabelledText("", ()), LabelledText(" \n", ())])
-    tokens = sum(not token.is_space for row in ROWS for token in nlp.make_doc(row.text))
-    assert reliability.tokens == tokens == sum(count for _, _, count in reliability.bins)
-
-
 def test_a_label_that_was_never_trained_on_is_not_plain(tagger_folder: Path) -> None:
     """Tokens of an unknown label that the tagger takes for plain are errors of its confidence."""
     known = calibrate(loaded(tagger_folder), ROWS)

@@ -79,21 +79,6 @@ def test_our_decoding_is_spacys() -> None:
     assert sum(map(len, ours)) > 50, "the texts do hold entities"
 
 
-def test_readings_lie_in_their_text_and_scores_are_probabilities(alone: dict[str, Reading]) -> None:
-    for text, reading in alone.items():
-        assert reading.failure is None
-        for span in reading.spans:
-            assert 0 <= span.start < span.end <= len(text)
-            assert 0 <= span.score <= 1
-            value = text[span.start : span.end]
-            assert span.detector == "presidio" or value.strip() == value
-        for start, end, plain, _ in reading.plain:
-            assert 0 <= start < end <= len(text)
-            assert 0 <= plain <= 1
-    for detector in {token.detector for token in alone["Yes."].plain}:
-        assert len([token for token in alone["Yes."].plain if token.detector == detector]) == 2
-
-
 def test_whatever_is_masked_makes_its_point_private(detector: Detector) -> None:
     for detection in detector.detect(TEXTS):
         assert set(detection.strict) <= set(detection.conservative)

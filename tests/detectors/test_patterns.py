@@ -20,7 +20,7 @@ from redactory.detectors.patterns import ContextWords, PatternEngine, Surroundin
 from redactory.detectors.phones import phone_places
 from redactory.detectors.recognizers import check_patterns, own_labels, presidio_triggers, shipped
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.triggers import Lexicon, Trigger, words_of
+from redactory.detectors.triggers import Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.detector_texts import TEXTS
 from tests.detectors.nasty_texts import NASTY
@@ -127,16 +127,6 @@ def test_words_are_equal_where_expressions_hold_letters_equal(pattern: str) -> N
             assert words_of(pattern) <= words_of(text)
 
 
-def test_endings_open_a_gate() -> None:
-    lexicon = Lexicon()
-    gate = lexicon.gate(Trigger(1, endings=("straße".casefold(), "gatan")))
-    opened = [
-        bool(lexicon.traits(text).groups & gate.group)
-        for text in ("Hauptstraße 1", "Kungsgatan 2", "Gasse 3")
-    ]
-    assert opened == [True, True, False]
-
-
 NUMBERS = (
     st.text("0123456789 -.()/+x#", min_size=3, max_size=22)
     | st.integers(0, 10**15).map(str)
@@ -164,15 +154,6 @@ def test_phone_numbers_are_those_of_presidio(text: str) -> None:
     ]
     kept = {(r.start, r.end) for r in EntityRecognizer.remove_duplicates(mine)}
     assert kept == {(r.start, r.end) for r in true.analyze(text, ["PHONE_NUMBER"])}
-
-
-def test_no_number_of_three_digits_is_valid_anywhere() -> None:
-    import phonenumbers
-
-    for number in range(0, 1000, 3):
-        for written in (f"{number}", f"{number:03}"):
-            for region in ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR"):
-                assert not list(phonenumbers.PhoneNumberMatcher(written, region))
 
 
 def score_of(engine: PatternEngine, text: str, label: str) -> float:
@@ -295,14 +276,6 @@ def test_a_file_in_presidios_form_is_taken_as_it_is(yaml_file: Callable[[str], s
     assert own_labels(settings, "de") == ("BADGE", "FISH", "IN_PAN")
     (german,) = PatternEngine(settings, "de").read(["blue heron, Zorg"])
     assert [span.label for span in german.spans] == ["BADGE"]
-
-
-def test_hits_of_files_and_of_custom_recognizers_are_masked_whatever_their_score(
-    yaml_file: Callable[[str], str],
-) -> None:
-    loaded = detector_of(own(patterns={"quail": 0.01}, label="BIRD"), files=(yaml_file(FILE),))
-    (detection,) = loaded.detect(["a quail or a blue heron"])
-    assert {span.label for span in detection.strict} == {"BIRD", "BADGE"}
 
 
 def test_the_identity_tells_of_a_files_content(yaml_file: Callable[[str], str]) -> None:
@@ -436,11 +409,6 @@ def test_a_files_mistake_names_the_file_and_the_recognizer(
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
-
-
-def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no file /no/such/file\.yaml"):
-        check_patterns(PatternSettings(files=("/no/such/file.yaml",)), "en")
 
 
 def test_presidios_own_dialect_is_taken() -> None:

@@ -21,7 +21,6 @@ from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
 from redactory.detectors.tagger import engine as module
 from redactory.detectors.tagger.engine import WEAK, _Tagger
-from redactory.detectors.tagger.fitting import tags_of
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.detector_texts import SMALL_FIT, TEXTS, labelled_texts
 
@@ -182,18 +181,6 @@ def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
             TaggerEngine(TaggerSettings(models=(str(tmp_path / name),)), "en")
 
 
-def test_tags_are_the_labels_of_the_spans_that_touch_a_token() -> None:
-    import spacy
-
-    text = "My name is Anna-Lena  Smith, 12a"
-    doc = spacy.blank("en")(text)
-    spans = ((11, 15, "PERSON"), (20, 24, "PERSON"), (30, 31, "AGE"))
-    tags = dict(zip((token.text for token in doc), tags_of(doc, spans), strict=True))
-    assert tags["Anna"] == tags["Smith"] == "PERSON"
-    assert tags[" "] == tags["My"] == tags[","] == "O"
-    assert tags["12a"] == "AGE"
-
-
 RARE = ("Zanzibarqux", "vlkprst77", "Hjxq")
 
 
@@ -234,9 +221,3 @@ def test_the_shipped_tagger_holds_no_word_of_its_rows() -> None:
     strange = {word for word in held if word not in bare.vocab.strings}
     # words that stand for the labels while a tagger is set up, and what a tokenizer cuts of them
     assert {word for word in strange if not re.fullmatch(r"word\d+|r?d\d+|x+d+", word)} == set()
-
-
-def test_the_shipped_tagger_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "__file__", "/nowhere/engine.py")
-    with pytest.raises(ConfigurationError, match="'default'"):
-        module.tagger_folder("default")

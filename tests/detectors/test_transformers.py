@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from redactory.detectors.classifier.engine import Piece, TransformersEngine, covered, words_of
+from redactory.detectors.classifier.engine import Piece, TransformersEngine, words_of
 from redactory.detectors.engine import MISALIGNED, Reading
 from redactory.detectors.settings import TransformersSettings
 from redactory.foundation.errors import ConfigurationError
@@ -207,12 +205,3 @@ def test_pieces_join_inside_words_only() -> None:
     assert [text[w.start : w.end] for w in words] == ["McDonald", "'", "s", "Zoë", "e\u0301a", "😀", "!"]
     assert (words[0].plain, words[0].kind) == (pieces[1].plain, "K1")
     assert (words[5].plain, words[5].kind) == (pieces[10].plain, "K10")
-
-
-@given(st.text(max_size=12), st.data())
-def test_covered_means_every_character_but_white_space(text: str, data: st.DataObject) -> None:
-    places = st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))
-    cuts = data.draw(st.lists(places, max_size=5))
-    pieces = sorted(Piece(a, b, 1.0, "") for a, b in cuts if a < b)
-    inside = {at for piece in pieces for at in range(piece.start, piece.end)}
-    assert covered(text, pieces) == all(c.isspace() or at in inside for at, c in enumerate(text))

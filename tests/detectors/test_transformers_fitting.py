@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -29,7 +28,7 @@ from redactory.detectors.classifier.fitting import (
 )
 from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability
-from redactory.detectors.tagger.fitting import BINS, UNKNOWN, temperature_of
+from redactory.detectors.tagger.fitting import BINS, UNKNOWN
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.fit import fit
 from tests.detectors.detector_texts import labelled_texts
@@ -135,32 +134,6 @@ def test_the_reliability_is_that_of_what_the_engine_says(trained: Trained) -> No
     assert trained.reliability.error == pytest.approx(error, abs=1e-4)
 
 
-@given(st.integers(0, 2**32), st.floats(0.2, 5))
-@settings(max_examples=10, deadline=None)
-def test_no_other_temperature_makes_the_labels_likelier(seed: int, scale: float) -> None:
-    draw = np.random.default_rng(seed)
-    logits = draw.normal(size=(200, 4))
-    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    truth = np.array([draw.choice(4, p=row) for row in chances])
-    truth[:5] = UNKNOWN
-    temperature, reliability = temperature_of(logits * scale, truth, 0)
-
-    def loss(by: float) -> float:
-        scaled = logits[5:] * scale / by
-        logs = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-        right, wrong = logs[range(195), truth[5:]], 1 / 197
-        return -float(((1 - wrong) * right + wrong * (logs.sum(axis=1) - right) / 3).mean())
-
-    assert loss(temperature) <= min(loss(temperature * by) for by in np.linspace(0.3, 3, 200)) + 1e-9
-    assert reliability.tokens == 200
-    assert reliability.temperature == round(temperature, 4)
-
-
-def test_rows_without_a_known_label_calibrate_nothing() -> None:
-    with pytest.raises(InputError, match="no token with a label"):
-        temperature_of(np.zeros((3, 2)), np.full(3, UNKNOWN), 0)
-
-
 def test_the_same_seed_gives_the_same_bits_whatever_ran_before(base: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     weights = []
@@ -260,18 +233,6 @@ def test_the_folder_holds_no_word_of_the_rows_and_no_path(
         assert not any(word in content for word in (b"Xylophila", b"Quenzibar", str(base).encode()))
 
 
-def _headless(folder: Path) -> None:
-    from transformers import BertConfig, BertModel
-
-    BertModel(BertConfig.from_pretrained(folder)).save_pretrained(folder)
-
-
-def test_an_encoder_without_a_last_layer_serves(tmp_path: Path) -> None:
-    _headless(bert_folder(tmp_path))
-    classifier = train_classifier(tmp_path, TRAINING[:30], QUICK)
-    assert classifier.head.out_features == len(classifier.reader.labels)
-
-
 def _slow(folder: Path) -> None:
     from transformers import ByT5Tokenizer
 
@@ -346,6 +307,18 @@ def test_fit_writes_a_folder_with_its_card_that_the_engine_takes(base: Path, tmp
     assert (tmp_path / "mine" / "reliability.svg").is_file()
     assert not list(tmp_path.glob(".tmp-*"))
     engine_of(tmp_path / "mine")
+
+
+def _headless(folder: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    BertModel(BertConfig.from_pretrained(folder)).save_pretrained(folder)
+
+
+def test_an_encoder_without_a_last_layer_serves(tmp_path: Path) -> None:
+    _headless(bert_folder(tmp_path))
+    classifier = train_classifier(tmp_path, TRAINING[:30], QUICK)
+    assert classifier.head.out_features == len(classifier.reader.labels)
 
 
 def test_settings_that_the_base_decides_are_refused(base: Path, tmp_path: Path) -> None:

@@ -47,11 +47,6 @@ def test_what_is_no_longer_than_the_overlap_lies_whole_in_a_window(text: str, si
         assert cut_short(text, places, length) == []
 
 
-def test_windows_that_do_not_overlap_are_found() -> None:
-    """Sabotage: the oracle sees what neighbouring windows without an overlap would lose."""
-    assert cut_short("x" * 30, [(0, 10), (10, 20), (20, 30)], 2) == [9, 19]
-
-
 def test_cuts_fall_between_sentences_else_words_else_anywhere() -> None:
     sentences = "One two three four five. " * 10
     words = "onetwo " * 40
@@ -113,14 +108,6 @@ def test_a_text_in_windows_is_read_the_same_in_any_batch(detector: Detector) -> 
     expected = [detector.read([text])[0] for text in texts]
     assert detector.read(texts) == expected
     assert with_settings(detector, batch_size=3).read(texts) == expected
-
-
-@pytest.mark.usefixtures("short_windows")
-def test_a_long_text_is_not_one_batch() -> None:
-    finder = Finder("Anna")
-    list(with_engines(finder, batch_size=5).detect([FILLER * 20, "Anna", FILLER * 3]))
-    assert max(map(len, finder.batches)) == 5
-    assert sum(map(len, finder.batches)) > 80
 
 
 @pytest.mark.usefixtures("short_windows")
