@@ -72,11 +72,7 @@ def test_stopping_at_the_first_failure_is_what_pays_for_many_tests() -> None:
     misses = np.random.default_rng(2).binomial(n, rates, size=(SETS, len(rates)))
     assert _broken_share(_learn_then_test, rates, misses, n) <= ALLOWED
     assert _broken_share(_best_of_all_tests, rates, misses, n) > 0.3
-
-
-def test_an_order_that_was_chosen_by_the_misses_is_caught() -> None:
-    n, rates = 1_500, np.full(20, BOUND * 1.0001)
-    misses = np.random.default_rng(3).binomial(n, rates, size=(SETS, len(rates)))
+    # and an order that was chosen by the misses is caught
     assert _broken_share(lambda row, n: _learn_then_test(sorted(row), n), rates, misses, n) > 0.3
 
 
