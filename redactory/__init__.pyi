@@ -15,16 +15,16 @@ from redactory.pipelines.apply import generate as generate
 from redactory.pipelines.curate import curate as curate
 from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain
+from redactory.pipelines.evaluations.attacks import audit_plant as audit_plant
+from redactory.pipelines.evaluations.attacks import evaluate_audit as evaluate_audit
 from redactory.pipelines.evaluations.attacks import evaluate_extraction as evaluate_extraction
 from redactory.pipelines.evaluations.attacks import evaluate_membership as evaluate_membership
-from redactory.pipelines.evaluations.audit import audit_plant as audit_plant
-from redactory.pipelines.evaluations.audit import evaluate_audit as evaluate_audit
-from redactory.pipelines.evaluations.detect import evaluate_detect as evaluate_detect
-from redactory.pipelines.evaluations.detect import evaluate_recall as evaluate_recall
 from redactory.pipelines.evaluations.model import evaluate_accuracy as evaluate_accuracy
 from redactory.pipelines.evaluations.model import evaluate_canary as evaluate_canary
 from redactory.pipelines.evaluations.model import evaluate_perplexity as evaluate_perplexity
-from redactory.pipelines.evaluations.redaction import evaluate_redaction as evaluate_redaction
+from redactory.pipelines.evaluations.policies import evaluate_detect as evaluate_detect
+from redactory.pipelines.evaluations.policies import evaluate_recall as evaluate_recall
+from redactory.pipelines.evaluations.policies import evaluate_redaction as evaluate_redaction
 from redactory.pipelines.export import export_run
 from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.fit_policy import fit_policy as fit_policy

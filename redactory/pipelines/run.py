@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.curate import curate
-from redactory.pipelines.evaluations.detect import evaluate_recall
 from redactory.pipelines.evaluations.model import (
     CLASSIFY,
     evaluate_accuracy,
     evaluate_canary,
     evaluate_perplexity,
 )
+from redactory.pipelines.evaluations.policies import evaluate_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages

@@ -35,11 +35,11 @@ from redactory.foundation.files import make_private_folder, read_json, write_jso
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.stream import RandomStream
+from redactory.pipelines.evaluations.model import seal_result
 from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import (
     RunFolder,
-    SealedFolder,
     broken_files,
     is_finished,
     read_batches,
@@ -222,15 +222,6 @@ def replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
     return {"date": date, "confidence": misses["confidence"], **upper}
 
 
-def seal_result(folder: SealedFolder, result: dict[str, Any], body: dict[str, Any]) -> None:
-    """Put ``result.json`` into ``folder`` in place of an earlier one, and seal it."""
-    make_private_folder(folder.root)
-    folder.success.unlink(missing_ok=True)
-    out = folder.root / "result.json"
-    write_json(out, result)
-    seal(folder, body, [out])
-
-
 # Audit, second half: γ and δ₂ from a labelled sample, put where the guarantee takes them from.
 
 
@@ -274,16 +265,6 @@ def audit_score(
     return sealed(folder.state, _score, *arguments)
 
 
-def refuse_fitted(rows: Sequence[SampledText], fitted: FittedPolicy | None) -> None:
-    """``ConfigurationError`` where the policy was fitted on any of ``rows``, or where that cannot be told.
-
-    What a policy misses of the labels that its thresholds follow from says nothing about others
-    (``docs/guarantees.md``, "Side channels", item 2).
-    """
-    if fitted is not None:
-        refuse_fitted_rows([row.text for row in rows], fitted, load_digest_key())
-
-
 def _score(
     run: RunFolder,
     manifest: dict[str, Any],
@@ -305,10 +286,13 @@ def _score(
             f"{labelled.name}: no row differs from what the policies had marked. Label every secret in every "
             "row first; if there truly is nothing to change, score it with --unchanged"
         )
-    refuse_fitted(rows, fitted_policy(manifest))
+    # what a policy misses of the labels that its thresholds follow from says nothing about others
+    refuse_fitted_rows([row.text for row in rows], fitted_policy(manifest), load_digest_key())
     if fates is None:
         with waiting(progress, "load engines"):
-            _require_same_policies(manifest)
+            settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+            if other := changed_since(settings, manifest["policies"]):
+                raise CheckFailed(f"{other}: nothing can be measured with it")
             fates = detect_fates(manifest)
     measured = measure_sample(rows, fates, progress)
     result = {
@@ -324,20 +308,10 @@ def _score(
     upper = {f"{name}_upper": result["misses"][name]["upper"] for name in ("gamma", "delta_2")}
     result["sample"] = {"name": draw["name"], "date": date.isoformat(), "texts": len(rows), **upper}
     result["replaces"] = replaced(run, result)
-    _keep(run, sample, result)
-    return result
-
-
-def _require_same_policies(manifest: dict[str, Any]) -> None:
-    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
-    if changed := changed_since(settings, manifest["policies"]):
-        raise CheckFailed(f"{changed}: nothing can be measured with it")
-
-
-def _keep(run: RunFolder, sample: SampleFolder, result: dict[str, Any]) -> None:
-    """Seal the result beside the sample, and put it where training and report look for it."""
+    # beside the sample, and where training and report look for it
     seal_result(sample.score, result, {"format": SCORE_FORMAT, "parent": file_sha256(sample.manifest)})
     keep_recall(run, result)
+    return result
 
 
 def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ import pytest
 from scipy.stats import binom
 
 import redactory
-from redactory.detectors.settings import FittedPolicy, _read_rows, write_fitted_rows
-from redactory.evaluation.labelled_sample import SampledText
+from redactory.detectors.settings import _read_rows, write_fitted_rows
 from redactory.evaluation.leaks import place_points
 from redactory.evaluation.model_report import promises
 from redactory.evaluation.report import render_report
@@ -25,7 +23,7 @@ from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Drawn, Un
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.sample import audit_sample, refuse_fitted
+from redactory.pipelines.sample import audit_sample
 from redactory.pipelines.sample import audit_score as score
 from redactory.pipelines.train import recall_of
 from redactory.redaction import RunFolder, broken_files, read_batches, route
@@ -408,10 +406,6 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), fates=fates)
     # what is not measured counts as missed
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
-    rows = [SampledText(1, PUBLIC, 1, text=text) for text in ("all is well", "it is bob")]
-    refuse_fitted(rows, FittedPolicy.model_validate(policy))
-    with pytest.raises(ConfigurationError, match="fitted on"):
-        refuse_fitted([*rows, replace(rows[0], text="it is ann")], FittedPolicy.model_validate(policy))
     _read_rows.cache_clear()
     rows_file.unlink()
     with pytest.raises(ConfigurationError, match="cannot be told"):

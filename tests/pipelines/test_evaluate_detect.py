@@ -19,8 +19,8 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.evaluations import detect as module
-from redactory.pipelines.evaluations.detect import evaluate_detect
+from redactory.pipelines.evaluations import policies as module
+from redactory.pipelines.evaluations.policies import evaluate_detect
 from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.segment import segmenter
 from tests.pipelines.support import DigitDetector, write_rows

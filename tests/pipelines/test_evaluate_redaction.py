@@ -16,7 +16,7 @@ import redactory
 from redactory.detectors import Detection, DetectSettings, Span
 from redactory.evaluation.plots import redaction_plot
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.evaluations.redaction import independent_engine
+from redactory.pipelines.evaluations.policies import independent_engine
 from redactory.redaction import RunFolder, is_finished
 from tests.pipelines.support import write_rows
 

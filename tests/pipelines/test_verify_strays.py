@@ -16,7 +16,7 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import is_held, only_one
-from redactory.pipelines.evaluations.detect import known_since
+from redactory.pipelines.evaluations.policies import known_since
 from redactory.pipelines.publish import sums_text
 from redactory.pipelines.sample import keep_recall, kept_recall
 from redactory.pipelines.verify_seals import Check, measured

@@ -1,0 +1,310 @@
+"""What the policies find and miss in labelled text, and what the shards give away by themselves."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
+from redactory.detectors.rules import words_if_any
+from redactory.detectors.settings import refuse_fitted_rows
+from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
+from redactory.evaluation.leaks import secrets_left
+from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
+from redactory.evaluation.plots import pictures, redaction_plot
+from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.report import write_report
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.config import Config, SegmentSettings
+from redactory.pipelines.evaluations.model import seal_result
+from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.labelled import labelled_points, labelled_rows
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.sample import keep_recall, kept_recall
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.segment import segmenter
+from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+
+Policy = Literal["strict", "conservative", "both"]
+
+
+def evaluate_detect(
+    labelled: str | Path,
+    config: Given | None = None,
+    policy: Policy = "both",
+    *,
+    detector: TextDetector | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Recall, precision, misses and public share on ``labelled``, JSONL in the span schema.
+
+    Texts are segmented and read as ``config`` says (its ``segment`` and ``detect``), or by the defaults;
+    every labelled span is a secret, mapped into the points.  ``policy`` chooses whose figures are given,
+    ``strict`` (π), ``conservative`` (π and π_c together) or both; the miss rate of both together and the
+    public share are always there.
+    ``detector`` stands in for the configured engines.  The result is that of
+    :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans,
+    spans_outside_points, segment, policies: {name: hash}}.
+
+    ``ConfigurationError`` where the policies were fitted on any of these rows: a figure measured there
+    says nothing of other texts (``docs/guarantees.md``, "Coverage failure").
+    """
+    path = Path(labelled)
+    if policy not in (*POLICIES, "both"):
+        raise ConfigurationError(f"policy: one of {', '.join(POLICIES)} or both")
+    segment, detect = SegmentSettings(), DetectSettings()
+    if config is not None:
+        # the labelled file is what is read: a file with a detect section alone will do
+        given = load_config(config, input={"path": str(path)})
+        segment, detect = given.segment, given.detect
+    rows, cut = list(labelled_rows(path)), segmenter(segment)
+    refuse_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
+    points = []
+    for number, row in enumerate(rows):
+        spans = [{**span, "number": place} for place, span in enumerate(row["spans"])]
+        cut_row = labelled_points({**row, "spans": spans}, cut)
+        points += [LabelledPoint(number, text, inside) for text, inside in cut_row]
+    count = sum(len(row["spans"]) for row in rows)
+    placed = {(point.row, span["number"]) for point in points for span in point.spans}
+    asked = tuple(POLICIES) if policy == "both" else (policy,)
+    return {
+        "labelled": str(path),
+        "rows": len(rows),
+        "spans": count,
+        "spans_outside_points": count - len(placed),
+        "segment": segment.mode,
+        "policies": policy_hashes(detect),
+        **measure_detection(detector or Detector(detect), points, asked, progress),
+    }
+
+
+def evaluate_recall(
+    config: Given, *, output: str | Path | None = None, progress: Progress = silent
+) -> dict[str, Any]:
+    """What the policies miss of labelled secrets, and which of them the shards still hold.
+
+    The misses are sealed in the run's private state, where the guarantee takes them from: they must be
+    measured on secrets of this corpus that no policy was tuned on.  Whoever gives the labels vouches for
+    that; what is checked is that no row is one that ``fit_policy`` fitted this run's policy on.  ``date`` is
+    the day of the measurement, or of the first one that gave the same.
+    """
+    settings = load_config(config, output=output)
+    run = RunFolder(Path(settings.output))
+    manifest = read_manifest(run)
+    if settings.evaluate.labelled is None:
+        raise ConfigurationError("evaluate.labelled: name a JSONL file with true spans there")
+    return sealed(run.state, _recall, run, settings, manifest, Path(settings.evaluate.labelled), progress)
+
+
+def _recall(
+    run: RunFolder, config: Config, manifest: dict[str, Any], labelled: Path, progress: Progress
+) -> dict[str, Any]:
+    fitted = DetectSettings.model_validate(manifest["configuration"]["detect"]).conservative.fitted
+    refuse_fitted_rows((row["text"] for row in labelled_rows(labelled)), fitted, load_digest_key())
+    cut = segmenter(config.segment)
+    secrets = [
+        (text, span)
+        for row in labelled_rows(labelled)
+        for text, spans in labelled_points(row, cut)
+        for span in spans
+    ]
+    # a uniform sample of the secrets themselves: rows hold different numbers of them
+    order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
+    sample = [secrets[i] for i in sorted(order[: config.evaluate.labelled_secrets].tolist())]
+    texts, spans = [text for text, _ in sample], [[span] for _, span in sample]
+    result = {
+        "run": str(run.root),
+        "secrets": len(secrets),
+        "misses": measure_misses(detect_fates(manifest), texts, spans, progress=progress),
+        "left": secrets_left(run, labelled_rows(labelled)),
+    }
+    result["date"] = known_since(run, result)
+    keep_recall(run, result)
+    return result
+
+
+def known_since(run: RunFolder, result: dict[str, Any]) -> str:
+    """The day from which ``result`` is known: a training that goes on after midnight goes by the same."""
+    try:
+        earlier = kept_recall(run) or {}
+    except CheckFailed:
+        earlier = {}
+    date = earlier.pop("date", None)
+    return date if date and earlier == result else datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+# What can be told from the shards alone.
+
+
+ALL_ENGINES = ("tagger", "spacy", "patterns", "stanza", "transformers", "lists")
+ENGINES = ("patterns", "tagger")
+"""The engines that are tried in turn as the independent one, where none is named.
+
+Not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none.
+"""
+WITH_MODEL = {"spacy": "model", "stanza": "folder", "transformers": "folder"}
+"""The engines that a model can be named for, and the setting that names it."""
+_NAMED = "spacy:NAME, stanza:FOLDER or transformers:FOLDER"
+TEACHER = (
+    "the run's own tagger was trained on labels of spaCy's small English pipeline: what both overlook is not "
+    "seen here; name another engine (stanza:FOLDER, transformers:FOLDER) for a look that is independent"
+)
+
+
+def evaluate_redaction(
+    run: str | Path,
+    engine: str | None = None,
+    sample: int = 5_000,
+    rare: int = RARE,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """What can be told from the shards of a finished run alone: three attacks, none needs a model.
+
+    ``linkage``: private points tied to public ones by rare phrases, by document and, where users wrote
+    several, by user.  ``residual``: what an engine that had no part in masking still finds on each side, on
+    a sample of ``sample`` points a side; ``engine`` names it (spacy, patterns, tagger, or with its model
+    spacy:NAME, stanza:FOLDER, transformers:FOLDER), else patterns or tagger is taken, where the run did not
+    use it.
+    ``across``: public points that nearly duplicate a private one, as ``dedup.across`` listed them.
+
+    Whatever cannot be measured is null, with its reason under ``reasons``.  The result is sealed in the
+    run's private state, with a picture of it (``redaction.svg``, where the extra ``plots`` is installed);
+    both carry ids, counts and labels, no text.
+    """
+    folder = RunFolder(Path(run))
+    manifest = read_manifest(folder)
+    chosen, reason = independent_engine(
+        DetectSettings.model_validate(manifest["configuration"]["detect"]), engine
+    )
+    return sealed(folder.state, _measured, folder, manifest, chosen, reason, sample, rare, progress)
+
+
+def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tuple[str | None, str]:
+    """The name of an engine that ``detect`` does not use, or None and why there is none.
+
+    ``ConfigurationError`` where ``wanted`` is unknown, or one of those that masked.
+    """
+    name, _, model = (wanted or "").partition(":")
+    if wanted is not None and (name not in {*ENGINES, *WITH_MODEL} or (model and name not in WITH_MODEL)):
+        raise ConfigurationError(f"engine: one of {', '.join(ENGINES)}, {_NAMED}")
+    if name in ("stanza", "transformers") and not model:
+        raise ConfigurationError(f"engine: {name} needs its model, as {name}:FOLDER")
+    free = [one for one in ENGINES if getattr(detect, one) is None]
+    if wanted is not None and getattr(detect, name) is not None:
+        raise ConfigurationError(
+            f"engine: {name} is one of the engines that masked this run, so its look is not independent; "
+            f"take {' or '.join(free) or 'an engine that the run does not use'}"
+        )
+    if wanted is None and not free:
+        return (
+            None,
+            f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}",
+        )
+    return wanted or free[0], ""
+
+
+def _measured(
+    run: RunFolder,
+    manifest: dict[str, Any],
+    engine: str | None,
+    no_engine: str,
+    sample: int,
+    rare: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    texts = {side: _released(getattr(run, side)) for side in ("public", "private")}
+    authors, several = _authors(run)
+    reasons: dict[str, str] = {}
+    linked: dict[str, Any] = {}
+    for unit in ("document", "user"):
+        linked[unit] = None
+        if unit == "user" and not several:
+            reasons["linkage.user"] = "no user wrote more than one document: as by document"
+            continue
+        shown = {
+            side: [Shown(i, t, frozenset(authors[unit].get(i, ()))) for i, t in own]
+            for side, own in texts.items()
+        }
+        linked[unit] = linkage(shown["public"], shown["private"], rare, LONGEST_PHRASE, progress=progress)
+    residual = None
+    if engine is None:
+        reasons["residual"] = no_engine
+    else:
+        detect = manifest["configuration"]["detect"]
+        # a model's place is no part of the result
+        name, _, model = engine.partition(":")
+        settings = dict.fromkeys(ALL_ENGINES) | {name: {WITH_MODEL[name]: model} if model else {}}
+        reader = Detector(DetectSettings.model_validate({**settings, "language": detect["language"]}))
+        words = words_if_any(detect["language"])
+        taught = detect.get("tagger") is not None and engine == "spacy"
+        residual = {"engine": name, "note": TEACHER if taught else None} | {
+            side: residual_identifiers(reader.read, own, sample, progress=progress, words=words)
+            for side, own in texts.items()
+        }
+    across = _across(run)
+    if across is None:
+        reasons["across"] = "the run was curated without dedup.across: nothing was compared across the split"
+    result = {"run": str(run.root), "linkage": linked, "residual": residual, "across": across}
+    result["reasons"] = reasons
+    body = {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}
+    seal_result(run.redaction, result, body, pictures("redaction.svg", redaction_plot, result))
+    write_report(run)
+    return result
+
+
+def _released(folder: Path) -> list[tuple[str, str]]:
+    return [
+        pair
+        for batch in read_batches(folder, ["point_id", "text"])
+        for pair in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
+
+
+def _authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
+    """Keyed documents and users of every released point, those of its duplicates included.
+
+    And whether any user wrote more than one document.
+    """
+    found: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
+    released: dict[int, str] = {}
+    later: list[tuple[int, str | None, str | None]] = []
+    columns = ["point_id", "released_id", "dup_of", "document", "user"]
+    for batch in read_batches(run.points, columns):
+        for point, own, first, document, user in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            if own is not None:
+                released[point] = own
+            later.append((point if first is None else first, document, user))
+    for point, document, user in later:
+        if point in released:
+            for unit, name in (("document", document), ("user", user)):
+                if name is not None:
+                    found[unit][released[point]].add(name)
+    pairs = {(document, user) for _, document, user in later}
+    return found, len(pairs) > len({user for _, user in pairs})
+
+
+def _across(run: RunFolder) -> dict[str, Any] | None:
+    """How many public points nearly duplicate a private one, and how near they are."""
+    if not parts(run.across):
+        return None
+    found: list[float] = []
+    public: Counter[str] = Counter()
+    for batch in read_batches(run.across, ["released_id", "similarity"]):
+        ids, values = (column.to_pylist() for column in batch.columns)
+        public.update(ids)
+        found += values
+    near = np.asarray(found)
+    return {
+        "pairs": len(found),
+        "public_points": len(public),
+        "highest_similarity": float(near.max()) if found else None,
+        "listed": sorted(public)[:100],
+    }
