@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.redaction import RunFolder, is_finished, read_manifest, result_of
+from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, result_of, seal
 
 TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
 
@@ -40,3 +42,22 @@ def named_model(run: RunFolder, model: str | None) -> str:
 def audited(run: RunFolder, model: str) -> dict[str, Any] | None:
     """The sealed result of ``evaluate audit``; None where the model was not audited."""
     return result_of(run.model(model), "audit")
+
+
+def seal_result(
+    folder: SealedFolder,
+    result: Mapping[str, Any],
+    body: dict[str, Any],
+    figures: Mapping[str, str] | None = None,
+) -> None:
+    """Put ``result.json`` and ``figures`` into ``folder`` in place of earlier ones, and seal it."""
+    make_private_folder(folder.root)
+    folder.success.unlink(missing_ok=True)
+    files = [folder.root / "result.json"]
+    write_json(files[0], result)
+    for old in folder.root.glob("*.svg"):
+        old.unlink()
+    for name, svg in (figures or {}).items():
+        files.append(folder.root / name)
+        write_text(files[-1], svg)
+    seal(folder, body, files)

@@ -35,8 +35,8 @@ from redactory.foundation.files import make_private_folder, read_json, write_jso
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.evaluations.model import seal_result
 from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.models import seal_result
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import (
     RunFolder,

@@ -11,15 +11,15 @@ from redactory.evaluation.plots import exposure_plot, pictures
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.fates import detect_fates
-from redactory.pipelines.models import named_model, require_training_packages
+from redactory.pipelines.models import named_model, require_training_packages, seal_result
 from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
-from redactory.redaction import RunFolder, SealedFolder, read_manifest, seal
+from redactory.redaction import RunFolder, read_manifest
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -106,22 +106,6 @@ def keep_result(
     seal_result(run.model(model).result(evaluation), result, body, draw(result) if draw else {})
     write_report(run)
     return result
-
-
-def seal_result(
-    folder: SealedFolder, result: Mapping[str, Any], body: Result, figures: Mapping[str, str] | None = None
-) -> None:
-    """Put ``result.json`` and ``figures`` into ``folder`` in place of earlier ones, and seal it."""
-    make_private_folder(folder.root)
-    folder.success.unlink(missing_ok=True)
-    files = [folder.root / "result.json"]
-    write_json(files[0], result)
-    for old in folder.root.glob("*.svg"):
-        old.unlink()
-    for name, svg in (figures or {}).items():
-        files.append(folder.root / name)
-        write_text(files[-1], svg)
-    seal(folder, body, files)
 
 
 def task_of(manifest: Mapping[str, Any]) -> str:

@@ -24,10 +24,10 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config, SegmentSettings
-from redactory.pipelines.evaluations.model import seal_result
 from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.models import seal_result
 from redactory.pipelines.sample import keep_recall, kept_recall
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
