@@ -58,22 +58,21 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: It
         counts[ALL, name] = int(flags.sum())
     before, before_masked, before_true = _before(solid), _before(masked), _before(true)
     exact = {bounds for bounds, _ in wanted} & set(found)
-    for (start, end), label in wanted:
-        chars, covered = before[end] - before[start], before_masked[end] - before_masked[start]
-        hits = _hits((start, end) in exact, chars, covered)
-        for name, hit in zip(MATCHES, hits, strict=True):
-            counts[ALL, f"{name}_labelled"] += hit
-        counts[ALL, "labelled"] += 1
-        counts[label, "labelled"] += 1
-        counts[label, "cover_labelled"] += hits[1]
-        counts[label, "chars_labelled"] += int(chars)
-        counts[label, "chars_both"] += int(covered)
-    for start, end in found:
-        chars, right = before[end] - before[start], before_true[end] - before_true[start]
-        hits = _hits((start, end) in exact, chars, right)
-        for name, hit in zip(MATCHES, hits, strict=True):
-            counts[ALL, f"{name}_marked"] += hit
-        counts[ALL, "marked"] += 1
+    spans = [("labelled", bounds, label, before_masked) for bounds, label in wanted]
+    spans += [("marked", bounds, ALL, before_true) for bounds in found]
+    for kind, (start, end), label, other in spans:
+        chars, covered = int(before[end] - before[start]), int(other[end] - other[start])
+        for name, hit in zip(MATCHES, ((start, end) in exact, covered == chars, covered > 0), strict=True):
+            counts[ALL, f"{name}_{kind}"] += hit
+        counts[ALL, kind] += 1
+        if kind == "labelled":
+            own = {
+                "labelled": 1,
+                "cover_labelled": covered == chars,
+                "chars_labelled": chars,
+                "chars_both": covered,
+            }
+            counts.update({(label, name): int(count) for name, count in own.items()})
     return counts
 
 
@@ -194,10 +193,6 @@ def _inside(intervals: Iterable[Interval], length: int) -> NDArray[np.bool_]:
 
 def _before(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(flags)])
-
-
-def _hits(exact: bool, chars: int, covered: int) -> tuple[bool, bool, bool]:
-    return exact, bool(covered == chars), bool(covered > 0)
 
 
 def _f(precision: Sums, recall: Sums, beta: int) -> Sums:

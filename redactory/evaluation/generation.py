@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 _BATCH = 250
-_WORK = "generation"
 
 
 def generate(
@@ -52,19 +51,24 @@ def generate(
         [model.tokenizer.begin_id, *(ids if most is None else ids[max(0, len(ids) - most) :])]
         for ids in encoded
     ]
-    draw = _Draw(temperature, top_k, RandomStream.from_seed(seed), model.tokenizer.size)
-    texts: list[str] = []
+    stream, texts = RandomStream.from_seed(seed), list[str]()
     for first in range(0, count, _BATCH):
+
+        def draw(
+            log_probs: NDArray[np.float64], rows: NDArray[Any], place: int, batch: int = first // _BATCH
+        ) -> Any:
+            # a row's draw does not depend on which rows are beside it
+            uniform = stream.uniform("generation", place, _BATCH, batch)[rows]
+            return _drawn(log_probs[:, : model.tokenizer.size], temperature, top_k, uniform)
+
         rows = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
-        texts += [
-            model.tokenizer.decode(ids) for ids in _written(model, rows, max_tokens, draw, first // _BATCH)
-        ]
-        progress(_WORK, len(texts), count, "texts")
+        texts += [model.tokenizer.decode(ids) for ids in _written(model, rows, max_tokens, draw)]
+        progress("generation", len(texts), count, "texts")
     return texts
 
 
 def _written(
-    model: LanguageModel, heads: Sequence[list[int]], max_tokens: int, draw: _Draw, batch: int
+    model: LanguageModel, heads: Sequence[list[int]], max_tokens: int, draw: Callable[..., Any]
 ) -> list[list[int]]:
     """What follows each of ``heads``; a row reads its own head first, and leaves once it has ended."""
     import torch
@@ -82,7 +86,7 @@ def _written(
         while len(rows):
             log_probs, state = network.step(torch.from_numpy(reading).to(device), state)
             place += 1
-            drawn = draw.tokens(log_probs.double().cpu().numpy(), rows, batch, place)
+            drawn = draw(log_probs.double().cpu().numpy(), rows, place)
             goes_on = np.ones(len(rows), bool)
             for at, row in enumerate(rows.tolist()):
                 if place < lengths[row]:
@@ -100,23 +104,15 @@ def _written(
     return found
 
 
-class _Draw:
-    """One token a row from log probabilities; a row's draw does not depend on which rows are beside it."""
-
-    def __init__(self, temperature: float, top_k: int | None, stream: RandomStream, size: int) -> None:
-        self._temperature, self._top_k, self._stream, self._size = temperature, top_k, stream, size
-
-    def tokens(
-        self, log_probs: NDArray[np.float64], rows: NDArray[Any], batch: int, place: int
-    ) -> NDArray[np.int64]:
-        """``log_probs`` [B, V] of the rows ``rows`` of a batch: int64 [B]."""
-        scores = log_probs[:, : self._size]
-        if self._temperature == 0.0:
-            return np.asarray(scores.argmax(1), np.int64)
-        scores = scores / self._temperature
-        if self._top_k is not None and self._top_k < scores.shape[1]:
-            least = np.partition(scores, -self._top_k, axis=1)[:, [-self._top_k]]
-            scores = np.where(scores >= least, scores, -np.inf)
-        heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
-        uniform = self._stream.uniform("generation", place, _BATCH, batch)[rows]
-        return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
+def _drawn(
+    scores: NDArray[np.float64], temperature: float, top_k: int | None, uniform: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """One token a row from log probabilities [B, V], by a coin [B] of each row's own."""
+    if temperature == 0.0:
+        return np.asarray(scores.argmax(1), np.int64)
+    scores = scores / temperature
+    if top_k is not None and top_k < scores.shape[1]:
+        least = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
+        scores = np.where(scores >= least, scores, -np.inf)
+    heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
+    return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)

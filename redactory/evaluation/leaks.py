@@ -7,10 +7,9 @@ one point or in several; the point's released id says in which shard it went, th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
@@ -23,18 +22,11 @@ _COUNTS = ("secrets", "left_public", "left_private", "withheld")
 
 Piece = tuple[int, str, str, str]
 """A point in the vault: point_id, prefix, text, suffix."""
+Fate = tuple[str, list[tuple[int, int]]]
+"""What became of a point: the side of the shard that holds it, and what π covered of its text."""
 
 
-@dataclass(frozen=True)
-class Fate:
-    """What became of one point: the side of the shard that holds it, and what π covered of its text."""
-
-    side: str
-    covered: list[tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class PlacedPoint:
+class PlacedPoint(NamedTuple):
     """A point whose text is ``document[start:end]``."""
 
     point_id: int
@@ -57,11 +49,16 @@ def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     fates = _fates(run)
     labels: dict[str, Counter[str]] = defaultdict(Counter)
     met: set[str] = set()
-    for doc_id, group in groupby(_vault(run), key=lambda entry: entry[0]):
+    vault = (
+        entry
+        for batch in read_batches(run.vault, ["doc_id", "point_id", "prefix", "text", "suffix"])
+        for entry in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+    for doc_id, group in groupby(vault, key=lambda entry: entry[0]):
         if doc_id in labelled:
             met.add(doc_id)
             row = labelled[doc_id]
-            points = place_points(doc_id, row["text"], (piece for _, piece in group))
+            points = place_points(doc_id, row["text"], (entry[1:] for entry in group))
             _count(row, points, fates, labels)
     for doc_id in labelled.keys() - met:
         _count(labelled[doc_id], [], fates, labels)
@@ -103,9 +100,9 @@ def _count(
             if low >= high or fate is None:
                 continue
             met = True
-            masked = merge_intervals(row["text"][point.start : point.end], fate.covered)
+            masked = merge_intervals(row["text"][point.start : point.end], fate[1])
             if not any(start <= low - point.start and high - point.start <= end for start, end in masked):
-                standing.add(fate.side)
+                standing.add(fate[0])
         counts = labels[str(span["label"])]
         counts["secrets"] += 1
         counts["left_public"] += "public" in standing
@@ -125,17 +122,10 @@ def _fates(run: RunFolder) -> dict[int, Fate]:
                 copies[point_id] = dup_of
             elif released in shard_of:
                 own[point_id] = shard_of[released]
-    fates = {point_id: Fate(side, []) for point_id, side in own.items()}
-    fates.update((copy, Fate(own[first], [])) for copy, first in copies.items() if first in own)
+    own.update((copy, own[first]) for copy, first in copies.items() if first in own)
+    fates: dict[int, Fate] = {point_id: (side, []) for point_id, side in own.items()}
     for batch in read_batches(run.spans, ["point_id", "start", "end", "policy"]):
         for point_id, start, end, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
             if policy == STRICT and point_id in fates:
-                fates[point_id].covered.append((start, end))
+                fates[point_id][1].append((start, end))
     return fates
-
-
-def _vault(run: RunFolder) -> Iterator[tuple[str, Piece]]:
-    """(doc_id, piece) of every point in order; memory holds one row group."""
-    for batch in read_batches(run.vault, ["doc_id", "point_id", "prefix", "text", "suffix"]):
-        for doc_id, *piece in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield doc_id, tuple(piece)

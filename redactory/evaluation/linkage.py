@@ -291,10 +291,8 @@ class ValueSearch:
         folded = text.casefold()
         for last, index in self._automaton.iter(folded):
             start, end = last + 1 - self._lengths[index], last + 1
-            if not (
-                _joined(folded[start - 1 : start], folded[start])
-                or _joined(folded[last], folded[end : end + 1])
-            ):
+            joins = ((folded[start - 1 : start], folded[start]), (folded[last], folded[end : end + 1]))
+            if not any(left.isalnum() and right.isalnum() for left, right in joins):
                 yield index
 
     def count(self, texts: Iterable[str]) -> Counter[int]:
@@ -303,7 +301,3 @@ class ValueSearch:
         for text in texts:
             found.update(self.in_text(text))
         return found
-
-
-def _joined(left: str, right: str) -> bool:
-    return left.isalnum() and right.isalnum()
