@@ -214,7 +214,7 @@ def _changed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(job: Job, arguments: argparse.Namespace, nights: list[dict[str, Any]]) -> dict[str, Any]:
     last = FIRST + datetime.timedelta(days=arguments.nights)
-    log = job.type(last, "09:00:00", "release", "log", "job")
+    log = job.type(last, "09:00:00", "release", "list", "job", "--log")
     runs = sorted(
         p for p in (job.root / "job").iterdir() if (p / "_SUCCESS").is_file() and not p.is_symlink()
     )

@@ -296,7 +296,7 @@ def test_the_job_of_the_container_is_one(compose: dict[str, Any]) -> None:
     assert all(Path(path).parent.as_posix() in mounts for path in settings.input.path)
     command = compose["services"]["deploy"]["command"]
     assert f"--out={settings.output}" in command
-    assert command[0] == "deploy"
+    assert command[:2] == ["schedule", "--deploy"]
 
 
 def _environment(compose: dict[str, Any]) -> Iterator[tuple[str, Any]]:

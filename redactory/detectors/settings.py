@@ -31,7 +31,7 @@ _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FittedPolicy(Settings):
-    """How ``redactory fit-policy`` came to the thresholds beside it; written by it, not by hand."""
+    """How ``redactory fit --policy`` came to the thresholds beside it; written by it, not by hand."""
 
     file_sha256: _Sha256 | None = Field(
         None, description="Of the labelled file, as an earlier version wrote it; read, and not looked at."
@@ -330,7 +330,7 @@ class ConservativeSettings(Settings):
         "sentence's start; a word of the public list of given names; a word outside the public word list.",
     )
     fitted: FittedPolicy | None = Field(
-        None, description="How ``redactory fit-policy`` came to these numbers; written by it, not by hand."
+        None, description="How ``redactory fit --policy`` came to these numbers; written by it, not by hand."
     )
     flags_everything: bool = Field(
         False,

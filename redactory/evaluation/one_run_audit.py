@@ -349,7 +349,7 @@ def read_coins(path: Path) -> Coins:
         problem = error.strerror if isinstance(error, OSError) else "it is not such a file"
         raise InputError(
             f"{path} cannot be read as the coins of an audit: {problem}; name the .coins.json that "
-            "redactory audit plant wrote"
+            "redactory evaluate audit --plant wrote"
         ) from None
     return coins
 

@@ -14,25 +14,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from redactory.flows.dask_map import check_dask
-from redactory.flows.prefect_flows import DATE, START, folder_of_all, one_folder_a_run, zone_of
 from redactory.flows.server import (
     ADDRESS,
+    DATE,
     QUIET,
+    START,
     drop_schedules,
+    folder_of_all,
     limit_tasks,
     make_pool,
+    one_folder_a_run,
     own_server,
     server_address,
     settle_own_server,
     settle_prefect,
     unset_empty,
+    zone_of,
 )
-from redactory.flows.stopping import Work
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_text
 from redactory.foundation.keys import load_digest_key
@@ -41,6 +44,8 @@ from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
+Work = Literal["curate", "run", "nightly"]
+"""What a scheduled job does at each time."""
 FLOWS: dict[Work, tuple[str, str]] = {
     "curate": ("curate", "redactory.flows.prefect_flows.curate"),
     "run": ("curate-and-train", "redactory.flows.prefect_flows.curate_and_train"),

@@ -5,6 +5,7 @@ They are read when Prefect is first imported, so this comes before it.
 
 from __future__ import annotations
 
+import datetime
 import os
 import secrets
 import socket
@@ -13,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import zoneinfo
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,3 +174,41 @@ def limit_tasks(at_once: int) -> None:
 
     with get_client(sync_client=True) as client:
         client.create_concurrency_limit(tag=TAG, concurrency_limit=at_once)
+
+
+# Where a scheduled run writes: one folder a run, named after the moment it was due.
+
+
+START, DATE = "{start}", "{date}"
+
+
+def one_folder_a_run(output: str) -> str:
+    """``output`` where it names a placeholder, else a folder for each run below it."""
+    return output if START in output or DATE in output else f"{output.rstrip('/')}/{START}"
+
+
+def folder_of_all(template: str) -> str:
+    """The folder that holds the runs of a template: what stands before the first placeholder's name."""
+    fixed = min(template.find(sign) for sign in (START, DATE) if sign in template)
+    return template[:fixed].rpartition("/")[0] or "."
+
+
+def place_of(template: str, due: datetime.datetime, timezone: str) -> str:
+    """``template`` with ``{date}`` as the day in ``timezone`` and ``{start}`` as the second in UTC.
+
+    Both follow from when the run was due, not from when it began: tried again, a run finds its folder.
+    """
+    day = due.astimezone(zone_of(timezone)).strftime("%Y-%m-%d")
+    # in UTC: the hour that the clocks are put back happens twice anywhere else
+    second = due.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ")
+    return template.replace(DATE, day).replace(START, second)
+
+
+def zone_of(timezone: str) -> zoneinfo.ZoneInfo:
+    """The time zone of that name; ``ConfigurationError`` where there is none."""
+    try:
+        return zoneinfo.ZoneInfo(timezone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"--timezone: '{timezone}' is no time zone; name one like Europe/Berlin or UTC"
+        ) from None

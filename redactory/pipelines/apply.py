@@ -170,7 +170,7 @@ def generate(
     folder = opened(Path(model))
     if task_of(read_manifest(folder)) == CLASSIFY:
         raise ConfigurationError(
-            f"generate: {folder.root.name} tells classes and writes nothing; ask it with redactory apply"
+            f"generate: {folder.root.name} tells classes and writes nothing; ask it with redactory predict"
         )
     require_training_packages()
     from redactory.evaluation.generation import generate as written

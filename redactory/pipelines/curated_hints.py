@@ -35,14 +35,14 @@ def curated_hints(result: dict[str, Any]) -> Iterator[str]:
     if not result["rows"]:
         yield "The input has no rows: see whether input.path names the right files."
     elif not result["documents"]:
-        yield "No row could be used: 'redactory describe' shows the first of them."
+        yield "No row could be used: 'redactory curate --dry-run' shows the first of them."
     elif result["public"] and not result["private"] + result["quarantined"]:
         yield (
             "Every point is public: nothing was found to protect. See whether detect.language is that of the "
-            "text; 'redactory explain TEXT' shows what is found in one."
+            "text; 'redactory scan --explain TEXT' shows what is found in one."
         )
     elif result["private"] and not result["public"] + result["quarantined"]:
         yield (
-            "Every point is private: a model has no public text to learn words from. 'redactory explain "
-            "TEXT' shows why; the rules are set in detect.conservative."
+            "Every point is private: a model has no public text to learn words from. 'redactory scan "
+            "--explain TEXT' shows why; the rules are set in detect.conservative."
         )

@@ -203,7 +203,7 @@ def explain(text: str, config: Given | None = None, *, progress: Progress = sile
 
 
 EXAMPLE = """\
-# A Redactory run. Paths are relative to this file. `redactory describe FILE` says what it would do.
+# A Redactory run. Paths are relative to this file. `redactory curate FILE --dry-run` says what it would do.
 input:
   path: corpus.jsonl          # a file, folder, glob or URL: JSONL, Parquet, CSV, TSV, text; .gz and .zst too
   text: text                  # column of the text

@@ -222,7 +222,7 @@ def _card(name: str, about: str, result: Mapping[str, Any], picture: str) -> str
 
 - Trained on {result["rows"]} distinct texts; {result["held_out_rows"]} more were held out, half of them to
   calibrate on, half for the figures below. They are of the same source as the training rows: on other text
-  it is worse. Measure it there with `redactory evaluate detect`.
+  it is worse. Measure it there with `redactory evaluate detection`.
 - Held out, at score 0.5: {held_out["cover_recall"]} of the labelled spans are covered whole; of the
   characters marked, {held_out["char_precision"]} are labelled.
 - Calibration: temperature {reliability["temperature"]}; the expected calibration error of P(plain) fell from

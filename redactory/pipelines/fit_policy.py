@@ -98,7 +98,7 @@ ESTIMAND = (
     "alike, and then one of the {unit}'s secrets, each alike"
 )
 _HEADER = """\
-# Written by redactory fit-policy. `fitted` says on what; measurements refuse the rows in its rows_file.
+# Written by redactory fit --policy. `fitted` says on what; measurements refuse the rows in its rows_file.
 """
 
 

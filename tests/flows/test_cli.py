@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from redactory.flows.cli import app
+from redactory.foundation.errors import ConfigurationError
+from tests.flows.leak_others import every_command
 from tests.machine import Machine
 
 
@@ -48,7 +52,6 @@ def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
     assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 2
     made = machine.redactory(
         "simulate",
-        "customersim",
         "--rows",
         20,
         "--seed",
@@ -65,7 +68,7 @@ def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
     with (tmp_path / "corpus.jsonl").open("ab") as file:
         file.write(b'{"text": ["Jane Roe"]}\n')
     before = sorted(p.name for p in tmp_path.iterdir())
-    described = machine.redactory("describe", "redactory.yaml", "--json", cwd=tmp_path)
+    described = machine.redactory("curate", "redactory.yaml", "--dry-run", "--json", cwd=tmp_path)
     assert described.returncode == 0, described.stderr
     told = _json(described)
     assert told["bad_rows"] == [{"source": "corpus.jsonl", "row": 21, "reason": "text_not_string"}]
@@ -73,7 +76,7 @@ def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
     assert len(told["policies"]["strict"]["hash"]) == 64
     assert sorted(p.name for p in tmp_path.iterdir()) == before
     assert "Jane" not in described.stdout + described.stderr
-    assert "corpus.jsonl" in machine.redactory("describe", "redactory.yaml", cwd=tmp_path).stdout
+    assert "corpus.jsonl" in machine.redactory("curate", "redactory.yaml", "--dry-run", cwd=tmp_path).stdout
 
 
 def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Path, tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Pat
         (["verify", "absent"], "nothing lies there"),
         (["guarantee", "absent"], "nothing lies there"),
         (["curate", "bad.yaml"], "epsilonn"),
-        (["evaluate", "canary", "absent"], "nothing lies there"),
+        (["evaluate", "attack", "canary", "absent"], "nothing lies there"),
     ],
 )
 def test_bad_input_ends_with_two_and_one_json_object(
@@ -139,44 +142,92 @@ def test_the_package_is_the_command_too() -> None:
     assert done.stdout.strip() == importlib.metadata.version("redactory")
 
 
-def test_version_and_help(machine: Machine) -> None:
+COMMANDS = {
+    *("scan", "curate", "train", "run", "verify", "demo", "init", "plan", "guarantee", "predict", "fit"),
+    *("evaluate detection", "evaluate model", "evaluate attack", "evaluate audit"),
+    *("label sample", "label score", "nightly", "schedule", "release list", "release approve"),
+    *("release reject", "quarantine list", "quarantine retry", "takedown", "purge", "export", "fetch"),
+    *("index", "keys new", "keys unwrap", "keys rotate", "keys shred", "ldp train", "ldp evaluate"),
+    "simulate",
+}
+
+
+def test_there_are_no_other_commands_and_each_has_help(machine: Machine) -> None:
     assert machine.redactory("--version").stdout.strip() == importlib.metadata.version("redactory")
-    for command in (
-        "curate",
-        "train",
-        "run",
-        "verify",
-        "guarantee",
-        "demo",
-        "init",
-        "describe",
-        "evaluate",
-        "simulate",
-    ):
-        assert machine.redactory(command, "--help").returncode == 0
+    assert every_command() == COMMANDS
+    for name in COMMANDS:
+        done = CliRunner().invoke(app, [*name.split(), "--help"])
+        assert (done.exit_code, "--json" in done.stdout) == (0, True), name
 
 
-def test_plan_takes_a_configuration_or_numbers(machine: Machine, tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(
-        "input: a.jsonl\ntrain: {epochs: 1, sampling_rate: 0.1, group_sizes: []}\n"
-    )
-    planned = _json(machine.redactory("plan", "c.yaml", "--json", cwd=tmp_path))
+# ------------------------------------------------------------------------------------- plan
+
+
+def _planned(*numbers: str) -> list[str]:
+    return ["plan", *(part for number in numbers for part in ("--set", number))]
+
+
+UNITS = ("users=946", "noise=2", "steps=50", "delta=1e-5", "entity_rate=0.5")
+PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
+    (
+        ("trainer=crt", "sampling_rate=0.1", "noise=2.0", "steps=10", "gamma=0.1"),
+        {"steps": 10},
+        ("one named secret that π missed", "epsilon_bayesian"),
+    ),
+    (
+        ("trainer=dpsgd", "sampling_rate=0.01", "noise=1", "steps=10"),
+        {"trainer": "dpsgd"},
+        ("epsilon_substitution",),
+    ),
+    (
+        ("trainer=uedp-alg1", "user_rate=50/946", *UNITS),
+        {"adjacency": "user-entity removal", "M": 946, "epsilon_sound": pytest.approx(54.25, abs=0.1)},
+        ("user-entity removal", "not a guarantee", "M = 946"),
+    ),
+    (
+        ("trainer=uedp-bounded", "users=100", "points=400", "sampling_rate=0.1", "noise=4", "steps=9"),
+        {"K": 8},
+        ("K = 8", "(suggested)", "rule r-loc alone", "at most 2 points"),
+    ),
+    (
+        ("trainer=user-level", "user_rate=0.1", "noise=4", "steps=9"),
+        {"adjacency": "user removal"},
+        ("users at once", "K = 1"),
+    ),
+    (
+        ("trainer=ldp", "noise=2", "sends=3", "delta=1e-5"),
+        {"participation": {"kind": "fixed", "sends": 3}, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
+        ("sent 3 times", "not a guarantee", "Holds only if"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("numbers", "figures", "says"), PLANS, ids=[case[0][0] for case in PLANS])
+def test_a_plan_of_numbers_is_one_object_or_a_page(
+    numbers: tuple[str, ...], figures: dict[str, Any], says: tuple[str, ...]
+) -> None:
+    found = json.loads(CliRunner().invoke(app, [*_planned(*numbers), "--json"]).stdout)
+    assert {key: found[key] for key in figures} == figures
+    page = " ".join(CliRunner().invoke(app, _planned(*numbers)).stdout.split())
+    for words in says:
+        assert words in page
+
+
+def test_a_plan_of_a_configuration_with_changes_and_what_is_refused(tmp_path: Path) -> None:
+    config, plot = tmp_path / "c.yaml", tmp_path / "p.svg"
+    config.write_text("input: a.jsonl\ntrain: {epochs: 1, sampling_rate: 0.1, group_sizes: []}\n")
+    given = ["plan", str(config), "--json"]
+    planned = json.loads(CliRunner().invoke(app, given).stdout)
     assert planned["steps"] == 10
     assert 7.9 < planned["epsilon"] <= 8.0
-    numbers = ("--sampling-rate", 0.1, "--noise", 2.0, "--steps", 10, "--delta", 1e-5)
-    one = machine.redactory(
-        *("plan", "crt", "--private-points", 100, *numbers, "--gamma", 0.1, "--group-size", 2, "--json")
-    )
-    assert one.returncode == 0, one.stderr
-    assert _json(one)["epsilon_bayesian"] < _json(one)["epsilon"] < _json(one)["epsilon_group"]["2"]
-    page = machine.redactory("plan", "dpsgd", *numbers, "--plot", tmp_path / "p.svg")
-    assert "epsilon_substitution" in page.stdout
-    assert (tmp_path / "p.svg").is_file()
-    assert machine.redactory("plan", "--help").returncode == 0
+    changed = CliRunner().invoke(app, [*given, "--set", "train.epochs=2", "--plot", str(plot)])
+    assert json.loads(changed.stdout)["steps"] == 20
+    assert plot.is_file()
     for wrong, says in (
-        (("plan", "absent.yaml"), "cannot be read"),
-        (("plan", "crt", *numbers, "--gamma", 2), "gamma"),
+        (["train.epochs=[", "YAML"]),
+        (["train.epochs", "'='"]),
+        (["train.epochz=1", "epochz"]),
     ):
-        refused = machine.redactory(*wrong, "--json", cwd=tmp_path)
-        assert refused.returncode == 2
-        assert says in _json(refused)["error"]
+        refused = CliRunner().invoke(app, [*given, "--set", wrong])
+        assert isinstance(refused.exception, ConfigurationError)
+        assert says in str(refused.exception)

@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ("--set", "epochs=25", "--set", "max_tokens=6", "--set", "threads=1", "--set", "dimension=4")
     settings += ("--set", "noise_multiplier=1", "--set", "learning_rate=0.01", "--set", "batch_size=16")
     told = as_json(
-        "encoder", "--public", str(public), "--out", str(folder / "encoder"), *settings, "--set", SMALL
+        "train", "--public", str(public), "--encoder", str(folder / "encoder"), *settings, "--set", SMALL
     )
     assert told["classes"] == ["clerk", "customer"]
     told = as_json(

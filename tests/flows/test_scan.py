@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.redaction import RunFolder
-from redactory.redaction.folder import JobFolder
 
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
@@ -81,7 +79,7 @@ def test_what_nobody_could_look_at_is_never_called_clean(folder: Path) -> None:
     assert "Not one row could be looked at in kept.jsonl; hits elsewhere 0" in done.stdout
     (folder / "kept.jsonl").write_text('{"text": ""}\n')
     assert _scan("kept.jsonl").exit_code == 0
-    asked = CliRunner().invoke(app, ["explain", "kept.jsonl"]).exception
+    asked = CliRunner().invoke(app, ["scan", "--explain", "kept.jsonl"]).exception
     assert isinstance(asked, ConfigurationError)
     assert "this is a file" in str(asked)
 
@@ -100,7 +98,7 @@ def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:
 
 def test_text_is_shown_to_a_terminal_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(_scan("dirty.jsonl", "--show").exception, ConfigurationError)
-    monkeypatch.setattr("redactory.flows.detection_commands._on_terminal", lambda: True)
+    monkeypatch.setattr("redactory.flows.evaluate_commands.on_terminal", lambda: True)
     assert isinstance(_scan("dirty.jsonl", "--show", "--json").exception, ConfigurationError)
     (folder / "steers.txt").write_text("a\x1b[2J Zaphod said")
     assert _scan("dirty.jsonl", "steers.txt", "--show").stdout.splitlines()[:4] == [
@@ -109,96 +107,6 @@ def test_text_is_shown_to_a_terminal_alone(folder: Path, monkeypatch: pytest.Mon
         "steers.txt:1:7: CLIENT 1.00 list (strict: masks)",
         r"  a\x1b[2J Zaphod said",
     ]
-
-
-# ------------------------------------------------------------------------------------- completion
-
-
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs, a job and a folder that is neither."""
-    for name in ("run-1", "run-2", "job/run-3"):
-        run = RunFolder(tmp_path / name)
-        run.root.mkdir(parents=True)
-        run.success.touch()
-        for model in ("crt", "sgd"):
-            run.model(model).root.mkdir(parents=True)
-            run.model(model).success.touch()
-    RunFolder(tmp_path / "run-2").model("sgd").success.unlink()
-    JobFolder(tmp_path / "job").own.mkdir()
-    (tmp_path / "rubbish").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def _completed(line: str) -> list[str]:
-    """What bash is offered at the end of ``line``, by the protocol of its completion script."""
-    words = line.split(" ")
-    asked = {
-        "_REDACTORY_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    return CliRunner().invoke(app, [], env=asked, prog_name="redactory").stdout.split()
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("redactory ver", ["verify"]),
-        ("redactory evaluate ca", ["canary"]),
-        ("redactory scan --policy s", ["strict"]),
-        ("redactory verify ru", ["run-1", "run-2"]),
-        ("redactory verify job/", ["job/run-3"]),
-        ("redactory verify ./run-1", ["./run-1"]),
-        # files and folders: the shell's own completion
-        ("redactory verify x", []),
-        ("redactory curate ", []),
-        ("redactory guarantee run-2 --model ", ["crt"]),
-        ("redactory evaluate perplexity run-1 --model s", ["sgd"]),
-        ("redactory apply run-1", ["run-1/models/crt", "run-1/models/sgd"]),
-        ("redactory apply run-1/models/s", ["run-1/models/sgd"]),
-        ("redactory release list j", ["job"]),
-        ("redactory quarantine list ", ["job", "run-1", "run-2"]),
-    ],
-)
-def test_tab_offers_commands_choices_runs_and_models(line: str, offered: list[str], places: Path) -> None:
-    assert _completed(line) == offered
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script_and_gets_its_answers(shell: str, places: Path) -> None:
-    script = (
-        CliRunner()
-        .invoke(app, [], env={"_REDACTORY_COMPLETE": f"source_{shell}"}, prog_name="redactory")
-        .stdout
-    )
-    assert f"_REDACTORY_COMPLETE=complete_{shell}" in script
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    else:
-        asked = {
-            "_REDACTORY_COMPLETE": f"complete_{shell}",
-            "_TYPER_COMPLETE_ARGS": "redactory verify run-1",
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        }
-        assert "run-1" in CliRunner().invoke(app, [], env=asked, prog_name="redactory").stdout
-
-
-def test_completion_imports_nothing_that_takes_time(places: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['redactory']\n"
-        "from redactory.flows.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = ('torch', 'spacy', 'numpy', 'pyarrow', 'yaml', 'prefect')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    asked = {"_REDACTORY_COMPLETE": "complete_bash", "COMP_WORDS": "redactory verify ru", "COMP_CWORD": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split("\n")[:3] == ["run-1", "run-2", "[]"]
 
 
 # ------------------------------------------------------------------------------------- pre-commit

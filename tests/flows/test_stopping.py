@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.flows import cli, stopping
+from redactory.flows import cli
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.processes import process_pool
 from redactory.redaction import RunFolder
@@ -30,7 +30,7 @@ def _signals_as_they_were() -> Iterator[None]:
     earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, earlier)
-    stopping._asked.clear()
+    cli._asked.clear()
 
 
 def _main(*arguments: str) -> int:
@@ -83,7 +83,7 @@ def test_an_error_that_follows_the_stop_is_its_doing(
     def lost(*_: Any, **__: Any) -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except stopping.Stopped:
+        except cli.Stopped:
             raise CheckFailed("training: process 2 of 2 was ended by signal 15") from None
 
     monkeypatch.setattr(cli, "app", lost)
@@ -95,7 +95,7 @@ def test_an_error_that_follows_the_stop_is_its_doing(
 def test_a_signal_that_is_answered_or_ignored_stays_so() -> None:
     for own in (signal.SIG_IGN, lambda *_: None):
         signal.signal(signal.SIGTERM, own)
-        stopping.end_in_order()
+        cli.end_in_order()
         assert signal.getsignal(signal.SIGTERM) is own
 
 

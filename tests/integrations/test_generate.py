@@ -1,4 +1,4 @@
-"""``redactory generate``: what a sealed model writes, with its guarantee beside it."""
+"""``redactory predict --generate``: what a sealed model writes, with its guarantee beside it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_apply_refuses_writes_nothing(run: RunFolder, tmp_path: Path) -> No
 
 def test_the_command_prints_texts_and_the_promise(run: RunFolder) -> None:
     folder = str(run.model("crt").root)
-    asked = ["generate", folder, "--prompt", PROMPTS[0], "-n", "2", "--tokens", "6", "--seed", "4"]
+    asked = ["predict", folder, "--text", PROMPTS[0], "--generate", "2", "--tokens", "6", "--seed", "4"]
     expected = redactory.generate(folder, PROMPTS[:1], samples=2, tokens=6, seed=4)
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0, shown.output
@@ -121,4 +121,6 @@ def test_the_command_prints_texts_and_the_promise(run: RunFolder) -> None:
     assert "no guarantee holds" in shown.stdout
     told = CliRunner().invoke(app, [*asked, "--json"])
     assert json.loads(told.stdout) == expected
-    assert CliRunner().invoke(app, ["generate", folder, "--temperature", "-1"]).exit_code == 2
+    assert (
+        CliRunner().invoke(app, ["predict", folder, "--generate", "1", "--temperature", "-1"]).exit_code == 2
+    )

@@ -108,7 +108,7 @@ def test_what_was_measured_later_is_added_to_the_same_run(place: Path, client: A
 
     kept = keep_result(folder, "crt", "perplexity", measured)
     database = str(place / "kept" / "mlflow.db")
-    asked = CliRunner().invoke(app, ["track", str(folder.root), "--mlflow", database, "--json"])
+    asked = CliRunner().invoke(app, ["export", str(folder.root), "--mlflow", database, "--json"])
     assert asked.exit_code == 0, asked.output
     assert json.loads(asked.stdout)["logged"] == {"crt": before.info.run_id}
     (after,) = _logged(client)

@@ -149,14 +149,5 @@ def test_every_row_is_complete_and_stands_for_one_mistake() -> None:
         assert row.exit in (0, 1, 2), row.mistake
 
 
-def test_the_page_is_the_table() -> None:
-    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
-    for row in MISTAKES:
-        cells = (row.mistake, f"`{row.message}`", str(row.exit), row.mend)
-        line = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        assert page.count(f"| {line} |\n") == 1, row.mistake
-    assert page.count("\n| ") == len(MISTAKES) + len({row.section for row in MISTAKES})
-
-
 def _row(mistake: str) -> Mistake:
     return next(row for row in MISTAKES if row.mistake == mistake)

@@ -1,4 +1,4 @@
-"""A trained model in use: ``redactory apply``, and the error rate of a classifier."""
+"""A trained model in use: ``redactory predict``, and the error rate of a classifier."""
 
 from __future__ import annotations
 
@@ -185,21 +185,21 @@ def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_p
 
 def test_the_commands(run: RunFolder, tmp_path: Path) -> None:
     runner, classes = CliRunner(), str(run.model("classes").root)
-    asked = runner.invoke(app, ["apply", classes, "--text", TEXTS[0], "--task", "classify", "--json"])
+    asked = runner.invoke(app, ["predict", classes, "--text", TEXTS[0], "--task", "classify", "--json"])
     assert asked.exit_code == 0, asked.output
     assert json.loads(asked.stdout) == redactory.apply(classes, TEXTS[:1])
     from_rows = write_rows(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS[:2]])
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]) + "\n\n")
     expected = redactory.apply(classes, TEXTS[:2])
     for given_ in ([str(from_rows)], [str(tmp_path / "texts.txt")], ["-"]):
-        found = runner.invoke(app, ["apply", classes, *given_, "--json"], input="\n".join(TEXTS[:2]))
+        found = runner.invoke(app, ["predict", classes, *given_, "--json"], input="\n".join(TEXTS[:2]))
         assert json.loads(found.stdout) == expected, given_
-    shown = runner.invoke(app, ["apply", str(run.model("words").root), "--text", "the rent"])
+    shown = runner.invoke(app, ["predict", str(run.model("words").root), "--text", "the rent"])
     assert shown.exit_code == 0, shown.output
     assert "no guarantee holds" in shown.stdout
     assert "Why: " in shown.stdout
-    page = runner.invoke(app, ["evaluate", "accuracy", str(run.root), "--model", "classes"])
+    page = runner.invoke(app, ["evaluate", "model", str(run.root), "--model", "classes"])
     assert page.exit_code == 0, page.output
     assert "Taken for" in page.stdout
     for wrong in ([], ["-", "--text", "a"], [str(write_rows(tmp_path / "bad.jsonl", [{"text": 3}]))]):
-        assert runner.invoke(app, ["apply", classes, *wrong]).exit_code != 0
+        assert runner.invoke(app, ["predict", classes, *wrong]).exit_code != 0

@@ -97,7 +97,7 @@ def test_it_is_said_first_everywhere(blind: Path) -> None:
     assert first_of_card.startswith(f"> **{words}**")
     page = (blind / "report.html").read_text(encoding="utf-8")
     assert page.index("Blind: no engine") < page.index('class="badges"')
-    said = CliRunner().invoke(app, ["describe", str(blind.parent / "es.yaml")])
+    said = CliRunner().invoke(app, ["curate", str(blind.parent / "es.yaml"), "--dry-run"])
     assert said.stdout.startswith("Blind: no engine")
     again = ["curate", str(blind.parent / "es.yaml"), "--out", str(blind), "--resume"]
     done = CliRunner().invoke(app, again)

@@ -442,7 +442,7 @@ def test_a_sealed_traceback_can_be_opened(keyed: RunFolder) -> None:
         sealed(keyed.state, fail)
     (file,) = keyed.state.glob("traceback-*.txt")
     assert b"Rosalind" not in file.read_bytes()
-    assert "ValueError: Rosalind" in call("keys", "open", file).stdout
+    assert "ValueError: Rosalind" in call("keys", "unwrap", file).stdout
 
 
 def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
@@ -474,7 +474,7 @@ def test_keys_new_writes_a_private_file_once(tmp_path: Path, kind: str) -> None:
 
 def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.key"
-    done = call("keys", "data-key", whole, file)
+    done = call("keys", "unwrap", whole, "--data-key", file)
     assert done.exit_code == 0, done.output
     assert file.read_text().strip() not in done.output
     assert file.stat().st_mode & 0o777 == 0o600
@@ -482,8 +482,8 @@ def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Pa
     path = parts(RunFolder(whole).vault)[0]
     table = pq.read_table(path, decryption_properties=opened)
     assert table.equals(read_part(path))
-    assert isinstance(call("keys", "data-key", whole, file).exception, ConfigurationError)
-    assert isinstance(call("keys", "data-key", curated, tmp_path / "b").exception, RunStateError)
+    assert isinstance(call("keys", "unwrap", whole, "--data-key", file).exception, ConfigurationError)
+    assert isinstance(call("keys", "unwrap", curated, "--data-key", tmp_path / "b").exception, RunStateError)
 
 
 @pytest.mark.usefixtures("no_rescan")

@@ -165,7 +165,7 @@ def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path
     )
     config = tmp_path / "config.yaml"
     config.write_text("segment: {mode: turn}\n")
-    command = ["evaluate", "detect", "--labelled", str(few), "--config", str(config)]
+    command = ["evaluate", "detection", str(config), "--labelled", str(few)]
     as_json = CliRunner().invoke(app, [*command, "--json"])
     assert as_json.exit_code == 0
     result = json.loads(as_json.stdout)
@@ -182,7 +182,7 @@ def test_the_page_shows_the_public_share_beside_every_miss_rate(
     path = write_rows(tmp_path / "rows.jsonl", [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee")]}])
     monkeypatch.setattr(module, "Detector", lambda settings: _NoDetector())
     for policy in ("strict", "conservative", "both"):
-        done = CliRunner().invoke(app, ["evaluate", "detect", "--labelled", str(path), "--policy", policy])
+        done = CliRunner().invoke(app, ["evaluate", "detection", "--labelled", str(path), "--policy", policy])
         assert done.exit_code == 0
         for shown in ("missed by both", "public, of all points", "public, of clean points", "cover recall"):
             assert shown in done.stdout

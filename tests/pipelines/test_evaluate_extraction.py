@@ -130,6 +130,7 @@ def test_exposure_tells_the_same_and_is_drawn(run: RunFolder) -> None:
 def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[str, Any]) -> None:
     arguments = [
         "evaluate",
+        "attack",
         "extraction",
         str(run.root),
         "--model",
@@ -149,7 +150,7 @@ def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[s
     assert not re.search("|".join(planted["inserted"]), page.output + done.output)
     with pytest.raises(ConfigurationError, match="samples"):
         redactory.evaluate_extraction(run.root, "sgd", 0)
-    exposure = CliRunner().invoke(app, ["evaluate", "canary", str(run.root), "--model", "sgd"])
+    exposure = CliRunner().invoke(app, ["evaluate", "attack", "canary", str(run.root), "--model", "sgd"])
     assert "by chance, 95 % stay below" in exposure.output
 
 
@@ -166,7 +167,7 @@ def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_pat
     assert len(sets[3]) == 30
     assert len(sets[1]) < len(sets[2]) < 30
     out = tmp_path / "corpus.jsonl"
-    arguments = ["simulate", "customersim", "--rows", "9", "--canaries", "2", "--canary-miss-rate", "1"]
+    arguments = ["simulate", "--rows", "9", "--canaries", "2", "--canary-miss-rate", "1"]
     templates = ["--canary-template", "My PIN is {4}", "--canary-template", "Card {16}"]
     done = CliRunner().invoke(app, [*arguments, *templates, "--out", str(out), "--json"])
     assert json.loads(done.stdout)["canaries_missed"] == 4

@@ -325,7 +325,7 @@ def test_resuming_a_finished_run_counts_it_wherever_it_lies_now(
         with pytest.raises(SealedError):
             curate(tmp_path, "a", ["hello"])
     shutil.move(tmp_path / "a", tmp_path / "moved")
-    shown = redactory_index(tmp_path, "show")
+    shown = redactory_index(tmp_path)
     assert [p["state"] for p in shown["pending"]] == ["gone"]
     assert said(curate(tmp_path, "b", ["hello"]))["runs"] == [], "a run that is not to be seen does not count"
     again = plain(tmp_path / "a.jsonl", {"path": str(tmp_path / "index")})
@@ -366,7 +366,7 @@ def test_what_was_forgotten_is_missed_by_whoever_resumes(tmp_path: Path) -> None
     curate(tmp_path, "a", ["hello"])
     with pytest.raises(SealedError):
         curate(tmp_path, "b", ["hello", "so"], progress=Stop(9))
-    redactory_index(tmp_path, "prune", "--keep-runs", "0")
+    redactory_index(tmp_path, "--keep-runs", "0")
     with pytest.raises(RunStateError, match=r"entry 000001-a that this run goes by was removed .*new run"):
         curate(tmp_path, "b", ["hello", "so"], resume=True)
 
@@ -467,8 +467,8 @@ def test_resuming_with_another_index_or_none_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- what is said
 
 
-def redactory_index(folder: Path, command: str, *more: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, ["index", command, str(folder / "index"), *more, "--json"])
+def redactory_index(folder: Path, *more: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["index", str(folder / "index"), *more, "--json"])
     assert done.exit_code == 0, done.output
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -479,23 +479,21 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
         curate(tmp_path, name, ["hello", "call 1", "hello"])
     with pytest.raises(SealedError):
         curate(tmp_path, "c", ["so"], progress=Stop(9))
-    shown = redactory_index(tmp_path, "show")
+    shown = redactory_index(tmp_path)
     assert [(r["entry"], r["texts"]) for r in shown["runs"]] == [
         ("000001-a", {"public": 1, "private": 1}),
         ("000002-b", {"public": 1, "private": 1}),
     ]
     assert [(Path(p["path"]).name, p["state"]) for p in shown["pending"]] == [("c", "unfinished")]
-    page = CliRunner().invoke(app, ["index", "show", str(tmp_path / "index")]).stdout
+    page = CliRunner().invoke(app, ["index", str(tmp_path / "index")]).stdout
     assert "000002-b" in page
     assert "is not finished" in " ".join(page.split())
     shutil.rmtree(tmp_path / "c")
-    pruned = redactory_index(tmp_path, "prune", "--keep-runs", "1", "--keep-days", "1")
+    pruned = redactory_index(tmp_path, "--keep-runs", "1", "--keep-days", "1")
     assert pruned["kept"] == ["000002-b"]
     assert pruned["removed"][0] == "000001-a"
     assert len(pruned["removed"]) == 2, "and the draft of a run that is gone"
-    asked = CliRunner().invoke(app, ["index", "prune", str(tmp_path / "index")])
-    assert isinstance(asked.exception, ConfigurationError)
-    gone = CliRunner().invoke(app, ["index", "show", str(tmp_path / "nothing")])
+    gone = CliRunner().invoke(app, ["index", str(tmp_path / "nothing")])
     assert isinstance(gone.exception, RedactoryError)
 
 

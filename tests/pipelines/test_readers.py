@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import redactory
-from redactory.flows import pages
+from redactory.flows.show import print_page
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 
@@ -268,7 +268,7 @@ def test_describe_tells_a_column_that_no_row_has(tmp_path: Path, capsys: pytest.
     def missing(**named: str) -> object:
         job = {"input": {"path": str(tmp_path / "rows.jsonl"), **named}, "output": str(tmp_path / "run")}
         result = redactory.describe(job)
-        pages.describe(result)
+        print_page("described", result)
         return result["columns_missing"]
 
     assert missing() == missing(user="customer") == []

@@ -165,17 +165,6 @@ def _one_of_each(written: Written) -> Written:
     return list({(name, value.get("type")): (name, value) for name, value in written}.values())
 
 
-def test_the_command_prints_it() -> None:
-    from typer.testing import CliRunner
-
-    from redactory.flows.cli import app
-
-    done = CliRunner().invoke(app, ["schema", "guarantee"])
-    assert json.loads(done.stdout) == redactory.schema("guarantee")
-    listed = json.loads(CliRunner().invoke(app, ["schema", "--json"]).stdout)
-    assert listed == redactory.schemas()
-
-
 def test_cards_and_summaries_are_what_their_types_say(models: Written, tmp_path: Path) -> None:
     kinds = {
         "redactory-guarantee/2": results.PointGuarantee,

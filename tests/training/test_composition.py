@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import redactory
-from redactory.flows import pages
 from redactory.flows.cli import app
+from redactory.flows.show import print_page
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
@@ -184,7 +184,7 @@ def test_the_public_function_takes_every_model_or_the_named_one(
         (str(monday.root), "crt"),
         (str(tuesday.root), "crt"),
     ]
-    pages.composed_guarantee(card)
+    print_page("guarantee_composed", card)
     assert "all in one hand" in capsys.readouterr().out
     with pytest.raises(GuaranteeError, match="units"):
         redactory.guarantee(monday.root, also=[tuesday.root])
@@ -220,7 +220,7 @@ def test_the_command_composes_models_of_one_run_and_names_those_that_one_card_le
 def test_a_page_of_models_without_a_guarantee_says_so_in_a_line(
     nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages.composed_guarantee(composed_card([(nights[0], "crt"), (nights[1], "sgd")]))
+    print_page("guarantee_composed", composed_card([(nights[0], "crt"), (nights[1], "sgd")]))
     told = capsys.readouterr().out
     assert "No guarantee holds of all together" in told
     assert "tuesday: sgd: no noise" in told
@@ -390,13 +390,13 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)
     assert [one["training"] for one in told["trainings"]] == ["run/model-1", "run/model-2"]
     (tmp_path / "job.yaml").write_text(json.dumps(config))
-    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
+    printed = CliRunner().invoke(app, ["guarantee", "--budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 50 spent" in printed
     assert "run/model-2" in printed
     assert "over the budget" not in printed
     named["epsilon"] = 0.5
     (tmp_path / "job.yaml").write_text(json.dumps(config))
-    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
+    printed = CliRunner().invoke(app, ["guarantee", "--budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
     with pytest.raises(ConfigurationError, match=r"train\.budget: no budget is named"):
         redactory.budget({"input": {"path": "rows.jsonl"}})

@@ -110,7 +110,7 @@ def _check_usable(name: str, rows: int, bad: Counter[str]) -> None:
     if rows and bad.total() == rows:
         raise CheckFailed(
             f"{name}: none of its {some(rows, 'row')} can be used. {rejected_as(*bad.most_common(1)[0])} "
-            "'redactory describe' shows the first bad rows"
+            "'redactory curate --dry-run' shows the first bad rows"
         )
 
 
@@ -119,7 +119,7 @@ def _check_share(job: Job, rows: int, rejected: int) -> None:
     if rows and rejected / rows > allowed:
         raise CheckFailed(
             f"{rejected} of {rows} rows were rejected, more than input.max_rejected_share: {allowed} allows; "
-            "'redactory describe' shows the first bad rows"
+            "'redactory curate --dry-run' shows the first bad rows"
         )
 
 

@@ -110,7 +110,7 @@ def declared(folder: Path, declared_public: bool) -> Provenance:
     if not declared_public:
         raise ConfigurationError(
             f"{folder.name}: nothing in it proves what it was trained on. Declare it public if it is, or "
-            "make an encoder from public text (redactory ldp encoder)"
+            "make an encoder from public text (redactory ldp train --public)"
         )
     return Provenance({"kind": DECLARED, "folder_sha256": folder_sha256(folder)})
 

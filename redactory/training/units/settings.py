@@ -384,7 +384,7 @@ def _bounding(settings: Wanted) -> str | None:
     if missing is not None:
         return (
             f"train.bounding.{missing}: units.protect is {settings.units.protect.value}, so a cap is needed; "
-            "redactory plan uedp-bounded suggests one"
+            "redactory plan suggests one"
         )
     if settings.bounding.rule == "none" and settings.noise_multiplier is None:
         return "train.noise_multiplier: rule none has no epsilon to calibrate to; give the noise"

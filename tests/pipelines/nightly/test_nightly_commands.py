@@ -43,7 +43,7 @@ def test_nothing_new_is_said_and_is_no_error(folder: Path) -> None:
 
 
 def test_the_runs_and_the_log_are_listed_without_text(folder: Path) -> None:
-    listed, log = said(folder, "release", "list", "job"), said(folder, "release", "log", "job")
+    listed, log = said(folder, "release", "list", "job"), said(folder, "release", "list", "job", "--log")
     assert "released" in listed
     assert "begun:" in log
     assert "released (2 rows" in log

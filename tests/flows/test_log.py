@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from redactory.flows import output
-from redactory.flows import stopping as json_log
+from redactory.flows import log as json_log
+from redactory.flows import show
 from redactory.flows.cli import main
 from redactory.foundation.errors import ConfigurationError
 from tests.pipelines.support import write_rows
@@ -85,7 +85,7 @@ def test_standard_error_holds_nothing_but_lines(
 
 
 def test_arguments_are_not_logged(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    _carried_out(monkeypatch, "--log-json", "-", "apply", "no/such/model", "--text", f"{SECRET} said")
+    _carried_out(monkeypatch, "--log-json", "-", "predict", "no/such/model", "--text", f"{SECRET} said")
     assert SECRET not in capfd.readouterr().err
 
 
@@ -93,8 +93,8 @@ def test_progress_is_logged_seldom_and_ends_always(tmp_path: Path, monkeypatch: 
     log = tmp_path / "log.jsonl"
     json_log.begin(str(log), "train")
     now = [0.0]
-    monkeypatch.setattr(json_log.time, "monotonic", lambda: now[0])
-    with output.shown_progress() as progress:
+    monkeypatch.setattr(show.time, "monotonic", lambda: now[0])
+    with show.shown_progress() as progress:
         for step in range(1, 101):
             now[0] += 0.2
             progress("train", step, 100, "steps, ε ≤ 1.2")

@@ -1,0 +1,285 @@
+"""What the command line shows: one JSON object or a page for people; progress goes to standard error.
+
+The pages are templates in ``pages.j2``, one for each kind of result.  A line that starts with ``# `` is a
+heading, lines with cells between ``¦`` are a table (its header ends with ``---``; without rows it is left
+out), a line that starts with ``! `` is a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import pkgutil
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from redactory.flows import log
+from redactory.foundation.errors import some, upwards
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+_EVERY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command's result (``r`` in its page), the page, the exit code, and what else the page needs."""
+
+    page: str
+    result: Mapping[str, Any]
+    code: int = 0
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+def show(shown: Shown, as_json: bool) -> None:
+    """Print one JSON object, or the page for people; and log the counts of it."""
+    log.result(shown.result)
+    if as_json:
+        print_json(shown.result)
+    else:
+        print_page(shown.page, shown.result, **shown.beside)
+    sys.stdout.flush()
+
+
+def warn(text: str) -> None:
+    """A remark on standard error; nothing where that holds a log for machines."""
+    if not log.on_terminal():
+        err.print(text, soft_wrap=True, markup=False)
+
+
+def print_anything() -> None:
+    """From now on a character that the terminal cannot show (locale C: no ASCII) is written as an escape."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """The one JSON object of ``--json`` on standard output; ASCII alone where the stream would escape."""
+    ascii_alone = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+    sys.stdout.write(json.dumps(value, ensure_ascii=ascii_alone, allow_nan=False, default=str) + "\n")
+
+
+# Pages.
+
+
+def print_page(page: str, result: Mapping[str, Any], **beside: Any) -> None:
+    """Print the page of a result, table by table and line by line."""
+    lines = _templates().get_template(page).render(r=result, **beside).splitlines()
+    blank = True
+    while lines:
+        line = lines.pop(0)
+        heading = line.startswith("# ")
+        table = []
+        while heading and lines and ("¦" in lines[0] or lines[0] == "---"):
+            table.append(lines.pop(0))
+        if table:
+            print_table(line[2:], table)
+        elif line or not blank:
+            _print_line(line)
+        blank = bool(table) or not line
+
+
+def print_table(title: str, lines: Sequence[str]) -> None:
+    """A heading and a table of cells between ``¦``; columns of figures are right-justified."""
+    header, rows = ("", lines) if "---" not in lines else (lines[0], lines[2:])
+    if not rows:
+        return
+    out.print(title, style="bold", soft_wrap=True, markup=False)
+    cells = [[cell.strip() if n else cell.rstrip() for n, cell in enumerate(r.split("¦"))] for r in rows]
+    names = [name.strip() for name in header.split("¦")] if header else [""] * len(cells[0])
+    grid = Table(show_header=bool(header), box=None, pad_edge=False)
+    for number, name in enumerate(names):
+        figures = number and all(_FIGURE.match(row[number]) for row in cells)
+        grid.add_column(Text(name), justify="right" if figures else "left", overflow="fold")
+    for row in cells:
+        grid.add_row(*map(Text, row))
+    for segments in out.render_lines(grid, pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()  # what is pasted from a terminal, or kept in a file, ends where its words end
+        out.print(line, soft_wrap=True)
+    out.print()
+
+
+_FIGURE = re.compile(r"[-–<>≤≥×] ?\d|\d|none|–|all$|$")
+
+
+def _print_line(line: str) -> None:
+    if line.startswith(("# ", "! ")):
+        out.print(line[2:], style="bold" if line[0] == "#" else "bold red", soft_wrap=True, markup=False)
+        return
+    text = Text(line.rstrip())
+    text.highlight_regex(r"FAILED|FALSE|NO GUARANTEE", "red")
+    text.highlight_regex(r"^ok ", "green")
+    text.highlight_regex(r"^open ", "yellow")
+    out.print(text, soft_wrap=True)
+
+
+@functools.cache
+def _templates() -> Environment:
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    pieces = re.split(r"^=== (\w+)\n", Path(__file__).with_name("pages.j2").read_text("utf-8"), flags=re.M)
+    environment = Environment(
+        loader=DictLoader(dict(zip(pieces[1::2], pieces[2::2], strict=True))),
+        undefined=StrictUndefined,
+        finalize=_safe,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    ours: dict[str, Callable[..., Any]] = {
+        "n": _number,
+        "up": lambda value, digits=4: "none" if value is None else upwards(value, digits),
+        "some": some,
+        "share": _interval,
+        "words": lambda name: name.replace("_", " "),
+        "name": lambda path: Path(path).name,
+        "row": lambda *cells: _Row(" ¦ ".join(str(_safe(cell)) for cell in cells)),
+        **{name: _late(place) for name, place in _WORDS.items()},
+    }
+    environment.filters.update(ours)
+    environment.globals.update(ours)
+    return environment
+
+
+_WORDS = {
+    "curated_hints": "redactory.pipelines.curated_hints.curated_hints",
+    "dedup_sentences": "redactory.dedup.rules.told",
+    "finding_line": "redactory.flows.job_commands.finding_line",
+    "hit_line": "redactory.flows.evaluate_commands.hit_line",
+    "mend": "redactory.pipelines.curated_hints.MENDS.get",
+    "resting_on_labellers": "redactory.evaluation.sample_labels.resting_on_labellers",
+    "waiting": "redactory.pipelines.index.WAITING.get",
+}
+"""Functions of other rooms that pages call, imported when they are."""
+
+
+def _late(place: str) -> Callable[..., Any]:
+    return lambda *given: pkgutil.resolve_name(place)(*given)
+
+
+class _Row(str):
+    """Cells that are safe already."""
+
+
+def _safe(value: Any) -> Any:
+    """A value as a page shows it: no character that would steer a terminal or end a cell."""
+    if value is None:
+        return "none"
+    if isinstance(value, _Row):
+        return value
+    if not isinstance(value, str) or (value.isprintable() and "¦" not in value):
+        return value
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value).replace("¦", "|")
+
+
+def _number(value: float | None, form: str = ",", otherwise: str = "none") -> str:
+    return otherwise if value is None else format(value, form)
+
+
+def _interval(figure: Mapping[str, float | None], form: str = ".1%") -> str:
+    value, low, high = (figure[key] for key in ("value", "low", "high"))
+    if value is None or low is None or high is None:
+        return "none"
+    return f"{value:{form}} ({low:{form}} to {high:{form}})"
+
+
+# Progress.
+
+
+@contextmanager
+def shown_progress() -> Iterator[Any]:
+    """A listener for long work: bars on a terminal, else a line every few seconds; JSON where asked for."""
+    if log.is_on():
+        logged, shown = Paced(log.progress), None if log.on_terminal() else Paced(_line, 1.0)
+
+        def both(work: str, done: int, total: int | None, unit: str = "") -> None:
+            for listener in filter(None, (logged, shown)):
+                listener(work, done, total, unit)
+
+        yield both
+    elif not err.is_terminal:
+        yield Paced(_line, 1.0)
+    else:
+        columns = (
+            TextColumn("{task.description:<18}"),
+            BarColumn(),
+            TextColumn("{task.fields[amount]}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=err, transient=True) as progress:
+            yield _Bars(progress)
+
+
+@dataclass
+class Paced:
+    """A listener that passes on the end of each work, and every few seconds how far it is.
+
+    The end of work that took no longer than ``least`` seconds is not worth a word.
+    """
+
+    say: Callable[[str, int, int | None, str, float], None]
+    least: float = -1.0
+    _begun: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=lambda: time.monotonic())
+
+    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
+        now = time.monotonic()
+        seconds = now - self._begun.setdefault(work, now)
+        if done == total:
+            del self._begun[work]  # work of the same name may come again, and has a pace of its own
+        if seconds > self.least if done == total else now - self._last >= _EVERY_SECONDS:
+            self._last = now
+            self.say(work, done, total, unit, seconds)
+
+
+def _line(work: str, done: int, total: int | None, unit: str, seconds: float) -> None:
+    said = filter(None, (f"{work}:", _amount(done, total, unit), _rate(done, seconds, unit)))
+    err.print(" ".join(said), soft_wrap=True)
+
+
+class _Bars:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, tuple[TaskID, float]] = {}
+
+    def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
+        if work not in self._tasks:
+            task = self._progress.add_task(work, amount="", rate="", total=None)
+            self._tasks[work] = task, time.monotonic()
+        task, start = self._tasks[work]
+        if done == total:
+            # what is finished makes room; the page tells of it
+            self._progress.remove_task(task)
+            del self._tasks[work]
+            return
+        amount, rate = _amount(done, total, unit), _rate(done, time.monotonic() - start, unit)
+        self._progress.update(task, completed=done, total=total, amount=amount, rate=rate)
+
+
+def _amount(done: int, total: int | None, unit: str) -> str:
+    if not unit:
+        # it cannot say how far it is
+        return ""
+    return f"{done:,} {unit}" if total is None else f"{done:,} of {total:,} {unit}"
+
+
+def _rate(done: int, seconds: float, unit: str) -> str:
+    if seconds <= 1:
+        return ""
+    # what follows a comma is a remark
+    return f"{done / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

@@ -1,0 +1,153 @@
+"""What the command line shows: pages, tables, progress, the marks of one text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from redactory.flows import show
+from redactory.flows.cli import app
+from redactory.flows.evaluate_commands import explained
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.progress import waiting
+from redactory.pipelines.curated_hints import curated_hints
+from redactory.pipelines.describe import explain
+
+ESCAPE = "\x1b]0;owned\x07"
+
+
+def test_every_page_is_a_template_that_parses() -> None:
+    names = show._templates().list_templates()
+    for name in names:
+        show._templates().get_template(name)
+    files = Path(show.__file__).parent.glob("*_commands.py")
+    shown = {page for file in files for page in re.findall(r'Shown\(\s*"(\w+)"', file.read_text())}
+    assert shown <= set(names)
+
+
+def test_no_line_of_a_table_ends_in_blanks_and_figures_are_right_justified(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither where cells are short, empty or folded, nor where colours are written."""
+    rows = [
+        "name ¦ figure ¦ said of it",
+        "---",
+        "a ¦ 1 ¦ ",
+        "bb ¦ 222 ¦ words that are folded here and there",
+    ]
+    for coloured in (False, True):
+        monkeypatch.setattr(show, "out", Console(width=40, force_terminal=coloured, highlight=False))
+        show.print_table("Title", rows)
+        printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+        lines = printed.splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+        assert [line.split()[0] for line in lines[1:4]] == ["name", "a", "bb"]
+        assert "a          1" in printed
+        assert "bb       222  words" in printed
+    show.print_table("Title", rows[:2])
+    assert capsys.readouterr().out == ""
+
+
+def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {"model": "m", "guarantee": {"trainer": "t", "holds": False, "unit": "", "relation": ""}}
+    result["guarantee"] |= {"relation_meaning": None, "reason": f"a\n# b ¦ c {ESCAPE}"}
+    show.print_page("promise", result)
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert r"Why: a\n# b | c \x1b]0;owned\x07" in printed
+
+
+@pytest.mark.parametrize(
+    ("fates", "told"),
+    [
+        ({"public": 2, "duplicate": 1}, "Every point is public"),
+        ({"private": 2, "duplicate": 1}, "Every point is private"),
+        ({"public": 1, "private": 1}, None),
+        # no side is empty because of what was found, or was not
+        ({"duplicate": 3}, None),
+        ({"public": 1, "quarantined": 2}, None),
+        ({"private": 1, "quarantined": 2}, None),
+    ],
+)
+def test_a_side_is_called_empty_where_every_point_was_judged(fates: dict[str, int], told: str | None) -> None:
+    none = dict.fromkeys(("public", "private", "duplicate", "quarantined"), 0)
+    counts = {"rows": 3, "documents": 3, "points": sum(fates.values()), **none, **fates}
+    hints = list(curated_hints({**counts, "rejected_by_reason": {}}))
+    assert [hint.partition(":")[0] for hint in hints] == ([] if told is None else [told])
+
+
+# ------------------------------------------------------------------------------------- progress
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(show.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_pace_of_work_that_comes_again_is_its_own(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = show.Paced(show._line, 1.0)
+    for begin in (0.0, 1000.0):
+        clock[0] = begin
+        lines("epoch 1", 1, 20, "steps")
+        clock[0] = begin + 10.0
+        lines("epoch 1", 20, 20, "steps")
+    assert re.findall(r"20 of 20 steps (\S+) steps/s", capsys.readouterr().err) == ["2.0", "2.0"]
+
+
+def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = show.Paced(show._line, 1.0)
+    for seconds in (0.5, 3.25):
+        with waiting(lines, "load engines"):
+            clock[0] += seconds
+    assert capsys.readouterr().err == "load engines: 3.2 s\n"
+
+
+# ------------------------------------------------------------------------------------- scan --explain
+
+
+CONFIG: dict[str, Any] = {
+    "detect": {
+        "tagger": None,
+        "patterns": None,
+        "lists": {"deny": [{"words": ["Zaphod Beeblebrox", "Beeblebrox"], "label": "CLIENT"}]},
+        "conservative": {"rules": ["capital", "name"]},
+    }
+}
+
+
+def _rows(printed: str, title: str) -> list[str]:
+    lines = printed[printed.index(f"\n{title}\n") :].splitlines()
+    return [" ".join(line.split()) for line in lines[3:] if "–" in line]
+
+
+def test_a_place_is_one_row_with_the_hits_that_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain("we saw Zaphod Beeblebrox and Anna", CONFIG)
+    explained(found, every=False)
+    printed = capsys.readouterr().out
+    assert "Side: private. What stands there: we saw <MASK> and Anna" in printed
+    assert _rows(printed, "What decides") == [
+        "7–24 'Zaphod Beeblebrox' CLIENT 1.000 list masked",
+        "29–33 'Anna' CAPITAL, NAME 1.000 rule makes private",
+    ]
+    left = len(found["marks"]) - sum(mark["masks"] for mark in found["marks"]) - 2
+    assert f"{left} more mark" in printed
+    explained(found, every=True)
+    assert len(_rows(capsys.readouterr().out, "Marks")) == len(found["marks"])
+    explained(explain("all is well", CONFIG), every=False)
+    assert "Nothing in it is masked or makes it private." in capsys.readouterr().out
+
+
+def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "hello"}')
+    refused = CliRunner().invoke(app, ["scan", "--explain", str(tmp_path / "rows.jsonl")])
+    assert isinstance(refused.exception, ConfigurationError)
+    assert "looks into files" in str(refused.exception)
