@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ State = tuple[Tensor, ...]
 
 
 class Part(nn.Module, ABC):
-    """A network, or a part of one.  One that draws dropout overrides the three methods of a step.
+    """A network, or a part of one.  A step begins for all of its parts; those that draw dropout override it.
 
     ``context`` is the number of inputs it can read, begin and end token included; ``None`` where there is no
     bound.
@@ -122,13 +122,21 @@ class Part(nn.Module, ABC):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
+        for part in self._parts:
+            part.begin_step(stream, purpose, step)
 
     def step_seeds(self, rows: Iterable[int]) -> Seeds:
         """What another process draws dropout of this step from, for the points ``rows``."""
-        return {}
+        return {name: seed for part in self._parts for name, seed in part.step_seeds(rows).items()}
 
     def begin_with(self, seeds: Seeds) -> None:
         """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
+        for part in self._parts:
+            part.begin_with(seeds)
+
+    @property
+    def _parts(self) -> Iterator[Part]:
+        return (child for child in self.children() if isinstance(child, Part))
 
 
 class Network(Part):

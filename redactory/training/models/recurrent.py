@@ -30,14 +30,20 @@ from redactory.training.models.settings import AwdLstmSettings, BiLstmSettings, 
 from redactory.training.points import Batch
 
 
-def _draw(encoder: nn.Module, hidden_size: int, stream: RandomStream) -> None:
-    """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
-    for index, (name, parameter) in enumerate(encoder.named_parameters()):
-        scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(hidden_size)
-        uniform_(parameter, scale, stream, index)
+class RecurrentEncoder(Encoder):
+    """An embedding, and LSTM layers of ``hidden_size`` H units above it."""
+
+    embedding: nn.Embedding
+    hidden_size: int
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
+        for index, (name, parameter) in enumerate(self.named_parameters()):
+            scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(self.hidden_size)
+            uniform_(parameter, scale, stream, index)
 
 
-class LstmEncoder(Encoder):
+class LstmEncoder(RecurrentEncoder):
     """Embedding [V, E] and ``layers`` LSTM layers of H units; the state is zero before every point.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
@@ -48,7 +54,7 @@ class LstmEncoder(Encoder):
     def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int, layers: int = 1) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding_size)
-        self.lstm = Lstm(embedding_size, hidden_size, layers)
+        self.lstm, self.hidden_size = Lstm(embedding_size, hidden_size, layers), hidden_size
 
     @classmethod
     def of(cls, vocabulary: int, settings: LstmSettings) -> Self:
@@ -63,11 +69,7 @@ class LstmEncoder(Encoder):
     @property
     def width(self) -> int:
         """H."""
-        return self.lstm.hidden_size
-
-    def initialise(self, stream: RandomStream) -> None:
-        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
-        _draw(self, self.lstm.hidden_size, stream)
+        return self.hidden_size
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last LSTM layer's states [B, T, H], zero before each row."""
@@ -80,7 +82,7 @@ class LstmEncoder(Encoder):
             "format": self.FORMAT,
             "vocabulary": self.embedding.num_embeddings,
             "embedding_size": self.embedding.embedding_dim,
-            "hidden_size": self.lstm.hidden_size,
+            "hidden_size": self.hidden_size,
             "layers": self.lstm.num_layers,
         }
 
@@ -113,7 +115,7 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
         return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
 
 
-class AwdLstmEncoder(Encoder):
+class AwdLstmEncoder(RecurrentEncoder):
     """Embedding [V, E] and LSTM layers of H units, of which the last has E (Merity, Keskar and Socher 2018).
 
     Its dropouts: of words (rows of the embedding), of recurrent weights, and variational (constant over a
@@ -129,7 +131,7 @@ class AwdLstmEncoder(Encoder):
 
     def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.hidden_size = settings, settings.hidden_size
         self.embedding = nn.Embedding(vocabulary, settings.embedding_size)
         inner = [settings.hidden_size] * (settings.layers - 1)
         self._widths = [settings.embedding_size, *inner, settings.embedding_size]
@@ -150,10 +152,6 @@ class AwdLstmEncoder(Encoder):
     def width(self) -> int:
         """E, that of the last layer."""
         return self._widths[-1]
-
-    def initialise(self, stream: RandomStream) -> None:
-        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
-        _draw(self, self.settings.hidden_size, stream)
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Masks are those of this step from here on."""
@@ -240,7 +238,7 @@ def _like(mask: Tensor | float, other: Tensor) -> Tensor | float:
     return mask.to(other) if isinstance(mask, Tensor) else mask
 
 
-class BiLstmEncoder(Encoder):
+class BiLstmEncoder(RecurrentEncoder):
     """Embedding [V, E], an LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`; a row is reversed within
@@ -253,7 +251,7 @@ class BiLstmEncoder(Encoder):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding_size)
         self.ahead = Lstm(embedding_size, hidden_size)
-        self.back = Lstm(embedding_size, hidden_size)
+        self.back, self.hidden_size = Lstm(embedding_size, hidden_size), hidden_size
 
     @classmethod
     def of(cls, vocabulary: int, settings: BiLstmSettings) -> Self:
@@ -268,11 +266,7 @@ class BiLstmEncoder(Encoder):
     @property
     def width(self) -> int:
         """2H."""
-        return 2 * self.ahead.hidden_size
-
-    def initialise(self, stream: RandomStream) -> None:
-        """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
-        _draw(self, self.ahead.hidden_size, stream)
+        return 2 * self.hidden_size
 
     def hidden(self, batch: Batch) -> Tensor:
         """At each place the states of the text up to it and from it on, side by side: [B, T, 2H]."""
@@ -289,7 +283,7 @@ class BiLstmEncoder(Encoder):
             "format": self.FORMAT,
             "vocabulary": self.embedding.num_embeddings,
             "embedding_size": self.embedding.embedding_dim,
-            "hidden_size": self.ahead.hidden_size,
+            "hidden_size": self.hidden_size,
         }
 
 
@@ -355,18 +349,6 @@ class PooledClassifier(Classifier):
                 assert isinstance(layer, nn.Linear)
                 uniform_(parameter, 1.0 / math.sqrt(layer.in_features), stream, index)
                 index += 1
-
-    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Dropout of this step is drawn from ``stream`` from here on."""
-        self.encoder.begin_step(stream, purpose, step)
-
-    def step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """The encoder's."""
-        return self.encoder.step_seeds(rows)
-
-    def begin_with(self, seeds: Seeds) -> None:
-        """Dropout of the encoder is drawn from ``seeds`` from here on."""
-        self.encoder.begin_with(seeds)
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
