@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from redactory.training.accounting import Spendings
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.server import ServerSide
 from redactory.training.ldp.settings import LdpSettings
@@ -21,7 +22,7 @@ TOKENS, DIMENSION = 3, 4
 class WordEncoder:
     """Every word is a vector drawn from its hash; a text is the sum of its words', through one weight."""
 
-    spendings = ()
+    spendings: Spendings = ()
 
     def __init__(self) -> None:
         self.weight = torch.ones(DIMENSION)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError
-from redactory.training.accounting import Spending, Spendings, epsilon_of
+from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.budget import Budget, BudgetExceeded
 from redactory.training.ldp.accounting import FixedSends, HiddenCoins, VisibleCoins, booked
@@ -22,22 +18,9 @@ from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import BudgetFolder, UserBudget, UserSide, spending_of, together
 from redactory.training.mechanism import Relation
 from redactory.training.settings import BudgetSettings
+from tests.training.ldp.ldp_sides import WordEncoder
 
 AT_TWO = LdpSettings(noise_multiplier=2.0, classes=("no", "yes"), dimension=4)
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """An encoder for tests: a text's first letters as numbers."""
-
-    digest: str = "0" * 64
-    spendings: Spendings = ()
-
-    def current_digest(self) -> str:
-        return self.digest
-
-    def represent(self, texts: Any, kind: Any) -> Tensor:
-        return torch.tensor([[float(ord(c)) for c in text[:4].ljust(4)] for text in texts])
 
 
 def budget(path: Path, epsilon: float, delta: float = 1e-5) -> UserBudget:
@@ -72,13 +55,13 @@ def test_what_goes_over_the_limit_is_refused_and_not_booked(tmp_path: Path) -> N
 
 def test_it_is_booked_before_the_first_message_and_stays_booked(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
-    side = UserSide(Lengths(), AT_TWO, budget=budget(path, 10.0))
+    side = UserSide(WordEncoder(), AT_TWO, budget=budget(path, 10.0))
     messages = side.training_messages(["alpha", "beta", "gamma"], [0, 1, 0])
     assert not path.exists()
     next(messages)
     del messages  # the process ends here: two messages never left
     assert budget(path, 10.0).epsilon() == pytest.approx(8.39, abs=0.005)
-    refused = UserSide(Lengths(), AT_TWO, budget=budget(path, 10.0)).query_messages(["delta", "epsilon"])
+    refused = UserSide(WordEncoder(), AT_TWO, budget=budget(path, 10.0)).query_messages(["delta", "epsilon"])
     with pytest.raises(BudgetExceeded):
         next(refused)
 
@@ -151,7 +134,8 @@ def test_without_its_key_a_folder_with_bookings_forgets_nobody(tmp_path: Path, l
 
 
 def test_an_encoder_that_spent_on_private_text_has_no_budget(tmp_path: Path) -> None:
-    made = Lengths(spendings=spending_of(AT_TWO, 1))
+    made = WordEncoder()
+    made.spendings = spending_of(AT_TWO, 1)
     with pytest.raises(GuaranteeError, match="public encoder"):
         UserSide(made, AT_TWO, budget=budget(tmp_path / "spent.jsonl", 100.0))
     assert UserSide(made, AT_TWO).seeded is False

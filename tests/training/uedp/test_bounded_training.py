@@ -30,6 +30,7 @@ from redactory.training.trainers import Ingredients, mechanism_of, trainer_of
 from redactory.training.uedp.bounded import points_affected
 from redactory.training.uedp.incidence import Incidence
 from redactory.training.uedp.units import originals_of
+from redactory.training.units.settings import Protect
 from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
 from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run
@@ -65,7 +66,8 @@ class Sums:
         return found
 
     def phase(self, null: NDArray[np.bool_], recorder: Recorder) -> NoisyPhase:
-        model = fresh_model(self.run, self.settings, STREAM, PublicText(_path(self.settings), "words"))
+        assert self.settings.public_text is not None
+        model = fresh_model(self.run, self.settings, STREAM, PublicText(self.settings.public_text, "words"))
         network = model.network.double()
         trainer = trainer_of(self.settings, self.run)
         mechanism = mechanism_of(self.settings, trainer)
@@ -90,11 +92,6 @@ class Sums:
             yield float(apart), int(null[drawn].sum())
 
 
-def _path(settings: TrainSettings) -> Path:
-    assert settings.public_text is not None
-    return settings.public_text
-
-
 def units_of(graph: Incidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """The kept points of every user, every entity, and every pair of them."""
 
@@ -106,12 +103,6 @@ def units_of(graph: Incidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     yield from (("users", null) for null in users)
     yield from (("entities", null) for null in entities)
     yield from (("both", first | second) for first in users for second in entities)
-
-
-def _protect(name: str) -> Any:
-    from redactory.training.units.settings import Protect
-
-    return Protect(name)
 
 
 @pytest.mark.parametrize("max_tokens", [2, 128])
@@ -126,11 +117,8 @@ def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
     for protect, null in units_of(sums.incidence):
         if not null.any():
             continue
-        size = points_affected(
-            sums.settings.model_copy(
-                update={"units": sums.settings.units.model_copy(update={"protect": _protect(protect)})}
-            )
-        )
+        units = sums.settings.units.model_copy(update={"protect": Protect(protect)})
+        size = points_affected(sums.settings.model_copy(update={"units": units}))
         assert size is not None
         assert null.sum() <= size
         if protect != "both" or null.sum() == size:
