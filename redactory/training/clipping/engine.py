@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,6 +24,9 @@ from redactory.training.layers.gradients import Grams, Tape, formed_squares, lis
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
 from redactory.training.pieces import Piece, PieceMap, alone, summed
 from redactory.training.points import Batch, Points, physical_batches
+
+if TYPE_CHECKING:
+    from redactory.training.models.network import Network
 
 
 class Site(NamedTuple):
@@ -261,13 +264,6 @@ APART = 1e-3
 """How far two gradients of one point may lie apart by rounding, of the largest norm beside them."""
 
 
-class PointLosses(Protocol):
-    """A network with a loss for each point."""
-
-    def point_losses(self, batch: Batch) -> Tensor:
-        """The loss of each point of ``batch``, [B]."""
-
-
 @dataclass(frozen=True)
 class ClippedSum:
     """The clipped gradients of a piece, summed; C is ``clip_norm``.
@@ -278,7 +274,7 @@ class ClippedSum:
 
     clip_norm: float
 
-    def __call__(self, network: PointLosses, batch: Batch) -> Tensor:
+    def __call__(self, network: Network, batch: Batch) -> Tensor:
         """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
         found = _gradient(network, batch, self.clip_norm)
         flat = found.flat
@@ -287,13 +283,12 @@ class ClippedSum:
         return flat
 
 
-def _gradient(network: PointLosses, batch: Batch, clip_norm: float) -> ClippedGradient:
-    assert isinstance(network, torch.nn.Module)
+def _gradient(network: Network, batch: Batch, clip_norm: float) -> ClippedGradient:
     return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm)
 
 
 def clipped_sum(
-    network: PointLosses,
+    network: Network,
     points: Points,
     rows: NDArray[np.int64],
     clip_norm: float,
@@ -310,14 +305,13 @@ def clipped_sum(
     Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
     """
-    assert isinstance(network, torch.nn.Module)
     require_clip_norm(clip_norm)  # also where nothing was drawn
     work = ClippedSum(clip_norm)
     pieces = [Piece(points, piece, work) for piece in physical_batches(rows, points.lengths, tokens)]
     return summed(network, pieces, every)
 
 
-def check_parts(network: PointLosses, points: Points, rows: NDArray[np.int64], tokens: int) -> bool:
+def check_parts(network: Network, points: Points, rows: NDArray[np.int64], tokens: int) -> bool:
     """``ConfigurationError`` where a batch of ``rows`` has other gradients than its two halves.
 
     A network that centres its activations over the batch, or weights its losses by something of the batch,

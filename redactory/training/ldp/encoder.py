@@ -426,7 +426,7 @@ class SentenceEncoder:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise InputError(f"text {row} holds half of a surrogate pair: it is no text") from None
+                raise InputError(f"text {row} holds half of a surrogate pair, which is not text") from None
         points = EncodedPoints.from_texts(flat, self.tokenizer, self.max_tokens)
         found = torch.zeros(len(flat), *self.shape(kind))
         for start in range(0, len(flat), BATCH):

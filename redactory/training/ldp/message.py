@@ -118,10 +118,10 @@ def _object(line: str | bytes) -> dict[str, Any]:
     try:
         pairs = json.loads(line, object_pairs_hook=list, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise InputError("message: the line is no JSON object of this format") from None
+        raise InputError("message: the line is not a JSON object of this format") from None
     # an array would be a list, too, of anything
     if not (isinstance(pairs, list) and all(isinstance(p, tuple) for p in pairs)):
-        raise InputError("message: the line is no JSON object of this format")
+        raise InputError("message: the line is not a JSON object of this format")
     found = dict(pairs)
     if len(found) != len(pairs):
         raise InputError("message: a key occurs twice")
@@ -129,7 +129,7 @@ def _object(line: str | bytes) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError("NaN and infinity are no JSON")
+    raise ValueError("NaN and infinity are not JSON")
 
 
 def _values(slot: str, shape: list[int], packed: str) -> NDArray[np.float32]:

@@ -38,7 +38,7 @@ _TOGETHER = 256
 
 
 class _Taught(Network):
-    """The network as the server will see it: classes told from the latent vector, clipped and maybe noised.
+    """The network as the server will see it: classes of the latent vector, clipped and maybe noised.
 
     Formal guarantees: none; it reads public text alone.  No parameter of a frozen folder is moved, so the
     pooled states of its rows are computed once.
@@ -174,7 +174,7 @@ def _fresh(
 
 @torch.no_grad()
 def _accuracy(taught: _Taught, points: LabelledPoints, rows: NDArray[np.int64]) -> float:
-    """The share of ``rows`` whose class is told, without noise: of text that was learnt from."""
+    """The share of ``rows`` whose class is predicted, without noise: of text that was learnt from."""
     taught.eval()
     right = 0
     for start in range(0, len(rows), _TOGETHER):

@@ -1,6 +1,7 @@
-"""What the server holds of each slot: the sum of its messages, and which of its steps came.
+"""The server's side: noisy messages in, classes out.  No text, tokenizer or encoder is within its reach.
 
-On the disk the same is a journal: the messages themselves, one a line, in the order in which they came.
+Of each slot it holds the sum of its messages, and which of its steps came.  On the disk the same is a
+journal: the messages themselves, one a line, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def _label(message: Message) -> int:
     return -1 if message.label is None else message.label
 
 
-# The server's side: noisy messages in, classes out.  No text, tokenizer or encoder is within its reach.
+# The service.
 
 
 FORMAT = "redactory-ldp-service/2"
@@ -241,7 +242,7 @@ class ServerSide:
         return len(messages)
 
     def facts(self) -> dict[str, Any]:
-        """What users must know of it, all of it public; what they are told over a wire."""
+        """What users must know of it, all of it public; what they read over a wire."""
         return {**self._facts(MESSAGES), "message": message_schema()}
 
     def _facts(self, version: str) -> dict[str, Any]:
@@ -318,7 +319,7 @@ class ServerSide:
         acknowledged is lost, and nothing needs to be saved.
         """
         if not (folder / _SERVICE).is_file():
-            raise InputError(f"{folder.name} is no service")
+            raise InputError(f"{folder.name} is not a service")
         with only_one(folder / _LOCK, f"the service {folder.name}"):
             found = cls.load(folder)
             with closing(Journal(folder / _RECEIVED)) as found._journal:
@@ -346,7 +347,7 @@ class ServerSide:
         except InputError:
             raise
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-            raise InputError(f"{folder.name} is no service ({type(error).__name__})") from None
+            raise InputError(f"{folder.name} is not a service ({type(error).__name__})") from None
         return found
 
     def _save(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the two sides of LDP-NLP are told: public constants, all of them, known to users and server alike."""
+"""The settings of LDP-NLP: public constants, all of them, known to users and server alike."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ class EncoderSettings(Settings):
         16, description="Width of the linear layer that a sentence is represented by; noise is on each."
     )
     clip_norm: PositiveFloat = Field(
-        1.0, description="C that messages will be clipped to; the classes are told from the clipped vector."
+        1.0,
+        description="C that messages will be clipped to; the classes are predicted from the clipped vector.",
     )
     noise_multiplier: NonNegativeFloat = Field(
         0.0,

@@ -94,13 +94,13 @@ class UserSide:
     def training_messages(self, texts: Texts, labels: Sequence[int]) -> Iterator[Message]:
         """All messages of ``texts`` with their classes' numbers, by step, in an order that is drawn.
 
-        ``InputError`` names the first row whose label is no class's number; nothing was booked then.
+        ``InputError`` names the first row whose label is not a class's number; nothing was booked then.
         """
         if len(texts) != len(labels):
             raise InputError(f"labels: {len(texts)} texts have {len(labels)} labels; give one each")
         for row, label in enumerate(labels):
             if not 0 <= label < len(self._settings.classes):
-                raise InputError(f"row {row + 1}: label is no number of a class: settings.classes has all")
+                raise InputError(f"row {row + 1}: label is not the number of one of settings.classes")
         yield from self._messages("train", texts, [int(label) for label in labels])
 
     def query_messages(self, texts: Texts) -> Iterator[Message]:
@@ -182,7 +182,9 @@ def _require_text(texts: Texts) -> None:
         try:
             "".join(row).encode()
         except UnicodeEncodeError:
-            raise InputError(f"row {number}: half of a surrogate pair is no text; nothing was sent") from None
+            raise InputError(
+                f"row {number}: half of a surrogate pair is not text; nothing was sent"
+            ) from None
 
 
 def _slots(stream: RandomStream, count: int, call: int) -> list[str]:

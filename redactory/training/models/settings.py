@@ -11,9 +11,9 @@ from redactory.foundation.settings import Settings
 
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Pooling = Literal["last-max-mean", "last", "max", "mean"]
-"""What of the states over a text a class is told from; a network's section names those that it offers."""
+"""What of the states over a text a class is read off; a network's section names those that it offers."""
 _POOLING = (
-    "task classify: what of the states over a text the class is told from: the last, the largest and the "
+    "task classify: what of the states over a text the class is read off: the last, the largest and the "
     "mean value of each unit together, or one of them."
 )
 
@@ -55,7 +55,7 @@ class BiLstmSettings(Settings):
     hidden_size: PositiveInt = Field(128, description="Width of the state in each of the two directions.")
     pooling: Literal["max-mean", "max", "mean"] = Field(
         "max-mean",
-        description="What of the states over a text the class is told from: the largest and the mean value "
+        description="What of the states over a text the class is read off: the largest and the mean value "
         "of each unit together, or one of them.",
     )
     bottleneck: PositiveInt | None = Field(
