@@ -38,6 +38,12 @@ def data_of(lengths: list[int], seed: int, padding: int = 0) -> Data:
     return Data(inputs, targets, real)
 
 
+def losses_of(logits: Tensor, data: Data) -> Tensor:
+    """The loss of each point, by torch's own cross entropy."""
+    each = F.cross_entropy(logits.flatten(0, 1), data.targets.flatten(), reduction="none")
+    return each.view_as(data.targets).masked_fill(data.real.logical_not(), 0.0).sum(1)
+
+
 class Net(nn.Module):
     """Embedding, ``body`` on [B, T, width], output layer; the loss by ``reduction``."""
 
@@ -54,12 +60,11 @@ class Net(nn.Module):
         """The loss of each point, [B]."""
         states = self.body(self.embedding(data.inputs))
         states = states[0] if isinstance(states, tuple) else states
-        if self.fused:
-            total = vocabulary_losses(self.output, states, data.targets, data.real)
-        else:
-            logits = self.output(states)
-            each = F.cross_entropy(logits.flatten(0, 1), data.targets.flatten(), reduction="none")
-            total = each.view_as(data.targets).masked_fill(data.real.logical_not(), 0.0).sum(1)
+        total = (
+            vocabulary_losses(self.output, states, data.targets, data.real)
+            if self.fused
+            else losses_of(self.output(states), data)
+        )
         return total / data.real.sum(1) if self.reduction == "mean" else total
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,63 +14,44 @@ from redactory.training.clipping import clipped_gradient
 from tests.training.clipping.networks import (
     BODIES,
     TOLERANCE,
-    Net,
     assert_equal,
     data_of,
     network_of,
     reference,
 )
 
+SHAPES = st.fixed_dictionaries(
+    {
+        "body": st.sampled_from([name for name in BODIES if name not in ("GRU", "both directions")]),
+        "width": st.sampled_from([4, 5, 8]),
+        "layers": st.integers(1, 3),
+        "tied": st.booleans(),
+        "fused": st.booleans(),
+        "reduction": st.sampled_from(["sum", "mean"]),
+        "seed": st.integers(0, 999),
+        "dtype": st.sampled_from(list(TOLERANCE)),
+    }
+)
+
 
 @settings(max_examples=120, deadline=None)
 @given(
-    body=st.sampled_from([name for name in BODIES if name not in ("GRU", "both directions")]),
-    lengths=st.lists(st.integers(1, 7), max_size=5),
-    padding=st.integers(0, 2),
-    width=st.sampled_from([4, 5, 8]),
-    layers=st.integers(1, 3),
-    tied=st.booleans(),
-    fused=st.booleans(),
-    reduction=st.sampled_from(["sum", "mean"]),
-    clip_norm=st.sampled_from([1e-3, 0.5, 3.0, 1e3]),
-    seed=st.integers(0, 999),
-    dtype=st.sampled_from(list(TOLERANCE)),
+    SHAPES, st.lists(st.integers(1, 7), max_size=5), st.integers(0, 2), st.sampled_from([1e-3, 0.5, 3.0, 1e3])
 )
 def test_equals_autograd_one_point_at_a_time(
-    body: str,
-    lengths: list[int],
-    padding: int,
-    width: int,
-    layers: int,
-    tied: bool,
-    fused: bool,
-    reduction: str,
-    clip_norm: float,
-    seed: int,
-    dtype: torch.dtype,
+    shape: dict[str, Any], lengths: list[int], padding: int, clip_norm: float
 ) -> None:
-    def network() -> Net:
-        return network_of(
-            body,
-            width=width,
-            layers=layers,
-            tied=tied,
-            fused=fused,
-            reduction=reduction,
-            seed=seed,
-            dtype=dtype,
-        )
-
-    net, exact, data = network(), network().double(), data_of(lengths, seed, padding)
+    net, exact = network_of(**shape), network_of(**shape).double()
+    data, tolerance = data_of(lengths, shape["seed"], padding), TOLERANCE[shape["dtype"]]
     exact.fused = False
     found = clipped_gradient(net, lambda: net.losses(data), clip_norm)
     expected, norms = reference(exact, lambda row: exact.losses(data.row(row)), len(lengths), clip_norm)
     assert found.finite.all()
     # Autograd's own rounding, where a loss is nearly flat, is not held against the engine.
     rounded, own_norms = reference(net, lambda row: net.losses(data.row(row)), len(lengths), clip_norm)
-    allowed = TOLERANCE[dtype] * norms + 4.0 * (own_norms - norms).abs()
+    allowed = tolerance * norms + 4.0 * (own_norms - norms).abs()
     assert ((found.norms - norms).abs() <= allowed).all()
-    share = TOLERANCE[dtype] * max(float(expected.norm()), 0.1 * float(norms.clamp(max=clip_norm).sum()))
+    share = tolerance * max(float(expected.norm()), 0.1 * float(norms.clamp(max=clip_norm).sum()))
     assert float((found.flat - expected).norm()) <= share + 4.0 * float((rounded - expected).norm())
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from redactory.training.clipping import clipped_gradient
 from redactory.training.layers import vocabulary_losses
-from tests.training.clipping.networks import VOCABULARY, Data, assert_equal, data_of, reference
+from tests.training.clipping.networks import VOCABULARY, Data, assert_equal, data_of, losses_of, reference
 
 
 def gpt2(**more: Any) -> Any:
@@ -72,9 +72,7 @@ class Causal(nn.Module):
             base = getattr(self.model, "base_model", self.model)
             states = base(**given).last_hidden_state
             return vocabulary_losses(self.model.lm_head, states, data.targets, data.real)
-        logits = self.model(**given).logits
-        each = F.cross_entropy(logits.flatten(0, 1), data.targets.flatten(), reduction="none")
-        return each.view_as(data.targets).masked_fill(data.real.logical_not(), 0.0).sum(1)
+        return losses_of(self.model(**given).logits, data)
 
 
 class Classifier(nn.Module):

@@ -82,26 +82,15 @@ class Counting(nn.Module):
         return x * self.scale
 
 
-class Noisy(nn.Module):
-    """A scale with dropout inside."""
+class Scaled(nn.Module):
+    """A function of the states and a scale of its own: a module of no known kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
+        self.scale, self.function = nn.Parameter(torch.ones(3)), function
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x * self.scale, 0.5)
-
-
-class Centred(nn.Module):
-    """A scale of what is centred over the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - x.mean(0)) * self.scale
+        return self.function(x, self.scale)
 
 
 STATIC = {
@@ -134,8 +123,14 @@ RUNNING = {
         "middle.inner.weight: used outside",
     ),
     "a buffer that is written": (Counting(), "middle: writes a buffer"),
-    "random numbers in an unknown module": (Noisy(), "middle: draws random numbers"),
-    "an unknown module that mixes points": (Centred(), "middle: what it computes for one point"),
+    "random numbers in an unknown module": (
+        Scaled(lambda x, scale: F.dropout(x * scale, 0.5)),
+        "middle: draws random numbers",
+    ),
+    "an unknown module that mixes points": (
+        Scaled(lambda x, scale: (x - x.mean(0)) * scale),
+        "middle: what it computes for one point",
+    ),
     "packed sequences": (
         Lambda(
             lambda x, y: nn.utils.rnn.pad_packed_sequence(
@@ -202,14 +197,11 @@ def test_a_batch_that_is_centred_or_weighted_without_a_gradient_is_seen_in_its_h
 
 
 def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_every_thousand_steps() -> None:
-    class Turning(Languages):
-        """Honest until it is not."""
-
     class Ledger:
         def admit(self, step: int, clipped_sum: Tensor) -> None:
             """Whatever comes."""
 
-    network = Turning("")
+    network = Languages("")  # honest until it is not
     descent = Descent(make_optimizer(network, "sgd"), 1e-3)
     mechanism = PoissonGaussian(1.0, 1.0, 0.5, 4.0)
     phase = NoisyPhase(
