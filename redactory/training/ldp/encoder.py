@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -370,7 +370,6 @@ class SentenceEncoder:
     max_tokens: int
     origin: Provenance
     dimension: int | None = None
-    _digests: dict[tuple[tuple[int, int], ...], str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(
@@ -436,19 +435,7 @@ class SentenceEncoder:
 
     @property
     def digest(self) -> str:
-        """Hex sha256 of weights, tokenizer, pooling, L and ``dimension``, as they are in memory.
-
-        Taken anew when torch counts a change of a weight; :meth:`current_digest` takes it in any case.
-        """
-        tensors = self.body.network.state_dict().values()
-        key = tuple((value._version, value.data_ptr()) for value in tensors)
-        if key not in self._digests:
-            self._digests.clear()
-            self._digests[key] = self.current_digest()
-        return self._digests[key]
-
-    def current_digest(self) -> str:
-        """:attr:`digest`, computed again."""
+        """Hex sha256 of weights, tokenizer, pooling, L and ``dimension``, as they are in memory now."""
         content = hashlib.sha256()
         for name, value in sorted(self.body.network.state_dict().items()):
             # a pooler that the folder lacks is drawn by the library, and never read

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,21 +101,12 @@ class DPLayer(nn.Module):
         found = np.stack(rows) if rows else np.empty(tuple(flat.shape))
         return torch.from_numpy(found.astype(np.float32)).view(x.shape).to(x.device)
 
-    def zero(self, examples: int, shape: Sequence[int]) -> Tensor:
-        """Noise alone: the layer of ``examples`` zero tensors of ``shape``, float32 [examples, \\*shape]."""
-        found: Tensor = self(torch.zeros(examples, *shape))
-        return found
-
     def _steps(self, count: int) -> tuple[RandomStream, int]:
         """A stream and the first of ``count`` step numbers of it that nobody has used."""
         if self._stream is None:
             return RandomStream.from_entropy(), 0
         first, self._step = self._step, self._step + count
         return self._stream, first
-
-    def extra_repr(self) -> str:
-        """C and z, for ``print``."""
-        return f"clip_norm={self.clip_norm:g}, noise_multiplier={self.noise_multiplier:g}"
 
 
 def _examples(x: Tensor) -> Tensor:

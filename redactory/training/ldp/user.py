@@ -169,7 +169,7 @@ class UserSide:
         return noisy
 
     def _require_same_encoder(self) -> None:
-        if self._encoder.current_digest() != self._digest:
+        if self._encoder.digest != self._digest:
             raise GuaranteeError(
                 "the encoder changed: one that learns from what it encodes lets every later message tell of "
                 "earlier sentences; keep it frozen, or train it with dpsgd and begin anew"

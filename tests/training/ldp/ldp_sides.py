@@ -26,9 +26,9 @@ class WordEncoder:
 
     def __init__(self) -> None:
         self.weight = torch.ones(DIMENSION)
-        self.digest = self.current_digest()
 
-    def current_digest(self) -> str:
+    @property
+    def digest(self) -> str:
         return hashlib.sha256(self.weight.numpy().tobytes()).hexdigest()
 
     def represent(self, texts: Sequence[Any], kind: str) -> Tensor:

@@ -109,10 +109,9 @@ def test_the_digest_is_that_of_what_runs(made: Path, public: PublicText, tmp_pat
     pretrain_encoder(public, small(), tmp_path / "again")
     assert SentenceEncoder.load(tmp_path / "again").digest == encoder.digest
     before = encoder.digest
-    assert encoder.current_digest() == before
     with torch.no_grad():
         next(encoder.body.network.parameters())[0, 0] += 1
-    assert encoder.current_digest() == encoder.digest != before
+    assert encoder.digest != before
 
 
 def test_nothing_trains_a_loaded_encoder(made: Path) -> None:

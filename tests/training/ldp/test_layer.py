@@ -55,7 +55,7 @@ def _noise(
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     layer = DPLayer(clip, multiplier, SEED)
     assert layer.seeded
-    return layer.zero(count, (8,)).numpy().astype(np.float64).ravel()
+    return layer(torch.zeros(count, 8)).numpy().astype(np.float64).ravel()
 
 
 def test_the_noise_is_the_accounted_one_and_a_weaker_one_is_told_from_it() -> None:
@@ -72,11 +72,11 @@ def test_the_noise_is_the_accounted_one_and_a_weaker_one_is_told_from_it() -> No
 def test_the_noise_does_not_depend_on_what_it_hides() -> None:
     x = torch.randn(20, 6) * 3
     own, bare = DPLayer(1.0, 0.5, SEED), DPLayer(1.0, 0.5, SEED)
-    np.testing.assert_allclose(own(x) - bare.zero(20, (6,)), own.clip(x), atol=3e-6)
+    np.testing.assert_allclose(own(x) - bare(torch.zeros(20, 6)), own.clip(x), atol=3e-6)
 
 
 def test_values_lie_on_the_lattice_of_one_example() -> None:
-    found = DPLayer(1.0, 0.01).zero(50, (16,)).double().numpy() / spacing(1.0, 16)
+    found = DPLayer(1.0, 0.01)(torch.zeros(50, 16)).double().numpy() / spacing(1.0, 16)
     np.testing.assert_array_equal(found, np.rint(found))
     assert (found % 2).any()
 
@@ -92,7 +92,9 @@ def test_noise_is_never_used_twice() -> None:
 
 def test_a_seed_repeats_the_noise_step_by_step() -> None:
     first, again = DPLayer(1.0, 1.0, SEED), DPLayer(1.0, 1.0, SEED)
-    assert torch.equal(torch.cat([first.zero(2, (3,)), first.zero(1, (3,))]), again.zero(3, (3,)))
+    assert torch.equal(
+        torch.cat([first(torch.zeros(2, 3)), first(torch.zeros(1, 3))]), again(torch.zeros(3, 3))
+    )
 
 
 def test_evaluation_keeps_the_noise_and_no_gradient_passes() -> None:
