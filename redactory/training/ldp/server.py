@@ -38,7 +38,6 @@ MOST_VALUES = 1 << 28
 """float32 values that are held at most (1 GiB)."""
 LARGEST_VALUE = 1e12
 """No value of a message is larger: sums and squares stay finite whatever is sent."""
-_BLOCK = 1 << 20
 
 
 class Received:
@@ -128,7 +127,9 @@ class Journal:
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._name, self._whole = path.name, True
         self._descriptor: int | None = os.open(path, flags)
-        os.ftruncate(self._descriptor, _whole_lines(path))
+        with path.open("rb") as file:
+            whole = sum(len(line) for line in file if line.endswith(b"\n"))
+        os.ftruncate(self._descriptor, whole)
 
     def append(self, messages: Sequence[Message]) -> None:
         """Have ``messages`` on the disk; ``RunStateError`` where that fails, and from then on."""
@@ -169,20 +170,6 @@ def journaled(path: Path) -> Iterator[Message]:
                     f"{path.parent.name}: {path.name}, line {number} is damaged: restore the file from a "
                     "copy, or cut it before this line and have users send again what came after it"
                 ) from None
-
-
-def _whole_lines(path: Path) -> int:
-    """How many octets of the file belong to lines that end."""
-    place = path.stat().st_size
-    with path.open("rb") as file:
-        while place > 0:
-            start = max(0, place - _BLOCK)
-            file.seek(start)
-            end = file.read(place - start).rfind(b"\n")
-            if end >= 0:
-                return start + end + 1
-            place = start
-    return 0
 
 
 def _label(message: Message) -> int:
