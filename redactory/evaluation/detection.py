@@ -56,7 +56,9 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: It
     counts: Counts = Counter()
     for name, flags in (("chars_marked", masked), ("chars_labelled", true), ("chars_both", masked & true)):
         counts[ALL, name] = int(flags.sum())
-    before, before_masked, before_true = _before(solid), _before(masked), _before(true)
+    before, before_masked, before_true = (
+        np.concatenate([[0], np.cumsum(flags)]) for flags in (solid, masked, true)
+    )
     exact = {bounds for bounds, _ in wanted} & set(found)
     spans = [("labelled", bounds, label, before_masked) for bounds, label in wanted]
     spans += [("marked", bounds, ALL, before_true) for bounds in found]
@@ -84,78 +86,51 @@ def figures(rows: Sequence[Counts], confidence: float = 0.95) -> dict[str, Any]:
     is a proportion of secrets with its two-sided Clopper-Pearson interval; every other interval is a
     percentile bootstrap over rows.  A figure over nothing is null.
     """
-    table = _Table(rows, confidence)
-    chars = table.scores(("chars_both", "chars_marked"), ("chars_both", "chars_labelled"))
+    total = sum(rows, Counter[tuple[str, str]]())
+    places = {key: number for number, key in enumerate(total)}
+    table = np.zeros((len(rows), len(places)))
+    for number, row in enumerate(rows):
+        for key in row.keys() & places.keys():
+            table[number, places[key]] = row[key]
+    bootstrap = Bootstrap(table, confidence)
+
+    def column(sums: Sums, key: tuple[str, str]) -> Sums:
+        return sums[:, places[key]] if key in places else np.zeros(len(sums))
+
+    def ratio(over: str, under: str, label: str = ALL) -> Callable[[Sums], Sums]:
+        return lambda sums: quotient(column(sums, (label, over)), column(sums, (label, under)))
+
+    def scores(name: str, kinds: tuple[str, str]) -> dict[str, Any]:
+        precision, recall = (ratio(name.format(kind), kind) for kind in kinds)
+        return {
+            "precision": bootstrap.figure(precision),
+            "recall": bootstrap.figure(recall),
+            "f1": bootstrap.figure(lambda sums: _f(precision(sums), recall(sums), 1)),
+            "f2": bootstrap.figure(lambda sums: _f(precision(sums), recall(sums), 2)),
+        }
+
+    def cover(label: str) -> dict[str, Any]:
+        return proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
+
+    chars = scores("chars_both", ("chars_marked", "chars_labelled"))
     return {
-        "cover_recall": table.cover(ALL),
-        **{
-            name: table.scores((f"{name}_marked", "marked"), (f"{name}_labelled", "labelled"))
-            for name in MATCHES
-        },
+        "cover_recall": cover(ALL),
+        **{name: scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCHES},
         "char_precision": chars["precision"],
         "char_recall": chars["recall"],
         "f1": chars["f1"],
         "f2": chars["f2"],
-        "spans": table.total[ALL, "labelled"],
-        "marks": table.total[ALL, "marked"],
+        "spans": total[ALL, "labelled"],
+        "marks": total[ALL, "marked"],
         "by_label": {
             label: {
-                "n": table.total[label, "labelled"],
-                "cover_recall": table.cover(label),
-                "char_recall": table.figure(lambda own: own.ratio("chars_both", "chars_labelled"), label),
+                "n": total[label, "labelled"],
+                "cover_recall": cover(label),
+                "char_recall": bootstrap.figure(ratio("chars_both", "chars_labelled", label)),
             }
-            for label in table.labels
+            for label in sorted({label for label, _ in total} - {ALL})
         },
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Sums of one label's counts, by name, as many as there are resamples."""
-
-    sums: Sums
-    place: Mapping[tuple[str, str], int]
-    label: str
-
-    def ratio(self, over: str, under: str) -> Sums:
-        return quotient(self._column(over), self._column(under))
-
-    def _column(self, name: str) -> Sums:
-        place = self.place.get((self.label, name))
-        return np.zeros(len(self.sums)) if place is None else self.sums[:, place]
-
-
-class _Table:
-    """Counts, a row each, and what can be asked of their sums."""
-
-    def __init__(self, rows: Sequence[Counts], confidence: float) -> None:
-        self.total: Counts = Counter()
-        for row in rows:
-            self.total.update(row)
-        self._confidence = confidence
-        self._place = {key: number for number, key in enumerate(self.total)}
-        table = np.zeros((len(rows), len(self._place)))
-        for number, row in enumerate(rows):
-            for key, count in row.items():
-                table[number, self._place[key]] = count
-        self._bootstrap = Bootstrap(table, confidence)
-        self.labels = sorted({label for label, _ in self.total} - {ALL})
-
-    def figure(self, of: Callable[[_Sums], Sums], label: str = ALL) -> dict[str, Any]:
-        return self._bootstrap.figure(lambda sums: of(_Sums(sums, self._place, label)))
-
-    def scores(self, precision: tuple[str, str], recall: tuple[str, str]) -> dict[str, Any]:
-        """Precision, recall, F1 and F2 of two ratios."""
-        return {
-            "precision": self.figure(lambda own: own.ratio(*precision)),
-            "recall": self.figure(lambda own: own.ratio(*recall)),
-            "f1": self.figure(lambda own: _f(own.ratio(*precision), own.ratio(*recall), 1)),
-            "f2": self.figure(lambda own: _f(own.ratio(*precision), own.ratio(*recall), 2)),
-        }
-
-    def cover(self, label: str) -> dict[str, Any]:
-        covered, n = self.total[label, "cover_labelled"], self.total[label, "labelled"]
-        return proportion(covered, n, self._confidence)
 
 
 def labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
@@ -189,10 +164,6 @@ def _inside(intervals: Iterable[Interval], length: int) -> NDArray[np.bool_]:
     for start, end in intervals:
         flags[start:end] = True
     return flags
-
-
-def _before(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(flags)])
 
 
 def _f(precision: Sums, recall: Sums, beta: int) -> Sums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +54,14 @@ def generate(
     ]
     stream, texts = RandomStream.from_seed(seed), list[str]()
     for first in range(0, count, _BATCH):
-
-        def draw(
-            log_probs: NDArray[np.float64], rows: NDArray[Any], place: int, batch: int = first // _BATCH
-        ) -> Any:
-            # a row's draw does not depend on which rows are beside it
-            uniform = stream.uniform("generation", place, _BATCH, batch)[rows]
-            return _drawn(log_probs[:, : model.tokenizer.size], temperature, top_k, uniform)
-
+        draw = functools.partial(
+            _drawn,
+            batch=first // _BATCH,
+            stream=stream,
+            size=model.tokenizer.size,
+            temperature=temperature,
+            top_k=top_k,
+        )
         rows = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
         texts += [model.tokenizer.decode(ids) for ids in _written(model, rows, max_tokens, draw)]
         progress("generation", len(texts), count, "texts")
@@ -105,14 +106,24 @@ def _written(
 
 
 def _drawn(
-    scores: NDArray[np.float64], temperature: float, top_k: int | None, uniform: NDArray[np.float64]
+    log_probs: NDArray[np.float64],
+    rows: NDArray[Any],
+    place: int,
+    *,
+    batch: int,
+    stream: RandomStream,
+    size: int,
+    temperature: float,
+    top_k: int | None,
 ) -> NDArray[np.int64]:
-    """One token a row from log probabilities [B, V], by a coin [B] of each row's own."""
+    """One token a row [B] from [B, V]; a row's draw does not depend on which rows are beside it."""
+    scores = log_probs[:, :size]
     if temperature == 0.0:
         return np.asarray(scores.argmax(1), np.int64)
     scores = scores / temperature
     if top_k is not None and top_k < scores.shape[1]:
         least = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
         scores = np.where(scores >= least, scores, -np.inf)
+    uniform = stream.uniform("generation", place, _BATCH, batch)[rows]
     heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
     return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)

@@ -98,10 +98,8 @@ def separation(
     intervals over ``resamples`` draws of both groups with replacement.  With m negatives no rate of false
     positives between 0 and 1/m can be told from 0: the true positives at it are those over every negative.
     """
-    found = [area(positives, negatives)]
-    found += [true_positives(positives, negatives, rate) for rate in FALSE_POSITIVE_RATES]
     drawn = _again(positives, negatives, RandomStream.from_seed(seed), resamples)
-    figures = _figures(found, drawn, confidence)
+    figures = _figures(_of_groups(positives, negatives), drawn, confidence)
     return {
         "auc": figures[0],
         "tpr": {f"{rate:g}": one for rate, one in zip(FALSE_POSITIVE_RATES, figures[1:], strict=True)},
@@ -129,6 +127,11 @@ def true_positives(positives: Scores, negatives: Scores, rate: float) -> float:
     return float((positives > threshold).mean())
 
 
+def _of_groups(positives: Scores, negatives: Scores) -> list[float]:
+    rates = [true_positives(positives, negatives, rate) for rate in FALSE_POSITIVE_RATES]
+    return [area(positives, negatives), *rates]
+
+
 def roc(positives: Scores, negatives: Scores) -> list[list[float]]:
     """[share of negatives, share of positives] at or over every threshold, rising from [0, 0] to [1, 1].
 
@@ -152,31 +155,17 @@ def _corners(false: Scores, true: Scores) -> Sequence[int]:
 
 def _again(positives: Scores, negatives: Scores, stream: RandomStream, resamples: int) -> Scores:
     """The area and the true positives of each draw of both groups with replacement: [resamples, 3]."""
-    values, places = np.unique(np.concatenate([positives, negatives]), return_inverse=True)
-    groups = places[: len(positives)], places[len(positives) :]
-    figures = np.empty((resamples, 1 + len(FALSE_POSITIVE_RATES)))
+    drawn = []
     for first in range(0, resamples, _BLOCK):
         size = min(_BLOCK, resamples - first)
-        ups, downs = (
-            _counts(stream.uniform(f"group {kind}", first, size * len(group)), group, size, len(values))
-            for kind, group in enumerate(groups)
+        groups = (
+            group[(stream.uniform(f"group {kind}", first, size * len(group)) * len(group)).astype(np.int64)]
+            for kind, group in enumerate((positives, negatives))
         )
-        under = downs.cumsum(1)
-        figures[first : first + size, 0] = (ups * (under - downs / 2)).sum(1) / (
-            len(positives) * len(negatives)
-        )
-        over = len(positives) - ups.cumsum(1)
-        for number, rate in enumerate(FALSE_POSITIVE_RATES, 1):
-            # the lowest value that few enough negatives are over
-            place = (len(negatives) - under <= int(rate * len(negatives))).argmax(1)
-            figures[first : first + size, number] = over[np.arange(size), place] / len(positives)
-    return figures
-
-
-def _counts(drawn: Scores, group: NDArray[np.int64], size: int, values: int) -> NDArray[np.int64]:
-    """How often each value was drawn, of as many draws from ``group`` as it has members: [size, values]."""
-    chosen = group[(drawn * len(group)).astype(np.int64)] + np.repeat(np.arange(size) * values, len(group))
-    return np.bincount(chosen, minlength=size * values).reshape(size, values)
+        drawn += [
+            _of_groups(ups, downs) for ups, downs in zip(*(g.reshape(size, -1) for g in groups), strict=True)
+        ]
+    return np.array(drawn)
 
 
 # A threshold on scores, chosen on one half of the sentences and scored on the other.
