@@ -19,7 +19,7 @@ from redactory.foundation.keys import Kind, new_key
 from redactory.foundation.progress import Progress
 
 if TYPE_CHECKING:
-    from redactory.pipelines.purge import What
+    from redactory.pipelines.erase import What
 
 releases = typer.Typer(no_args_is_help=True, help="A job's runs and log; release a held run, or give it up.")
 quarantines = typer.Typer(no_args_is_help=True, help="Look into a quarantine, and try what lies there again.")

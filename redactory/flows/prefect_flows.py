@@ -43,10 +43,10 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.nightly.night import nightly as plain
-from redactory.pipelines.nightly.watermark import is_dated
+from redactory.pipelines.nightly import nightly as plain
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.train import check_device
+from redactory.pipelines.watermark import is_dated
 from redactory.redaction import RunFolder
 
 FATES = (

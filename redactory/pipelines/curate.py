@@ -34,7 +34,7 @@ from redactory.pipelines.output_folder import (
     forget_holder,
     occupied,
 )
-from redactory.pipelines.publish import check_store, publish_configured
+from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources
 from redactory.pipelines.readers.files import expansion
 from redactory.pipelines.release import finish, summary, versions

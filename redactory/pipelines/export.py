@@ -1,4 +1,4 @@
-"""A model that leaves: what its guarantee speaks about, and the ledger that proves it."""
+"""Export: what may leave a run, and nothing else, in a folder or at a URL."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from redactory.foundation.files import make_private_folder, read_json, sync, wri
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
 from redactory.pipelines.export_card import croissant_text, export_card
-from redactory.pipelines.export_verify import check_export
-from redactory.pipelines.leaving import leaving
 from redactory.pipelines.models import audited
 from redactory.pipelines.output_folder import emptied, new_folder, open_to_read
-from redactory.pipelines.publish import PlacedFolder, mirror, sums_text
 from redactory.pipelines.release_log import Event, enter
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.share import PlacedFolder, leaving, mirror, sums_text
 from redactory.pipelines.store import Store, is_url, without_secrets
+from redactory.pipelines.verify import check_export
 from redactory.redaction import (
     ModelFolder,
     RunFolder,
@@ -36,54 +35,6 @@ from redactory.redaction import (
 )
 from redactory.redaction.folder import FORMAT, ExportFolder
 from redactory.redaction.sealing import sign
-
-
-def copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
-    """Copy model ``name`` of ``run``; the sha256 of its own manifest there.
-
-    Weights, architecture, tokenizer, guarantee, ledger, card: its evaluations are releases of their own,
-    and stay.  Raises ``RunStateError`` where the run has no such model, ``CheckFailed`` where it is not as it
-    was sealed, ``GuaranteeError`` where nothing is guaranteed of it.
-    """
-    model = run.model(name)
-    if not is_finished(model):
-        known = ", ".join(run.model_names()) or "none"
-        raise RunStateError(f"{run.root} has no finished model {name}; there are: {known}")
-    broken = broken_files(model)
-    if broken:
-        raise CheckFailed(f"models/{name} is not as it was sealed: {'; '.join(broken)}")
-    card, audit = read_json(model.guarantee), audited(run, name)
-    if not card["holds"]:
-        raise GuaranteeError(f"models/{name} stays: nothing is guaranteed of it ({card['holds_reason']})")
-    if audit is not None and not audit["holds"]:
-        raise GuaranteeError(f"models/{name} stays: an audit shows more than its guarantee states")
-    for path in _what_leaves(model):
-        copy_sealed(path, to.root / path.name, read_manifest(model)["files"][path.name]["sha256"])
-    return seal(to, _body(model), [path for path in to.root.iterdir() if path.is_file()])
-
-
-def _what_leaves(model: ModelFolder) -> list[Path]:
-    """The files that the ledger's last record names, and those that say what is promised of them."""
-    written = read_records(model.ledger)[-1].body["files"]
-    return [*(model.root / name for name in written), model.ledger, model.guarantee, model.card]
-
-
-def _body(model: ModelFolder) -> dict[str, Any]:
-    """Of the model's manifest all but how long it took, and how much memory: no epsilon covers these."""
-    manifest = read_manifest(model)
-    return {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
-
-
-def copy_sealed(path: Path, to: Path, digest: str) -> None:
-    """Copy one file; ``CheckFailed`` where the copy has not the sha256 that it was sealed with."""
-    make_private_folder(to.parent)
-    shutil.copyfile(path, to)
-    sync(to)
-    if file_sha256(to) != digest:
-        raise CheckFailed(f"{path.parent.name}/{path.name} is not as it was sealed, and does not leave")
-
-
-# Export: what may leave a run, and nothing else, in a folder or at a URL.
 
 
 def export_run(
@@ -111,8 +62,7 @@ def _export(
     run: RunFolder, to: str, models: tuple[str, ...], by: str | None, progress: Progress
 ) -> dict[str, Any]:
     with leaving(run) as still:
-        broken = broken_files(run)
-        if broken:
+        if broken := broken_files(run):
             raise CheckFailed(
                 f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}"
             )
@@ -120,18 +70,18 @@ def _export(
             with new_folder(Path(to), still) as staging:
                 return _filled(run, ExportFolder(staging), to, models, by)
         store = Store.at(to)
-        store.names()  # one that cannot be read is told of before anything is entered in the log
+        store.names()  # one that cannot be read is known before anything is entered in the log
         with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
             made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
             result = _filled(run, made, to, models, by)
-            own = (made.success, made.sums)
-            files = {
-                path.relative_to(made.root).as_posix(): path
-                for path in made.root.rglob("*")
-                if path.is_file() and path not in own
-            }
+            names = {path.relative_to(made.root).as_posix(): path for path in _files(made)}
+            files = {name: path for name, path in names.items() if path not in (made.success, made.sums)}
             mirror(PlacedFolder(made.root, result["manifest"], files), store, progress, still)
             return result
+
+
+def _files(made: ExportFolder) -> list[Path]:
+    return [path for path in made.root.rglob("*") if path.is_file()]
 
 
 def _filled(
@@ -142,15 +92,15 @@ def _filled(
     manifest = read_manifest(run)
     for name, entry in manifest["files"].items():
         if (path := run.root / name).parent == run.public:
-            copy_sealed(path, made.public / path.name, entry["sha256"])
+            _copy_sealed(path, made.public / path.name, entry["sha256"])
     said = what_may_be_said(manifest, file_sha256(run.manifest))
-    said["models"] = {name: copy_model(run, name, made.model(name)) for name in models}
+    said["models"] = {name: _copy_model(run, name, made.model(name)) for name in models}
     write_text(made.card, export_card(said))
     write_text(made.croissant, croissant_text(said, manifest["files"]))
-    write_manifest(made, said, list_files(made, [p for p in made.root.rglob("*") if p.is_file()]))
+    write_manifest(made, said, list_files(made, _files(made)))
     sign(made)
-    listed = [path for path in made.root.rglob("*") if path.is_file()]
-    write_text(made.sums, sums_text({p.relative_to(made.root).as_posix(): file_sha256(p) for p in listed}))
+    digests = {path.relative_to(made.root).as_posix(): file_sha256(path) for path in _files(made)}
+    write_text(made.sums, sums_text(digests))
     digest = succeed(made)
     open_to_read(made.root)
     failed = [check.name for check in check_export(made) if not check.ok]
@@ -161,7 +111,6 @@ def _filled(
     lies_at = where if is_url(to) else str(Path(to).absolute())
     told = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
     enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **told)
-    sizes = [path.stat().st_size for path in made.root.rglob("*") if path.is_file()]
     return {
         "run": str(run.root),
         "to": where,
@@ -169,9 +118,45 @@ def _filled(
         "release": said["release"],
         "public": said["counts"]["public"],
         "models": list(models),
-        "files": len(sizes),
-        "bytes": sum(sizes),
+        "files": len(_files(made)),
+        "bytes": sum(path.stat().st_size for path in _files(made)),
     }
+
+
+def _copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
+    """Copy model ``name`` of ``run``; the sha256 of its own manifest there.
+
+    Weights, architecture, tokenizer, guarantee, ledger, card: its evaluations are releases of their own,
+    and stay.  Raises ``RunStateError`` where the run has no such model, ``CheckFailed`` where it is not as it
+    was sealed, ``GuaranteeError`` where nothing is guaranteed of it.
+    """
+    model = run.model(name)
+    if not is_finished(model):
+        known = ", ".join(run.model_names()) or "none"
+        raise RunStateError(f"{run.root} has no finished model {name}; there are: {known}")
+    if broken := broken_files(model):
+        raise CheckFailed(f"models/{name} is not as it was sealed: {'; '.join(broken)}")
+    card, audit, manifest = read_json(model.guarantee), audited(run, name), read_manifest(model)
+    if not card["holds"]:
+        raise GuaranteeError(f"models/{name} stays: nothing is guaranteed of it ({card['holds_reason']})")
+    if audit is not None and not audit["holds"]:
+        raise GuaranteeError(f"models/{name} stays: an audit shows more than its guarantee states")
+    # the files that the ledger's last record names, and those that say what is promised of them
+    written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
+    for path in (*written, model.ledger, model.guarantee, model.card):
+        _copy_sealed(path, to.root / path.name, manifest["files"][path.name]["sha256"])
+    # not how long it took, and how much memory: no epsilon covers these
+    body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
+    return seal(to, body, [path for path in to.root.iterdir() if path.is_file()])
+
+
+def _copy_sealed(path: Path, to: Path, digest: str) -> None:
+    """Copy one file; ``CheckFailed`` where the copy has not the sha256 that it was sealed with."""
+    make_private_folder(to.parent)
+    shutil.copyfile(path, to)
+    sync(to)
+    if file_sha256(to) != digest:
+        raise CheckFailed(f"{path.parent.name}/{path.name} is not as it was sealed, and does not leave")
 
 
 def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:

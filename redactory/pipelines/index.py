@@ -1,4 +1,4 @@
-"""What an index is bound to, and what is refused because of it before anything is written."""
+"""The index across runs: what it is bound to, how a run goes by it, and what it holds, for people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import secrets
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def _check_apart(index: Path, config: Config) -> None:
             )
 
 
+def index_of(manifest: Mapping[str, Any]) -> IndexFolder | None:
+    """The index that a run went by, where it still lies where the run found it; else None."""
+    settings = manifest["configuration"]["dedup"].get("index")
+    index = None if settings is None else IndexFolder(Path(settings["path"]))
+    return index if index is not None and index.exists() else None
+
+
 # The index as a run goes by it: opened at its begin, written before ``_SUCCESS``, counted after.
 
 
@@ -111,17 +119,32 @@ def begin(job: Job, journal: Journal) -> Job:
     if settings is None:
         return job
     folder, parameters = IndexFolder(Path(settings.path)), parameters_of(job.config, job.key)
-    if journal.pinned is not None:
-        _check_same(folder, folder.read()["id"] if folder.exists() else None, journal.pinned["id"])
+    now = folder.read()["id"] if journal.pinned is not None and folder.exists() else None
+    if journal.pinned is not None and now != journal.pinned["id"]:
+        raise RunStateError(
+            f"this run was begun with the index {journal.pinned['id']}, and {folder.root} holds "
+            f"{now or 'none'}: give the folder where the former lies (dedup.index.path), or start a new run "
+            "in another folder"
+        )
     with folder.alone():
         head = folder.open(parameters)
         promote_finished(folder)
+        there = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
         if journal.pinned is None:
-            runs = [{"name": e.name, "journal": e.body["journal"]} for e in folder.entries()]
+            runs = [{"name": name, "journal": chain} for name, chain in there]
             journal.pin({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
         pins: dict[str, Any] = journal.pinned or {}
-        _begin_draft(folder, job.run, pins["token"])
-        entries = _pinned(folder, pins["runs"])
+        own = job.run.root.resolve()
+        for draft, path in folder.drafts().items():
+            # what a former run in this very folder left of its own
+            if path == own and draft.name != pins["token"]:
+                folder.remove(draft)
+        folder.begin_draft(pins["token"], own)
+        pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
+        # a name that serves another run now is gone, too
+        if lost := [name for name, chain in pinned if (name, chain) not in there]:
+            raise gone(folder, f"the entry {lost[0]}")
+        entries = tuple(there[pin] for pin in pinned)
     for entry in entries:
         entry.check()
     index = OpenIndex(folder, head["id"], pins["token"], hash_of(parameters["policies"]), entries)
@@ -142,7 +165,8 @@ def facts(job: Job, counts: Counter[str]) -> dict[str, Any]:
 
 def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: from now on only ``_SUCCESS`` is missing."""
-    if job.index is None or _counted(job.index.folder, job.index.token):
+    token = job.index.token if job.index is not None else None
+    if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.entries()):
         return
     draft = job.index.draft
     make_private_folder(draft)
@@ -212,36 +236,6 @@ def is_of(run: RunFolder, entry: Entry) -> bool:
         return False
 
 
-def _check_same(folder: IndexFolder, now: str | None, before: str) -> None:
-    if now != before:
-        raise RunStateError(
-            f"this run was begun with the index {before}, and {folder.root} holds {now or 'none'}: give the "
-            "folder where the former lies (dedup.index.path), or start a new run in another folder"
-        )
-
-
-def _pinned(folder: IndexFolder, runs: list[dict[str, str]]) -> tuple[Entry, ...]:
-    """The entries that were pinned; a name that serves another run now is gone, too."""
-    there = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
-    for run in runs:
-        if (run["name"], run["journal"]) not in there:
-            raise gone(folder, f"the entry {run['name']}")
-    return tuple(there[run["name"], run["journal"]] for run in runs)
-
-
-def _counted(index: IndexFolder, token: str) -> bool:
-    return any(entry.body["token"] == token for entry in index.entries())
-
-
-def _begin_draft(index: IndexFolder, run: RunFolder, token: str) -> None:
-    """Make room for this run's entry, and remove what a former run in this very folder left of its own."""
-    own = run.root.resolve()
-    for draft, path in index.drafts().items():
-        if path == own and draft.name != token:
-            index.remove(draft)
-    index.begin_draft(token, own)
-
-
 # What an index holds, for people; and taking old runs out of it.
 
 
@@ -258,18 +252,17 @@ def show_index(folder: str | Path) -> dict[str, Any]:
     Nothing is changed.  ``texts`` are what the run saw on each side (in mode ``minhash``: kept).
     """
     index = IndexFolder(Path(folder))
-    head = index.read()
+    head, runs, waiting = index.read(), [], []
     sealed = {entry.folder: entry for entry in index.pending()}
-    return {
-        "index": str(index.root),
-        "id": head["id"],
-        "parameters": head["parameters"],
-        "runs": [_told(entry) for entry in index.entries()],
-        "pending": [
-            {"draft": draft.name, "path": str(run), "state": _state(run, sealed.get(draft))}
-            for draft, run in index.drafts().items()
-        ],
-    }
+    for entry in index.entries():
+        told = {name: entry.body[name] for name in ("created", "path")}
+        runs.append({"entry": entry.name, **told, "texts": entry.body["counts"]})
+    for draft, run in index.drafts().items():
+        finished = draft in sealed and is_of(RunFolder(run), sealed[draft])
+        state = "gone" if not run.exists() else "finished" if finished else "unfinished"
+        waiting.append({"draft": draft.name, "path": str(run), "state": state})
+    told = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
+    return {**told, "runs": runs, "pending": waiting}
 
 
 def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None) -> dict[str, Any]:
@@ -291,18 +284,3 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
                 index.remove(draft)
                 removed.append(draft.name)
         return {"index": str(index.root), "removed": removed, "kept": [e.name for e in index.entries()]}
-
-
-def _told(entry: Entry) -> dict[str, Any]:
-    return {
-        "entry": entry.name,
-        "created": entry.body["created"],
-        "texts": entry.body["counts"],
-        "path": entry.body["path"],
-    }
-
-
-def _state(run: Path, entry: Entry | None) -> str:
-    if not run.exists():
-        return "gone"
-    return "finished" if entry is not None and is_of(RunFolder(run), entry) else "unfinished"

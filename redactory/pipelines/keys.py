@@ -1,4 +1,4 @@
-"""Crypto-shredding: the data key of a run is destroyed, so that nobody can read its private part any more."""
+"""The data keys of runs: wrapped by another key (rotation), or destroyed for good (shredding)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shredded(run: RunFolder) -> Record | None:
     return own[-1] if own else None
 
 
-def told_of(record: Record) -> str:
+def shredded_when(record: Record) -> str:
     """When and by whom, in words."""
     return f"was shredded on {record.body['time']} by {record.body['by']}"
 
@@ -58,50 +58,9 @@ def told_of(record: Record) -> str:
 def refuse_shredded(run: RunFolder) -> None:
     """``RunStateError`` that says when and by whom, where the private part can never be read again."""
     if not run.data_key.is_file() and (record := shredded(run)) is not None:
-        raise RunStateError(f"the private part of {run.root.name} {told_of(record)}: nobody can read it")
-
-
-def _shred(run: RunFolder, by: str) -> dict[str, Any]:
-    with alone(run):
-        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
-        there = [path for path in keys if os.path.lexists(path)]
-        for path in there:
-            # nothing is entered of what cannot be done: one that is a link would be somebody else's file
-            os.close(open_own(path, os.O_RDWR))
-        _enter_first(run, by)
-        for path in there:
-            destroy(path)
-    record = shredded(run)
-    assert record is not None
-    return {
-        "run": str(run.root),
-        "time": record.body["time"],
-        "by": record.body["by"],
-        "destroyed": [path.relative_to(run.root).as_posix() for path in there],
-        "left": [path.relative_to(run.root).as_posix() for path in (run.samples,) if path.is_dir()],
-    }
-
-
-def _enter_first(run: RunFolder, by: str) -> None:
-    """The record stands before the first byte is gone: a key that went without one is a key that was lost."""
-    if not run.data_key.is_file():
-        if shredded(run) is None:
-            raise RunStateError(_no_key(run))
-        return
-    key = _identity(run)
-    if key is not None:
-        enter(run, Event.SHREDDED, by=by, run_id=key)
-    elif shredded(run) is None:
-        # not what a shredding that was cut off has written over
-        raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is no key file of a run")
-
-
-def _no_key(run: RunFolder) -> str:
-    if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
-        return (
-            f"the data key of {run.root.name} is gone already, and the log does not say that it was shredded"
+        raise RunStateError(
+            f"the private part of {run.root.name} {shredded_when(record)}: nobody can read it"
         )
-    return f"{run.root.name} is not encrypted, so it has no key: redactory purge, or remove the folder"
 
 
 def _identity(run: RunFolder) -> str | None:
@@ -112,6 +71,44 @@ def _identity(run: RunFolder) -> str | None:
         return key_identity(run)
     except CheckFailed:
         return None
+
+
+def _is_encrypted(run: RunFolder) -> bool:
+    return run.manifest.is_file() and bool(read_json(run.manifest)["encrypted"])
+
+
+def _shred(run: RunFolder, by: str) -> dict[str, Any]:
+    with alone(run):
+        keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
+        there = [path for path in keys if os.path.lexists(path)]
+        for path in there:
+            # nothing is entered of what cannot be done: one that is a link would be somebody else's file
+            os.close(open_own(path, os.O_RDWR))
+        # the record stands before the first byte is gone: a key that went without one is a key that was lost
+        key, before = _identity(run), shredded(run)
+        if run.data_key.is_file() and key is not None:
+            enter(run, Event.SHREDDED, by=by, run_id=key)
+        elif before is None and run.data_key.is_file():
+            # not what a shredding that was cut off has written over
+            raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is not the key file of a run")
+        elif before is None:
+            name = run.root.name
+            raise RunStateError(
+                f"the data key of {name} is gone already, and the log does not say that it was shredded"
+                if _is_encrypted(run)
+                else f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder"
+            )
+        for path in there:
+            destroy(path)
+    record = shredded(run)
+    assert record is not None
+    return {
+        "run": str(run.root),
+        "time": record.body["time"],
+        "by": record.body["by"],
+        "destroyed": [path.relative_to(run.root).as_posix() for path in there],
+        "left": [run.samples.relative_to(run.root).as_posix()] if run.samples.is_dir() else [],
+    }
 
 
 # Key rotation: another key, or another service, wraps the data keys of runs; no part is written anew.
@@ -132,8 +129,14 @@ def rotate_key(
     again goes on.  Raises ``ConfigurationError`` for a new key that is none, ``RunStateError`` for a place
     that holds no run.
     """
-    new = _new_service(to_key_file, to_service)
-    runs = [run for place in places for run in runs_in(Path(place))]
+    if (to_key_file is None) == (to_service is None):
+        raise ConfigurationError("name the new key: --to-key-file or --to-service, one of the two")
+    new: KeyService = (
+        service_of(to_service, "--to-service")
+        if to_service is not None
+        else LocalKey(read_encryption_key(Path(str(to_key_file))))
+    )
+    runs = [run for place in places for run in _runs_in(Path(place))]
     told: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         try:
@@ -145,46 +148,29 @@ def rotate_key(
     return {"service": new.name, **listed, "ok": not told["failed"]}
 
 
-def runs_in(place: Path) -> list[RunFolder]:
+def _runs_in(place: Path) -> list[RunFolder]:
     """The run that ``place`` is, or the runs that lie in it, by name; ``RunStateError`` where none does."""
     if RunFolder(place).state.is_dir():
         return [RunFolder(place)]
     inside = sorted(place.iterdir()) if place.is_dir() else []
     found = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
     if not found:
-        raise RunStateError(f"{place} is no run folder, and no folder of runs")
+        raise RunStateError(f"{place} is neither a run folder nor a folder of runs")
     return found
-
-
-def _new_service(key_file: str | Path | None, function: str | None) -> KeyService:
-    if (key_file is None) == (function is None):
-        raise ConfigurationError("name the new key: --to-key-file or --to-service, one of the two")
-    if function is not None:
-        return service_of(function, "--to-service")
-    return LocalKey(read_encryption_key(Path(str(key_file))))
 
 
 def _rotated(run: RunFolder, new: KeyService) -> str:
     """What became of ``run``, in a word."""
     with alone(run):
-        if not run.data_key.is_file():
-            return _without_key(run)
-        wrapping = rewrap(run, new)
-        if wrapping.before is not None and _entered(run) != wrapping.service:
-            # the key comes first: where a crash parts the two, the record follows when it is asked again
-            enter(run, Event.ROTATED, service=wrapping.service, before=wrapping.before)
-        return "rotated" if wrapping.changed else "already"
-
-
-def _entered(run: RunFolder) -> str | None:
-    """The service that the log says wraps the key now; None where it says of no rotation."""
-    rotations = [record for record in history(run) if record.type == Event.ROTATED]
-    return str(rotations[-1].body["service"]) if rotations else None
-
-
-def _without_key(run: RunFolder) -> str:
-    if shredded(run) is not None:
-        return "shredded"
-    if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
-        raise CheckFailed(f"{run.root.name} is encrypted, and its state/{run.data_key.name} is gone")
-    return "open"
+        if run.data_key.is_file():
+            wrapping = rewrap(run, new)
+            entered = [r.body["service"] for r in history(run) if r.type == Event.ROTATED]
+            if wrapping.before is not None and entered[-1:] != [wrapping.service]:
+                # the key comes first: where a crash parts the two, the record follows when it is asked again
+                enter(run, Event.ROTATED, service=wrapping.service, before=wrapping.before)
+            return "rotated" if wrapping.changed else "already"
+        if shredded(run) is not None:
+            return "shredded"
+        if _is_encrypted(run):
+            raise CheckFailed(f"{run.root.name} is encrypted, and its state/{run.data_key.name} is gone")
+        return "open"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -30,9 +30,9 @@ class Event(StrEnum):
     """The types of record."""
 
     BEGUN = "begun"
-    """A night has begun: ``plan``, what of which files it is to read."""
+    """A scheduled run has begun: ``plan``, what of which files it is to read."""
     FAILED = "failed"
-    """It ended with an error (``error``, text-free); the next night goes on with it."""
+    """It ended with an error (``error``, text-free); the next scheduled run goes on with it."""
     RELEASED = "released"
     """The run is finished and within the limits: ``manifest``, the sha256 of its manifest; ``counts``."""
     HELD = "held"
@@ -179,8 +179,8 @@ def check_released(run: RunFolder) -> None:
     state = None if standing is None else standing.state
     if state in ("unfinished", "failed"):
         raise RunStateError(
-            f"{name} was cut off before it was released or held: ask for what made it again (redactory "
-            "nightly, redactory quarantine retry), it goes on there"
+            f"{name} was cut off before it was released or held: give the command that made it again "
+            "(redactory nightly, redactory quarantine retry), it goes on there"
         )
     if state == "held":
         raise RunStateError(
@@ -213,7 +213,7 @@ def check_newest(run: RunFolder) -> None:
     """``RunStateError`` where ``run`` is an older release of itself than its log knows."""
     if told := put_back(run):
         name = run.root.resolve().name
-        raise RunStateError(f"{name}: {told}; bring back the newer one, or ask for what was done again")
+        raise RunStateError(f"{name}: {told}; bring back the newer one, or do again what was done")
 
 
 def _release(body: Mapping[str, Any]) -> int:
@@ -234,15 +234,8 @@ def latest_run(records: Iterable[Record]) -> str | None:
 # Each record of the release log in the words of an operator.
 
 
-Body = Mapping[str, Any]
 SHOWN = 12
 """Hexadecimal digits of a digest that are shown."""
-
-
-def in_words(record: Record) -> str:
-    """What happened, in one line; a type that this version does not know says its name."""
-    words = _WORDS.get(record.type)
-    return record.type if words is None else words(record.body)
 
 
 def holds_nothing(counts: Mapping[str, Any]) -> bool:
@@ -250,84 +243,68 @@ def holds_nothing(counts: Mapping[str, Any]) -> bool:
     return not counts.get("public", 0) and not counts.get("private", 0)
 
 
-def _released(body: Body) -> str:
-    nothing = body.get("counts") and holds_nothing(body["counts"])
-    return f"released{_counts(body)}{', with no point in it' if nothing else ''}"
+def in_words(record: Record) -> str:
+    """What happened, in one line; a type that this version does not know says its name."""
+    body, by = record.body, f", by {record.body['by']}" if record.body.get("by") else ""
+    counts = body.get("counts") or {}
+    match record.type:
+        case Event.BEGUN:
+            return _begun(body["plan"]["slices"], body["plan"].get("waiting", []))
+        case Event.FAILED:
+            return f"failed: {body['error']}"
+        case Event.RELEASED:
+            nothing = ", with no point in it" if counts and holds_nothing(counts) else ""
+            return f"released{_counts(counts)}{nothing}"
+        case Event.HELD:
+            named = [str(finding["metric"]) for finding in body.get("findings", []) if "metric" in finding]
+            more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+            return f"held{_counts(counts)}: {', '.join(named[:3]) or 'outside of its limits'}{more}"
+        case Event.APPROVED:
+            nothing = " with no point in it" if body.get("empty") else ""
+            return f"approved{nothing} by {body['by']}: {body['reason']}"
+        case Event.REJECTED:
+            return f"rejected by {body['by']}: {body['reason']}"
+        case Event.REISSUED:
+            removed = body.get("removed") or {}
+            what = [*map(str, body.get("what") or ())] + (
+                [some(removed["points"], "point")] if removed else []
+            )
+            return f"written anew ({body.get('why', 'reissue')}{': ' if what else ''}{', '.join(what)}){by}"
+        case Event.RETRIED:
+            return f"quarantine curated again, in {body.get('into', 'another run')}"
+        case Event.ROTATED:
+            return f"data key wrapped anew, by {body.get('service', 'another service')}"
+        case Event.SHREDDED:
+            return f"data key destroyed: nobody can read the private part any more{by}"
+        case Event.EXPORTED:
+            to = f" to {body['to']}" if body.get("to") else ""
+            models = f", with {', '.join(body['models'])}" if body.get("models") else ""
+            digest = f" (manifest {str(body['manifest'])[:SHOWN]})" if body.get("manifest") else ""
+            what_left = "what may leave was copied"
+            done = f"published at {body['published']}" if body.get("published") else what_left
+            return f"{done}{to}{models}{digest}{by}"
+        case Event.DONE:
+            failed = f"; failed: {', '.join(body['failed'])}" if body.get("failed") else ""
+            return f"what follows from record {body['of']} was done{failed}"
+    return record.type
 
 
-def _approved(body: Body) -> str:
-    nothing = " with no point in it" if body.get("empty") else ""
-    return f"approved{nothing} by {body['by']}: {body['reason']}"
-
-
-def _begun(body: Body) -> str:
-    slices, waiting = body["plan"]["slices"], body["plan"].get("waiting", [])
+def _begun(slices: list[dict[str, Any]], waiting: list[Any]) -> str:
     if not slices:
         return "begun: another try of a quarantine"
     size = sum(piece["to_byte"] - piece["from_byte"] for piece in slices)
-    files = {piece["url"] for piece in slices}
     again = sum(bool(piece["again"]) for piece in slices)
-    parts = [f"begun: {size:,} new bytes in {some(len(files), 'file')}"]
+    parts = [f"begun: {size:,} new bytes in {some(len({piece['url'] for piece in slices}), 'file')}"]
     parts += [f"{some(again, 'file')} read again"] if again else []
     parts += [f"{some(len(waiting), 'unfinished row')} left for later"] if waiting else []
     return ", ".join(parts)
 
 
-def _counts(body: Body) -> str:
-    counts = body.get("counts")
-    if not counts:
-        return ""
-    known = [fate for fate in ("public", "private", "duplicate", "quarantined") if fate in counts]
-    fates = ", ".join(f"{counts[fate]:,} {fate}" for fate in known)
+def _counts(counts: Mapping[str, int]) -> str:
+    fates = ("public", "private", "duplicate", "quarantined")
+    known = ", ".join(f"{counts[fate]:,} {fate}" for fate in fates if fate in counts)
     rows = f"{some(counts['rows'], 'row')}: " if "rows" in counts else ""
-    return f" ({rows}{fates})"
-
-
-def _held(body: Body) -> str:
-    findings = body.get("findings", [])
-    named = [str(finding["metric"]) for finding in findings if "metric" in finding]
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    return f"held{_counts(body)}: {', '.join(named[:3]) or 'outside of its limits'}{more}"
-
-
-def _reissued(body: Body) -> str:
-    removed = body.get("removed") or {}
-    what = [*map(str, body.get("what") or ()), *([some(removed["points"], "point")] if removed else ())]
-    return f"written anew ({body.get('why', 'reissue')}{': ' + ', '.join(what) if what else ''}){_by(body)}"
-
-
-def _exported(body: Body) -> str:
-    to = f" to {body['to']}" if body.get("to") else ""
-    with_models = f", with {', '.join(body['models'])}" if body.get("models") else ""
-    digest = f" (manifest {str(body['manifest'])[:SHOWN]})" if body.get("manifest") else ""
-    what = f"published at {body['published']}" if body.get("published") else "what may leave was copied"
-    return f"{what}{to}{with_models}{digest}{_by(body)}"
-
-
-def _done(body: Body) -> str:
-    failed = f"; failed: {', '.join(body['failed'])}" if body.get("failed") else ""
-    return f"what follows from record {body['of']} was done{failed}"
-
-
-def _by(body: Body) -> str:
-    """Who did it, where they said so."""
-    return f", by {body['by']}" if body.get("by") else ""
-
-
-_WORDS: dict[str, Callable[[Body], str]] = {
-    Event.BEGUN: _begun,
-    Event.FAILED: lambda body: f"failed: {body['error']}",
-    Event.RELEASED: _released,
-    Event.HELD: _held,
-    Event.APPROVED: _approved,
-    Event.REJECTED: lambda body: f"rejected by {body['by']}: {body['reason']}",
-    Event.REISSUED: _reissued,
-    Event.RETRIED: lambda body: f"quarantine curated again, in {body.get('into', 'another run')}",
-    Event.ROTATED: lambda body: f"data key wrapped anew, by {body.get('service', 'another service')}",
-    Event.SHREDDED: lambda body: f"data key destroyed: the private part can be read no more{_by(body)}",
-    Event.EXPORTED: _exported,
-    Event.DONE: _done,
-}
+    return f" ({rows}{known})" if counts else ""
 
 
 # Where the release log ended when a run was sealed, so that it cannot be cut off unnoticed.

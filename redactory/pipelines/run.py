@@ -19,8 +19,8 @@ from redactory.pipelines.evaluations.policies import evaluate_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.publish import publish_configured
 from redactory.pipelines.release import summary
+from redactory.pipelines.share import publish_configured
 from redactory.pipelines.track import track_configured
 from redactory.pipelines.train import check_device, train, train_summary
 from redactory.redaction import RunFolder, is_finished

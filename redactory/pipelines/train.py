@@ -15,11 +15,11 @@ from redactory.pipelines.keys import refuse_shredded
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.models import audited, named_model, require_training_packages
 from redactory.pipelines.output_folder import check_keys
-from redactory.pipelines.publish import check_store, publish_configured
 from redactory.pipelines.release_log import check_newest, check_released
 from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sample import kept_recall
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.track import check_tracking, track_configured
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.training.planner import oddities

@@ -1,17 +1,16 @@
-"""One check of a run that ends in an error is that check's failure, and the others are made all the same."""
+"""Verify: read a finished run again and check everything that can be checked without trusting it."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from redactory.detectors import Detector, DetectSettings, changed_since
+from redactory.detectors import Detector, DetectSettings, blind_of, blind_words, changed_since
 from redactory.evaluation.report import pages_of
 from redactory.foundation.canonical import file_sha256, version_of
 from redactory.foundation.errors import (
@@ -19,33 +18,31 @@ from redactory.foundation.errors import (
     ConfigurationError,
     RedactoryError,
     RunStateError,
-    SealedError,
     some,
 )
-from redactory.foundation.files import read_json
+from redactory.foundation.files import leaves, read_json
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.export_verify import verify_export
+from redactory.foundation.records import chain_head, read_records
+from redactory.pipelines.checks import (
+    OF_A_RUN,
+    OF_AN_EXPORT,
+    Check,
+    Seen,
+    Unmade,
+    Work,
+    check,
+    checked,
+    closed_modes,
+    require,
+)
+from redactory.pipelines.export_card import croissant_text, export_card
 from redactory.pipelines.fates import find_open_values
-from redactory.pipelines.leaving import names_looked_for
-from redactory.pipelines.publish import fetched
 from redactory.pipelines.release import check_conservation, configuration_digest, dataset_card
 from redactory.pipelines.sealed import wordless
+from redactory.pipelines.share import fetched, sums_text, what_forbids
 from redactory.pipelines.store import is_url, without_secrets
 from redactory.pipelines.train import guarantee
-from redactory.pipelines.verify_seals import (
-    Check,
-    encryption,
-    files,
-    journal,
-    logged,
-    measured,
-    not_made,
-    purged,
-    signature,
-    superseded,
-)
-from redactory.pipelines.verify_strays import is_exactly, modes, no_strays
 from redactory.redaction import (
     MASK,
     ModelFolder,
@@ -58,100 +55,9 @@ from redactory.redaction import (
     read_manifest,
     route,
 )
-from redactory.redaction.folder import is_export_folder
+from redactory.redaction.folder import ExportFolder, is_export_folder
 from redactory.redaction.releases import release_with
-from redactory.redaction.sealing import check_signature, irregular_in
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-
-def attempted(run: RunFolder, name: str, checks: Callable[[], Iterable[Check]]) -> list[Check]:
-    """What ``checks`` gives; where it ends in an error, one failed check ``name`` that says why.
-
-    An error that is not our own can quote text: its kind is told, and the part that cannot be read, if one
-    cannot.  Nothing is written.
-    """
-    try:
-        return wordless("it was checked", lambda: list(checks()))
-    except ConfigurationError as error:
-        # of this machine's settings: it says nothing about the run
-        return [Check(name, False, str(error), made=False)]
-    except SealedError as error:
-        broken = _unreadable(run)
-        return [Check(name, False, f"{broken} cannot be read" if broken else str(error))]
-    except RedactoryError as error:
-        return [Check(name, False, str(error))]
-
-
-def _unreadable(run: RunFolder) -> str | None:
-    """The first part of the data folders that is no part at all."""
-    for path in (path for folder in run.data_folders for path in parts(folder)):
-        try:
-            wordless("a part was opened", part_rows, path)
-        except RedactoryError:
-            return path.relative_to(run.root).as_posix()
-    return None
-
-
-# The checks of a run's models.
-
-
-def models(run: RunFolder, known: Ed25519PublicKey | None) -> Iterator[Check]:
-    """One check a model: it and its evaluations are as sealed, and its guarantee follows from its ledger."""
-    for name in run.model_names():
-        yield from attempted(run, f"model {name}", partial(_model, run, name, known))
-
-
-def _model(run: RunFolder, name: str, known: Ed25519PublicKey | None) -> list[Check]:
-    model = run.model(name)
-    results = [model.result(path.parent.name) for path in model.root.glob("*/_SUCCESS")]
-    folders = [model, *results]
-    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
-    findings = [(folder, check_signature(folder, known)) for folder in folders if folder.manifest.is_file()]
-    problems += [f"{folder.root.name}: {found.detail}" for folder, found in findings if not found.good]
-    if not problems:
-        others = [result for result in results if not measured_on(model, result)]
-        problems += [f"{other.root.name}/ is of another model, or of another evaluation" for other in others]
-    fine = "its guarantee follows from its ledger"
-    if not problems:
-        try:
-            parent = release_with(run, str(read_manifest(model).get("parent")))
-            if parent is None:
-                problems.append("its manifest names another run as its parent")
-            elif parent.digest != file_sha256(run.manifest):
-                fine += f"; it was trained on release {parent.number}, and knows what was taken out since"
-            card: dict[str, Any] = dict(guarantee(run.root, name))
-            audit = card.pop("audit", None)
-            if card != read_json(model.guarantee):
-                problems.append("guarantee.json is not what ledger and manifest say")
-            elif not _page_of(model, card):
-                problems.append("README.md is not what guarantee.json says")
-            if audit is not None and not audit["holds"]:
-                problems.append("an audit shows a larger epsilon than its guarantee states")
-        except ConfigurationError:
-            fine = "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
-        except (CheckFailed, RunStateError) as error:
-            problems.append(str(error))
-    return [Check(f"model {name}", not problems, "; ".join(problems) or fine)]
-
-
-def _page_of(model: ModelFolder, card: dict[str, Any]) -> bool:
-    """Whether the model's card for people says what ``card`` says; True where another version wrote it."""
-    from redactory.training import guarantee_page
-
-    if not same_version(read_manifest(model)):
-        return True
-    due: bytes = guarantee_page(card).encode("utf-8", "backslashreplace")
-    return model.card.read_bytes() == due
-
-
-def same_version(manifest: dict[str, Any]) -> bool:
-    """Whether this version of Redactory wrote what ``manifest`` seals."""
-    return bool(version_of("redactory") == manifest["versions"].get("redactory"))
-
-
-# Verify: read a finished run again and check everything that can be checked without trusting it.
+from redactory.redaction.sealing import check_signature
 
 
 def verify(
@@ -168,83 +74,50 @@ def verify(
     if is_url(run):
         with fetched(str(run), progress) as place:
             return {**verify(place, progress, public_key=public_key), "run": without_secrets(str(run))}
-    folder = RunFolder(Path(run))
-    known = None if public_key is None else read_public_key(Path(public_key))
-    if is_export_folder(folder.root):
-        # whoever made it may have written anything
-        return wordless("an export was verified", verify_export, folder.root, known)
-    # nor is anything written into what is verified
-    return wordless("a run was verified", _verify, folder, known, progress)
-
-
-def _verify(run: RunFolder, known: Ed25519PublicKey | None, progress: Progress) -> dict[str, Any]:
-    whole, opened = files(run), list[dict[str, Any]]()
-    # behind a link or a pipe nothing is read
-    signed = not_made("signature", "see 'files'") if irregular_in(run) else signature(run, known)
-    checks = [whole, signed]
-    if whole.ok:
-        # what is not as it was sealed cannot be read any further
-        opened, further = _contents(run, read_manifest(run), known, progress, signed)
-        checks += further
+    seen = Seen(Path(run), None if public_key is None else read_public_key(Path(public_key)), progress)
+    registry = OF_AN_EXPORT if is_export_folder(seen.root) else OF_A_RUN
+    # whoever made it may have written anything; nor is anything written into what is verified
+    checks = wordless("a run was verified", checked, seen, registry)
     return {
-        "run": str(run.root),
-        "ok": all(check.ok for check in checks),
-        "checks": [check._asdict() for check in checks],
-        "open_values": opened,
+        "run": str(seen.root),
+        "ok": all(one.ok for one in checks),
+        "checks": [one._asdict() for one in checks],
+        "open_values": seen.open_values,
     }
 
 
-def _contents(
-    run: RunFolder,
-    manifest: dict[str, Any],
-    known: Ed25519PublicKey | None,
-    progress: Progress,
-    signed: Check,
-) -> tuple[list[dict[str, Any]], list[Check]]:
-    opened: list[dict[str, Any]] = []
-    checks = attempted(run, "no stray files", lambda: [no_strays(run, manifest), modes(run)])
-    checks += attempted(run, "journal", lambda: [journal(run, manifest)])
-    encrypted = attempted(run, "encryption", lambda: [encryption(run, manifest)])
-    checks += encrypted
-    checks += attempted(run, "earlier releases", lambda: superseded(run, manifest))
-    checks += attempted(run, "release log", lambda: logged(run, manifest))
-    checks += attempted(run, "names looked for", lambda: [names_looked_for(manifest)])
-    checks += [*purged(manifest), *attempted(run, "measured", lambda: measured(run, known))]
-    readable = encrypted[0].ok and encrypted[0].made
-
-    def public(name: str, check: Callable[[], Check]) -> list[Check]:
-        return attempted(run, name, lambda: [check()])
-
-    def private(name: str, check: Callable[[], Check]) -> list[Check]:
-        if readable:
-            return public(name, check)
-        return [not_made(name, "the private part cannot be read (see 'encryption')")]
-
-    def values() -> Check:
-        found, check = _open_values(run, manifest, manifest["configuration"]["release"]["max_open_values"])
-        opened.extend(found)
-        return check
-
-    checks += [
-        *private("conservation", lambda: _conservation(run, manifest)),
-        *public("no mask in public", lambda: _no_mask_in_public(run)),
-        *private("point ids", lambda: _ids(run)),
-        *public("re-scan of public", lambda: _rescan(run, manifest, progress, signed)),
-        *private("values masked elsewhere", values),
-        *models(run, known),
-        *private("report", lambda: _report(run, manifest)),
-    ]
-    return opened, checks
+def check_export(folder: ExportFolder) -> list[Check]:
+    """Every check that whoever receives an export can make."""
+    return checked(Seen(folder.root), OF_AN_EXPORT)
 
 
-def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
+def same_version(manifest: dict[str, Any]) -> bool:
+    """Whether this version of Redactory wrote what ``manifest`` seals."""
+    return bool(version_of("redactory") == manifest["versions"].get("redactory"))
+
+
+def _is_exactly(path: Path, content: str) -> bool:
+    """Whether a file holds ``content``; of one of another length nothing is read."""
+    due = content.encode("utf-8", "backslashreplace")
+    return path.is_file() and path.stat().st_size == len(due) and path.read_bytes() == due
+
+
+# The points: what a run holds, and that it lies where it is to lie.
+
+
+@check("names looked for")
+def names_looked_for(seen: Seen) -> str:
+    """Names of every kind were looked for, or their being missed was accepted."""
+    require(filter(None, [what_forbids(seen.manifest)]))
+    accepted = blind_words(blind_of(seen.manifest))
+    return f"accepted (release.accept_blind). {accepted}" if accepted else "of persons, places, organisations"
+
+
+@check("conservation", private=True)
+def conservation(seen: Seen) -> str:
     """The manifest's sums hold, and its counts are those of the parts as they are read now."""
-    counts = manifest["counts"]
-    try:
-        check_conservation(counts)
-    except RedactoryError as error:
-        return Check("conservation", False, str(error))
-    rows = {f: sum(map(part_rows, parts(f))) for f in run.data_folders}
+    run, manifest, counts = seen.run, seen.manifest, seen.manifest["counts"]
+    check_conservation(counts)
     expected = {
         run.public: counts["public"],
         run.private: counts["private"],
@@ -254,101 +127,277 @@ def _conservation(run: RunFolder, manifest: dict[str, Any]) -> Check:
         run.across: manifest["dedup"]["across"] or 0,
     }
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
-    wrong = [f"{f.name}: {some(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n]
-    fine = f"{some(counts['rows'], 'row')} and {some(counts['points'], 'point')} are accounted for"
-    return Check("conservation", not wrong, "; ".join(wrong) or fine)
+    rows = {f: sum(map(part_rows, parts(f))) for f in expected}
+    require(f"{f.name}: {some(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n)
+    return f"{some(counts['rows'], 'row')} and {some(counts['points'], 'point')} are accounted for"
 
 
-def _no_mask_in_public(run: RunFolder) -> Check:
-    found = sum(
-        pc.sum(pc.match_substring(b["text"], MASK)).as_py() or 0 for b in read_batches(run.public, ["text"])
-    )
-    return Check("no mask in public", not found, f"{some(found, 'public point')} with {MASK}")
+@check("no mask in public", OF_A_RUN, OF_AN_EXPORT)
+def no_mask_in_public(seen: Seen) -> str:
+    """No public point holds a mask."""
+    batches = read_batches(seen.run.public, ["text"])
+    found = sum(pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0 for batch in batches)
+    told = f"{some(found, 'public point')} with {MASK}"
+    require([told] if found else [])
+    return told
 
 
-def _ids(run: RunFolder) -> Check:
+def _ids(folder: Path) -> list[str]:
+    return [i for batch in read_batches(folder, ["point_id"]) for i in batch["point_id"].to_pylist()]
+
+
+@check("point ids", private=True)
+def ids(seen: Seen) -> str:
     """Released ids are unique, and a shard holds exactly the points whose fate sends them there."""
     problems = []
-    for folder in (run.public, run.private):
-        released = [i for b in read_batches(folder, ["point_id"]) for i in b["point_id"].to_pylist()]
-        due = {
-            i
-            for b in read_batches(run.points, ["released_id", "fate"])
-            for i, fate in zip(b["released_id"].to_pylist(), b["fate"].to_pylist(), strict=True)
-            if fate == folder.name
-        }
+    for folder in (seen.run.public, seen.run.private):
+        released, due = _ids(folder), set[str]()
+        for batch in read_batches(seen.run.points, ["released_id", "fate"]):
+            pairs = zip(batch["released_id"].to_pylist(), batch["fate"].to_pylist(), strict=True)
+            due |= {i for i, fate in pairs if fate == folder.name}
         if len(released) != len(set(released)):
             problems.append(f"{folder.name}: an id occurs twice")
         if set(released) != due:
             problems.append(f"{folder.name}: {some(len(set(released) ^ due), 'id')} not as in audit/points")
-    return Check("point ids", not problems, "; ".join(problems) or "each point lies where its fate says")
+    require(problems)
+    return "each point lies where its fate says"
 
 
-def _rescan(run: RunFolder, manifest: dict[str, Any], progress: Progress, signed: Check) -> Check:
+@check("re-scan of public")
+def rescan(seen: Seen) -> str:
     """Both policies find nothing in the public shards, with the very engines that the manifest names.
 
     Files outside of the run that the manifest names are opened only where somebody who is known wrote it.
     """
-    name, other = "re-scan of public", "not made: the settings are those of another version"
+    manifest = seen.manifest
     try:
         settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
     except ValidationError:
-        return Check(name, False, other, made=False)
+        raise ConfigurationError("not made: the settings are those of another version") from None
     named = settings.named_files()
-    if named and not (signed.ok and signed.made) and not _is_ours(manifest):
-        return not_made(
-            name,
-            f"{named[0]} names files outside of the run, and anybody may have written that: set the run's "
-            f"{KEY_VARIABLE}, or give --public-key",
-        )
+    if named and not seen.signed:
+        key = load_digest_key()
+        due = configuration_digest(key, manifest["configuration"])
+        # of earlier versions nobody knows who wrote it
+        if not hmac.compare_digest(str(manifest["key"].get("configuration")), due):
+            raise Unmade(
+                f"not made: {named[0]} names files outside of the run, and anybody may have written that: "
+                f"set the run's {KEY_VARIABLE}, or give --public-key"
+            )
     if changed := changed_since(settings, manifest["policies"]):
-        return Check(name, False, f"not made: {changed}", made=False)
+        raise ConfigurationError(f"not made: {changed}")
     detector, flagged, done = Detector(settings), [], 0
-    for batch in read_batches(run.public):
-        texts = batch["text"].to_pylist()
-        for point, text, found in zip(
-            batch["point_id"].to_pylist(), texts, detector.detect(texts), strict=True
-        ):
+    for batch in read_batches(seen.run.public):
+        points, texts = batch["point_id"].to_pylist(), batch["text"].to_pylist()
+        for point, text, found in zip(points, texts, detector.detect(texts), strict=True):
             if route(text, found).reasons or found.failure:
                 flagged.append(point)
         done += len(texts)
-        progress("re-scan", done, manifest["counts"]["public"], "points")
-    detail = f"{len(flagged)} of {some(done, 'public point')} flagged"
-    return Check(name, not flagged, detail + (f", first {flagged[0]}" if flagged else ""))
+        seen.progress("re-scan", done, manifest["counts"]["public"], "points")
+    told = f"{len(flagged)} of {some(done, 'public point')} flagged"
+    require([f"{told}, first {flagged[0]}"] if flagged else [])
+    return told
 
 
-def _is_ours(manifest: dict[str, Any]) -> bool:
-    """Whether somebody who has our digest key wrote the configuration; of earlier versions nobody knows."""
-    due = configuration_digest(load_digest_key(), manifest["configuration"])
-    return hmac.compare_digest(str(manifest["key"].get("configuration")), due)
-
-
-def _open_values(
-    run: RunFolder, manifest: dict[str, Any], limit: int | None
-) -> tuple[list[dict[str, Any]], Check]:
-    name = "values masked elsewhere"
-    key = load_digest_key()
+@check("values masked elsewhere", private=True)
+def open_values(seen: Seen) -> str:
+    """No more public points than allowed show a value that was masked in another one."""
+    key, manifest = load_digest_key(), seen.manifest
+    limit = manifest["configuration"]["release"]["max_open_values"]
     if key.fingerprint != manifest["key"]["fingerprint"]:
-        made = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
-        return [], Check(name, limit is None, f"not made: {made}", made=False)
-    found = find_open_values(run, key, manifest["configuration"]["detect"]["language"])
-    within = limit is None or len(found) <= limit
-    which = "--json names them; " if found else ""
+        why = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
+        raise (Unmade if limit is None else ConfigurationError)(f"not made: {why}")
+    seen.open_values = find_open_values(seen.run, key, manifest["configuration"]["detect"]["language"])
+    count = len(seen.open_values)
+    which = "--json names them; " if count else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
-    told = f"{some(len(found), 'public point')} with a value masked elsewhere"
-    return found, Check(name, within, f"{told}; {which}{bound}")
+    told = f"{some(count, 'public point')} with a value masked elsewhere; {which}{bound}"
+    require([told] if limit is not None and count > limit else [])
+    return told
 
 
-def _report(run: RunFolder, manifest: dict[str, Any]) -> Check:
-    if not same_version(manifest):
-        return not_made("report", "rendered by another version")
-    due = [*pages_of(run), (run.card, dataset_card(manifest["run"], manifest))]
-    changed = [
-        path.relative_to(run.root).as_posix()
-        for path, page in due
-        # as write_text writes it
-        if not is_exactly(path, page.encode("utf-8", "backslashreplace"))
-    ]
-    if changed:
-        return Check("report", False, f"differs from what the manifests say: {', '.join(changed)}")
-    return Check("report", True, "says what the manifests say, and so do the card and each model's page")
+# The models of a run, and the pages that people read.
+
+
+@check("model", each=lambda seen: seen.run.model_names())
+def model(seen: Seen, name: str) -> str:
+    """A model and its evaluations are as sealed, and its guarantee follows from its ledger."""
+    run, own = seen.run, seen.run.model(name)
+    results = [own.result(path.parent.name) for path in own.root.glob("*/_SUCCESS")]
+    folders = [own, *results]
+    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
+    signatures = [(f, check_signature(f, seen.known)) for f in folders if f.manifest.is_file()]
+    problems += [f"{folder.root.name}: {found.detail}" for folder, found in signatures if not found.good]
+    require(problems)
+    others = [result for result in results if not measured_on(own, result)]
+    require(f"{other.root.name}/ is of another model, or of another evaluation" for other in others)
+    parent = release_with(run, str(read_manifest(own).get("parent")))
+    try:
+        card: dict[str, Any] = dict(guarantee(run.root, name))
+    except ConfigurationError:
+        return "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
+    except RunStateError as error:
+        raise CheckFailed(str(error)) from None
+    audit = card.pop("audit", None)
+    if parent is None:
+        problems.append("its manifest names another run as its parent")
+    if card != read_json(own.guarantee):
+        problems.append("guarantee.json is not what ledger and manifest say")
+    elif not _is_page_of(own, card):
+        problems.append("README.md is not what guarantee.json says")
+    if audit is not None and not audit["holds"]:
+        problems.append("an audit shows a larger epsilon than its guarantee states")
+    require(problems)
+    later = parent is not None and parent.digest != file_sha256(run.manifest)
+    more = f"; it was trained on release {parent.number}, and knows what was taken out since" if later else ""  # type: ignore[union-attr]
+    return f"its guarantee follows from its ledger{more}"
+
+
+def _is_page_of(model: ModelFolder, card: dict[str, Any]) -> bool:
+    """Whether the model's card for people says what ``card`` says; True where another version wrote it."""
+    from redactory.training import guarantee_page
+
+    return not same_version(read_manifest(model)) or _is_exactly(model.card, guarantee_page(card))
+
+
+@check("report", private=True)
+def report(seen: Seen) -> str:
+    """The report, the dataset card and each model's page say what the manifests say."""
+    if not same_version(seen.manifest):
+        raise Unmade("not made: rendered by another version")
+    due = [*pages_of(seen.run), (seen.run.card, dataset_card(seen.manifest["run"], seen.manifest))]
+    changed = [path.relative_to(seen.root).as_posix() for path, page in due if not _is_exactly(path, page)]
+    require(changed and [f"differs from what the manifests say: {', '.join(changed)}"])
+    return "says what the manifests say, and so do the card and each model's page"
+
+
+# Of an export: what can be checked without the run, its keys, its models and the engines.
+
+
+def _of_export(name: str) -> Callable[[Work], Work]:
+    return check(name, OF_AN_EXPORT)
+
+
+@_of_export("no stray files")
+def nothing_else(seen: Seen) -> str:
+    """Nothing lies in it but what seals it and what the manifest lists, and that is what an export has."""
+    folder, listed = seen.export, set(seen.manifest["files"])
+    own = {folder.manifest, folder.signature, folder.success, folder.sums}
+    there = {path.relative_to(seen.root).as_posix() for path in leaves(seen.root) if path not in own}
+    homes = {RunFolder(seen.root).models / model for model in seen.manifest["models"]}
+
+    def has_a_place(path: Path) -> bool:
+        if path.parent == folder.public:
+            return path.match("part-*.parquet")
+        return path in (folder.card, folder.croissant) or path.parent in homes
+
+    strays = there - listed | {name for name in listed if not has_a_place(seen.root / name)}
+    # of a run without a public point there are no parts
+    strays.discard(folder.public.name)
+    require(strays and [", ".join(sorted(strays))])
+    return "it holds nothing else"
+
+
+@_of_export("modes")
+def open_modes(seen: Seen) -> str:
+    """Nobody but the owner can write."""
+    return closed_modes(seen.root, ())
+
+
+@_of_export("sha256sums")
+def sums(seen: Seen) -> str:
+    """``SHA256SUMS`` says of every file what the manifest says, and of the manifest what is so."""
+    digests = {name: entry["sha256"] for name, entry in seen.manifest["files"].items()}
+    beside = (path for path in (seen.export.manifest, seen.export.signature) if path.exists())
+    digests |= {path.name: file_sha256(path) for path in beside}
+    require([] if _is_exactly(seen.export.sums, sums_text(digests)) else ["differs from the manifest"])
+    return "agrees with the manifest"
+
+
+@_of_export("card")
+def card(seen: Seen) -> str:
+    """The card says what the manifest says."""
+    return _says(seen, seen.export.card, export_card(seen.manifest))
+
+
+@_of_export("croissant")
+def croissant(seen: Seen) -> str:
+    """The description for other programs says what the manifest says."""
+    return _says(seen, seen.export.croissant, croissant_text(seen.manifest, seen.manifest["files"]))
+
+
+def _says(seen: Seen, path: Path, due: str) -> str:
+    if not same_version(seen.manifest):
+        raise Unmade("not made: written by another version")
+    require([] if _is_exactly(path, due) else ["differs from what the manifest says"])
+    return "says what the manifest says"
+
+
+OF_AN_EXPORT["no mask in public"] = OF_AN_EXPORT.pop("no mask in public")  # after what is said of it
+
+
+@_of_export("point ids")
+def exported_ids(seen: Seen) -> str:
+    """Ids are unique, and there are as many points as counted, with their columns and no other."""
+    folder, due = seen.export.public, seen.manifest["counts"]["public"]
+    found, problems = _ids(folder), []
+    if {name for batch in read_batches(folder) for name in batch.schema.names} - {"point_id", "text"}:
+        problems.append("there are more columns than point_id and text")
+    if len(found) != len(set(found)):
+        problems.append("an id occurs twice")
+    if not len(found) == sum(map(part_rows, parts(folder))) == due:
+        problems.append(f"{some(len(found), 'point')}, not {due}")
+    require(problems)
+    return f"{some(due, 'point')}, each with an id of its own"
+
+
+@check("model", OF_AN_EXPORT, each=lambda seen: seen.manifest["models"])
+def exported_model(seen: Seen, name: str) -> str:
+    """Files, ledger and guarantee of a model that left go together."""
+    try:
+        require(_apart(seen.export.model(name), seen.manifest["models"][name]))
+    except (OSError, KeyError, IndexError, ValueError) as error:
+        if isinstance(error, RedactoryError):
+            raise
+        # a ledger or a card that is none
+        kind = type(error).__name__
+        raise CheckFailed(f"its ledger or its guarantee cannot be read ({kind})") from None
+    raise Unmade("guarantee and weights are those of its ledger; deriving its figures again needs the run")
+
+
+def _apart(model: ModelFolder, digest: str) -> Iterator[str]:
+    """What does not go together of a model: its files, its ledger, its guarantee."""
+    yield from broken_files(model)
+    if file_sha256(model.manifest) != digest:
+        yield "its manifest is not the one that left"
+    records, card = read_records(model.ledger), read_json(model.guarantee)
+    head, end, steps = records[0].body, records[-1].body, len(records) - 2
+    if end["weights"] != file_sha256(model.weights):
+        yield "the ledger belongs to other weights"
+    said = card["ledger"]
+    if (said["head"], said["parent"]) != (chain_head(model.ledger), head["parent"]):
+        yield "the guarantee belongs to another ledger"
+    if not said["steps"] == head["steps"] == end["steps"] == steps:
+        yield "the ledger lacks steps that were promised, or holds more"
+    if not card["holds"]:
+        yield f"nothing is guaranteed of it ({card['holds_reason']})"
+
+
+_STAYS = {
+    "re-scan of public": "the configuration of the engines stays with the run",
+    "conservation": "what was not made public stays with the run",
+    "journal": "it stays with the run",
+    "values masked elsewhere": "what was masked stays with the run, and so does its key",
+}
+"""What is checked of a run and cannot be checked of an export, and why."""
+
+
+def _stays(why: str) -> Work:
+    def work(_: Seen) -> str:
+        raise Unmade(f"not made: {why}")
+
+    return work
+
+
+for _name, _why in _STAYS.items():
+    _of_export(_name)(_stays(_why))

@@ -23,7 +23,7 @@ from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.maps import StageMap, Task, name_of, serial, timed
-from redactory.pipelines.publish import fetch
+from redactory.pipelines.share import fetch
 from redactory.pipelines.verify import verify
 from redactory.redaction import RunFolder
 from tests.flows.conftest import QUIET

@@ -14,7 +14,7 @@ from redactory.detectors import DetectSettings, blind_kinds, blindness, language
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed
-from redactory.pipelines.leaving import what_forbids
+from redactory.pipelines.share import what_forbids
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from tests.pipelines.support import write_rows
 

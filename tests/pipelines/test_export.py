@@ -26,8 +26,8 @@ from redactory.foundation.errors import (
 )
 from redactory.foundation.keys import new_key
 from redactory.pipelines.export import what_may_be_said
-from redactory.pipelines.publish import sums_text
 from redactory.pipelines.release_log import Event, enter, history, log_of
+from redactory.pipelines.share import sums_text
 from redactory.redaction import RunFolder, parts, read_manifest
 from tests.pipelines.leaving import NAME, small_run
 
@@ -237,7 +237,7 @@ def _entry(path: Path) -> dict[str, Any]:
 
 def test_a_ledger_of_another_model_is_found(own: Path, exported: Path, tmp_path: Path) -> None:
     """Sealed anew by whoever changed it: the digests hold, ledger and guarantee do not go together."""
-    from redactory.pipelines.export_verify import check_export
+    from redactory.pipelines.verify import check_export
     from redactory.redaction.folder import ExportFolder
 
     folder = ExportFolder(Path(shutil.copytree(exported, tmp_path / "x")))

@@ -15,8 +15,8 @@ import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, new_key
 from redactory.pipelines.keys import shred_key
-from redactory.pipelines.nightly.watermark import Piece
 from redactory.pipelines.readers import Source
+from redactory.pipelines.watermark import Piece
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.training.runinput import public_text_of
 from tests.pipelines.nightly.test_nights import Job

@@ -23,7 +23,7 @@ from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.purge import check_clock, due, purge_run
+from redactory.pipelines.erase import check_clock, due, purge_run
 from redactory.pipelines.release_log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.folder import JobFolder
@@ -111,7 +111,7 @@ def test_the_log_of_a_run_that_belongs_to_no_job_is_read(run: Path, tmp_path: Pa
     RunFolder(run).release_log.unlink()
     with pytest.raises(CheckFailed, match="it was shortened"):
         redactory.release_log(run)
-    with pytest.raises(RunStateError, match="is no job, and no run either: give a run"):
+    with pytest.raises(RunStateError, match="is neither a job nor a run: give a run"):
         redactory.release_log(tmp_path)
 
 

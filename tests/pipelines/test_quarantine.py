@@ -16,9 +16,9 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.pipelines import quarantine as retrying
 from redactory.pipelines import release
-from redactory.pipelines import retry as retrying
-from redactory.pipelines.nightly.night import unfinished
+from redactory.pipelines.nightly import unfinished
 from redactory.pipelines.quarantine import content_of_entry, entries, harmless
 from redactory.pipelines.release_log import Event, enter, history, read_log
 from redactory.redaction import RunFolder, read_batches, read_column, read_manifest

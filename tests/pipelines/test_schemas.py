@@ -17,8 +17,8 @@ from redactory.foundation.keys import new_key
 from redactory.foundation.records import read_records
 from redactory.pipelines import results
 from redactory.pipelines.curate import curate
-from redactory.pipelines.nightly.night import nightly
-from redactory.pipelines.purge import purge_run
+from redactory.pipelines.erase import purge_run
+from redactory.pipelines.nightly import nightly
 from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.folder import JobFolder
 from redactory.training import train_model

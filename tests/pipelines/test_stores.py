@@ -23,7 +23,7 @@ from redactory.pipelines import export as exporting
 from redactory.pipelines import publish as mirroring
 from redactory.pipelines import reissue as reissuing
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.publish import read_sums
+from redactory.pipelines.share import read_sums
 from redactory.pipelines.store import Kind, Store, StoreError, kind_of
 from redactory.redaction import RunFolder, parts, read_manifest, seal
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run

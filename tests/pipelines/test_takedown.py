@@ -251,7 +251,7 @@ def test_a_job_is_gone_through_run_by_run(made: Path, tmp_path: Path) -> None:
     assert [own["release"] for own in result["runs"]] == [2, 2]
     assert (job / "_job" / "log.jsonl").is_file()
     assert not _failed(job / "tuesday")
-    with pytest.raises(ConfigurationError, match="no run"):
+    with pytest.raises(ConfigurationError, match="neither a run"):
         redactory.takedown([tmp_path / "nowhere"], doc_ids=["hers"])
 
 

@@ -21,8 +21,8 @@ from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key
-from redactory.pipelines.publish import sums_text
 from redactory.pipelines.sample import keep_recall
+from redactory.pipelines.share import sums_text
 from redactory.redaction import RunFolder, list_files, read_manifest, seal, succeed, write_manifest
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run

@@ -17,10 +17,9 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import is_held, only_one
 from redactory.pipelines.evaluations.policies import known_since
-from redactory.pipelines.publish import sums_text
+from redactory.pipelines.checks import OF_A_RUN, Check, Registered, Seen, checked
 from redactory.pipelines.sample import keep_recall, kept_recall
-from redactory.pipelines.verify_seals import Check, measured
-from redactory.pipelines.verify_strays import modes, no_strays
+from redactory.pipelines.share import sums_text
 from redactory.redaction import RunFolder, read_manifest, seal
 from tests.pipelines.leaving import small_run
 
@@ -54,8 +53,19 @@ def copy(made: Path, tmp_path: Path) -> RunFolder:
     return RunFolder(Path(shutil.copytree(made, tmp_path / "run")))
 
 
+def found_by(name: str, run: RunFolder, **manifest: Any) -> Check:
+    seen = Seen(run.root)
+    seen.manifest = {**read_manifest(run), **manifest}
+    [found] = checked(seen, OF_A_RUN, [name])
+    return found
+
+
 def strays(run: RunFolder) -> Check:
-    return no_strays(run, read_manifest(run))
+    return found_by("no stray files", run)
+
+
+def modes(run: RunFolder) -> Check:
+    return found_by("modes", run)
 
 
 def put(run: RunFolder, name: str) -> Path:
@@ -68,7 +78,7 @@ def put(run: RunFolder, name: str) -> Path:
 def test_a_true_run_holds_no_stray(made: Path) -> None:
     found = strays(RunFolder(made))
     assert (found.ok, found.made) == (True, True), found.detail
-    [sealed] = measured(RunFolder(made), None)
+    sealed = found_by("measured", RunFolder(made))
     assert sealed.ok, sealed.detail
 
 
@@ -193,7 +203,7 @@ def test_a_manifest_that_lists_a_stray_does_not_make_it_the_runs(copy: RunFolder
     path = put(copy, "models/crt2/guarantee.json")
     manifest = read_manifest(copy)
     manifest["files"]["models/crt2/guarantee.json"] = {"sha256": file_sha256(path), "bytes": 2}
-    assert not no_strays(copy, manifest).ok
+    assert not found_by("no stray files", copy, files=manifest["files"]).ok
 
 
 def test_the_sums_of_a_fetched_run_say_what_the_manifest_says(copy: RunFolder) -> None:
@@ -226,7 +236,7 @@ def test_measured_misses_that_were_changed_fail(
     copy: RunFolder, change: Callable[[RunFolder], None], told: str
 ) -> None:
     change(copy)
-    [found] = measured(copy, None)
+    found = found_by("measured", copy)
     assert (found.ok, told in found.detail) == (False, True)
 
 
@@ -247,9 +257,7 @@ def test_what_is_measured_again_keeps_the_day_of_the_first_time(made: Path) -> N
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engines look at texts, not at files, and take seconds to load."""
-    from redactory.pipelines import verify
-
-    monkeypatch.setattr(verify, "_rescan", lambda *_: Check("re-scan of public", True, "left out"))
+    monkeypatch.setitem(OF_A_RUN, "re-scan of public", Registered(lambda _: "left out"))
 
 
 @pytest.mark.usefixtures("no_rescan")

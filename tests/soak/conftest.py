@@ -23,7 +23,7 @@ faults._FORKED.set_forkserver_preload(
         "tests.pipelines.nightly.test_decision_kills",
         "redactory.evaluation.report",
         "redactory.pipelines.export",
-        "redactory.pipelines.takedown.takedown",
+        "redactory.pipelines.erase",
         "pyarrow.parquet",
         "pandas",
         "datasketch",

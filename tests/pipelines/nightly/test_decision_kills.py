@@ -17,8 +17,8 @@ import pytest
 import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.errors import RunStateError
+from redactory.pipelines import gate as gate
 from redactory.pipelines.curate import curate
-from redactory.pipelines.nightly import ending as gate
 from redactory.pipelines.release_log import read_log
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.kills import Died, Moments, died

@@ -10,7 +10,7 @@ import pytest
 from redactory.evaluation import render_report
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.files import read_json
-from redactory.pipelines.nightly.ending import earlier_runs, judge
+from redactory.pipelines.gate import earlier_runs, judge
 from redactory.pipelines.release_log import Event, enter
 from redactory.redaction import broken_files
 from redactory.redaction.folder import RunFolder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from redactory.pipelines.config import HookSettings
-from redactory.pipelines.nightly.ending import call_hooks
+from redactory.pipelines.gate import call_hooks
 from redactory.pipelines.release_log import Event
 from redactory.redaction import RunFolder
 from redactory.redaction.folder import JobFolder

@@ -64,7 +64,7 @@ def test_a_run_is_given_up_and_read_again(folder: Path) -> None:
 
 def test_a_folder_that_is_no_job_is_refused(folder: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["release", "list", str(tmp_path)])
-    assert "is no job" in str(done.exception)
+    assert "is not a job" in str(done.exception)
 
 
 def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: Path) -> None:

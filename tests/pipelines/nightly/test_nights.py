@@ -22,12 +22,12 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.foundation.files import only_one
+from redactory.pipelines import gate as ending
+from redactory.pipelines import gate as gate
+from redactory.pipelines import gate as publishing
+from redactory.pipelines.checks import OF_A_RUN, Seen, checked
 from redactory.pipelines.curate import curate
-from redactory.pipelines.nightly import ending
-from redactory.pipelines.nightly import ending as gate
-from redactory.pipelines.nightly import ending as publishing
 from redactory.pipelines.release_log import ANCHOR, Event, enter, read_log, standings
-from redactory.pipelines.verify_seals import logged
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
@@ -151,7 +151,7 @@ def test_a_changed_file_fails_the_night_and_is_read_anew_where_asked(job: Job) -
     assert job.events()[-1] == "failed"
     run = job.run(again=[str(file)])
     assert sorted(read_column(run.vault, "text")) == ["good bye", "hallo"]
-    with pytest.raises(ConfigurationError, match=r"--again: .* is no file of the input"):
+    with pytest.raises(ConfigurationError, match=r"--again: .* is not a file of the input"):
         job.night(again=[str(write_rows(job.folder / "other.jsonl", []))])
 
 
@@ -207,7 +207,7 @@ def test_an_unexpected_error_is_told_without_its_words(job: Job, monkeypatch: py
     def broken(*_: Any) -> Any:
         raise ValueError("the row says: one")
 
-    monkeypatch.setattr("redactory.pipelines.nightly.watermark.rows_in", broken)
+    monkeypatch.setattr("redactory.pipelines.watermark.rows_in", broken)
     with pytest.raises(SealedError) as caught:
         job.night()
     assert "the row says" not in str(caught.value)
@@ -437,7 +437,7 @@ def test_a_log_that_was_written_anew_is_noticed(job: Job) -> None:
 
 
 def _log_check(run: RunFolder) -> dict[str, Any]:
-    [found] = logged(run, read_manifest(run))
+    [found] = checked(Seen(run.root), OF_A_RUN, ["release log"])
     return found._asdict()
 
 

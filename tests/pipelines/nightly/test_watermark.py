@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.records import Record
+from redactory.pipelines import watermark as folding
 from redactory.pipelines.config import Config
-from redactory.pipelines.nightly import watermark as folding
-from redactory.pipelines.nightly.night import Plan, changed_since, plan_night
-from redactory.pipelines.nightly.watermark import Watermark, planned, sources_of, watermark
 from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
 from redactory.pipelines.release_log import Event
+from redactory.pipelines.watermark import (
+    Plan,
+    Watermark,
+    changed_since,
+    plan_reading,
+    planned,
+    sources_of,
+    watermark,
+)
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """When every file has been quiet for long."""
@@ -52,7 +59,7 @@ class World:
         self.records.append(Record(len(self.records), event.value, body))
 
     def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> Plan:
-        return plan_night(config(self.folder), watermark(self.records), again, now)
+        return plan_reading(config(self.folder), watermark(self.records), again, now)
 
     def night(self, now: datetime.datetime | None = None, crash: bool = False) -> None:
         self.finish()
@@ -158,7 +165,10 @@ def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
 def test_the_oracle_notices_a_fold_that_forgets_rejections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "_given_back", lambda seen, run: seen)
+    forgetful = "tests.pipelines.nightly.test_watermark.watermark"
+    monkeypatch.setattr(
+        forgetful, lambda records: folding.watermark(r for r in records if r.type != Event.REJECTED)
+    )
     world = World(tmp_path)
     live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
     assert sum(world.read.values(), Counter()) != all_rows(tmp_path)
@@ -242,7 +252,7 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(
     world.append("a.jsonl", [0, 0], 0)
     file = tmp_path / "a.jsonl"
     world.night(SOON)
-    from redactory.pipelines.nightly import watermark as growth
+    from redactory.pipelines import watermark as growth
 
     def unread(*_: Any) -> Any:
         raise AssertionError
@@ -266,7 +276,7 @@ def test_an_edit_whose_size_and_time_were_put_back_is_noticed(tmp_path: Path, na
         part.write(b"s")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (file.stat().st_size, file.stat().st_ino) == (before.st_size, before.st_ino)
-    with pytest.raises(InputError, match="changed since an earlier night"):
+    with pytest.raises(InputError, match="changed since an earlier run"):
         world.plan(SOON)
 
 

@@ -1,12 +1,14 @@
-"""What one night reads of one file, as its plan stands in the release log."""
+"""What a scheduled run reads: which bytes of which file are new, settled before anything is curated.
+
+The watermark, which bytes of which file a job has read, is a fold over its release log.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -14,8 +16,13 @@ from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
 from redactory.foundation.records import Record
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.readers import Slice, Source
+from redactory.pipelines.readers import Slice, Source, find_by_path
 from redactory.pipelines.release_log import Event
+
+_NAMED = 5
+"""Changed files that a message lists."""
+_SETTLED = datetime.timedelta(seconds=2)
+"""A file that was written last within this may be written again at what its clock calls the same time."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Piece:
             return digest.hexdigest() == self.digest
         if self.key != key.fingerprint:
             raise ConfigurationError(
-                f"{self.name}: an earlier night read it under the key {self.key}, and {KEY_VARIABLE} is "
+                f"{self.name}: an earlier run read it under the key {self.key}, and {KEY_VARIABLE} is "
                 f"{key.fingerprint}, so that nobody can tell whether it is the same: bring that key back, or "
                 "read all of it as new: --again FILE"
             )
@@ -93,12 +100,9 @@ def sources_of(pieces: Iterable[Piece]) -> list[Source]:
     return list(found.values())
 
 
-# The watermark: which bytes of which file a job has read, as a fold over its release log.
-
-
 @dataclass(frozen=True)
 class Seen:
-    """A piece that a night was planned with, and the run that has it; None where that was rejected."""
+    """A piece that a scheduled run was planned with, and that run; None where it was rejected."""
 
     piece: Piece
     run: str | None
@@ -117,13 +121,18 @@ def watermark(records: Iterable[Record]) -> Watermark:
     """What the records of a job's log come to."""
     files: dict[str, list[Seen]] = {}
     for record in records:
+        run = record.body["run"]
         if record.type == Event.BEGUN:
             for piece in planned(record):
-                files[piece.url] = _with(files.get(piece.url, []), Seen(piece, record.body["run"]))
+                files[piece.url] = _with(files.get(piece.url, []), Seen(piece, run))
         elif record.type == Event.REJECTED:
             for url, seen in files.items():
-                files[url] = [_given_back(own, record.body["run"]) for own in seen]
-    return {url: trimmed for url, seen in files.items() if (trimmed := _trimmed(seen))}
+                files[url] = [replace(own, run=None) if own.run == run else own for own in seen]
+    for seen in files.values():
+        # what was given back at the end is as new as what follows it
+        while seen and seen[-1].run is None:
+            seen.pop()
+    return {url: tuple(seen) for url, seen in files.items() if seen}
 
 
 def _with(seen: list[Seen], new: Seen) -> list[Seen]:
@@ -137,69 +146,127 @@ def _with(seen: list[Seen], new: Seen) -> list[Seen]:
     return [*(own for own in seen if own.piece.from_byte < start), new]
 
 
-def _given_back(seen: Seen, run: str) -> Seen:
-    return dataclasses.replace(seen, run=None) if seen.run == run else seen
-
-
-def _trimmed(seen: list[Seen]) -> tuple[Seen, ...]:
-    """Without what was given back at the end: those bytes are as new as what follows them."""
-    while seen and seen[-1].run is None:
-        seen = seen[:-1]
-    return tuple(seen)
-
-
-# One file of a night: what of it is new, and that what was read of it before is still what it was.
-
-
-_SETTLED = datetime.timedelta(seconds=2)
-"""A file that was written last within this may be written again at what its clock calls the same time."""
+# The plan of a scheduled run: what is new in each file, and that what was read before is still what it was.
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The new pieces of a file, and the bytes of a last row that is not whole yet."""
+class Plan:
+    """What is read: ``slices``, and for each file with a last row that is not whole, its bytes."""
 
-    pieces: tuple[Piece, ...] = ()
-    waiting: int = 0
+    slices: tuple[Piece, ...]
+    waiting: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """New bytes to read, as they lie on the disk."""
+        return sum(piece.bytes for piece in self.slices)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the release log."""
+        return {
+            "slices": [piece.to_json() for piece in self.slices],
+            "waiting": [{"path": name, "bytes": size} for name, size in self.waiting],
+        }
 
 
 class Changed(Exception):
     """What was read of a file is not there any more; the argument says where, without text."""
 
 
+def plan_reading(
+    config: Config,
+    seen: Watermark,
+    again: Collection[str] = (),
+    now: datetime.datetime | None = None,
+    done: Collection[str] = (),
+) -> Plan:
+    """What of the files at ``input.path`` nobody has read yet (``seen``); those of ``again`` whole.
+
+    The files at the URLs ``done`` were read again already, for the same asking.
+    ``ConfigurationError`` where a path names nothing, or ``again`` a file that is not in the input;
+    ``InputError`` where rows that were read before are not there any more.
+    """
+    quiet = datetime.timedelta(minutes=config.nightly.quiet_minutes)
+    look = _Look(config.input.max_row_bytes, now or datetime.datetime.now(datetime.UTC), quiet)
+    sources = find_by_path(config.input.path, config.input.format)
+    anew = {source.url for source in find_by_path(tuple(again), config.input.format)} if again else set()
+    if strange := anew - {source.url for source in sources}:
+        raise ConfigurationError(f"--again: {min(strange)} is not a file of the input (input.path)")
+    slices: list[Piece] = []
+    waiting: list[tuple[str, int]] = []
+    changed: list[str] = []
+    for source in sources:
+        known, asked = seen.get(source.url, ()), source.url in anew.difference(done)
+        try:
+            pieces, rest = look.growth(source, () if asked else known)
+        except Changed as how:
+            changed.append(f"{source.name} ({how})")
+            continue
+        slices += [replace(piece, again=asked and bool(known)) for piece in pieces]
+        waiting += [(source.name, rest)] if rest else []
+    if changed:
+        more = [f"and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
+        raise InputError(
+            f"changed since an earlier run read it: {', '.join([*changed[:_NAMED], *more])}. A scheduled run "
+            "reads what is added at the end. Put the file back as it was, or read all of it as new: --again "
+            "FILE"
+        )
+    return Plan(tuple(slices), tuple(waiting))
+
+
+def changed_since(pieces: Iterable[Piece]) -> list[str]:
+    """The names of the planned files whose planned bytes are not there any more."""
+    names: dict[str, None] = {}
+    for piece in pieces:
+        source = Source(piece.url, piece.name, piece.format)
+        try:
+            grown = piece.whole and source.size() != piece.bytes
+            same = not grown and piece.is_in(source)
+        except (InputError, OSError):
+            same = False
+        names |= {} if same else {piece.name: None}
+    return list(names)
+
+
 @dataclass(frozen=True)
-class Look:
+class _Look:
     """How files are looked at: the longest row in bytes, when it is, and after how long a row is an end."""
 
     limit: int
     now: datetime.datetime
     quiet: datetime.timedelta
 
-    def growth(self, source: Source, seen: tuple[Seen, ...]) -> Growth:
-        """What of ``source`` is new; ``Changed`` where it is not the file that was read before."""
+    def growth(self, source: Source, seen: tuple[Seen, ...]) -> tuple[list[Piece], int]:
+        """The new pieces of ``source``, and the bytes of a last row that is not whole yet.
+
+        ``Changed`` where it is not the file that was read before.
+        """
         stamp = source.stamp(self.now - _SETTLED)
-        if stamp is not None and seen and _stands(seen, stamp):
-            return Growth()
+        if stamp is not None and seen and seen[-1].piece.stamp == stamp and all(own.run for own in seen):
+            # nobody wrote the file since it was read to its end, and all of it is read
+            return [], 0
         size = source.size()
         if size is None:
-            raise InputError(f"{source.name}: its size cannot be told, so that what is new in it cannot be")
+            raise InputError(f"{source.name}: its size is not known, nor therefore what is new in it")
         if not source.grows:
-            return self._whole(source, seen, size, stamp)
-        gaps = _checked(source, seen, size)
-        start, row = self._start(source, seen, size)
-        tail, waiting = self._tail(source, start, row, size, stamp)
-        return Growth((*gaps, *tail), waiting)
+            return self._whole(source, seen, size, stamp), 0
+        for piece in (own.piece for own in seen):
+            if piece.to_byte > size or not piece.is_in(source):
+                raise Changed(f"its rows {piece.from_row + 1} to {piece.from_row + piece.rows}")
+        # what was given back and lies before others
+        gaps = [replace(own.piece, again=False, stamp=None) for own in seen if own.run is None]
+        tail, waiting = self._tail(source, *self._start(source, seen, size), size, stamp)
+        return [*gaps, *tail], waiting
 
-    def _whole(self, source: Source, seen: tuple[Seen, ...], size: int, stamp: str | None) -> Growth:
-        if not size:
-            return Growth()
-        if seen:
-            if seen[-1].piece.to_byte != size or not seen[-1].piece.is_in(source):
-                raise Changed("it can only be read whole")
-            return Growth()
-        told = _digest(source, Slice(0, size))
-        piece = Piece(source.url, source.name, source.format, 0, size, 0, 0, *told, whole=True, stamp=stamp)
-        return Growth((piece,))
+    def _whole(self, source: Source, seen: tuple[Seen, ...], size: int, stamp: str | None) -> list[Piece]:
+        if seen and size and (seen[-1].piece.to_byte != size or not seen[-1].piece.is_in(source)):
+            raise Changed("it can only be read whole")
+        if seen or not size:
+            return []
+        digest = _digest(source, Slice(0, size))
+        return [
+            Piece(source.url, source.name, source.format, 0, size, 0, 0, *digest, whole=True, stamp=stamp)
+        ]
 
     def _start(self, source: Source, seen: tuple[Seen, ...], size: int) -> tuple[int, int]:
         """The byte at which new rows begin, and how many rows come before."""
@@ -218,24 +285,20 @@ class Look:
 
     def _tail(
         self, source: Source, start: int, row: int, size: int, stamp: str | None
-    ) -> tuple[tuple[Piece, ...], int]:
+    ) -> tuple[list[Piece], int]:
         header = source.header(self.limit, size) if start else 0
         rows = source.rows_in(Slice(start, size, row, header), self.limit)
         if rows.blank:
-            return (), 0
+            return [], 0
         end, count = rows.end, rows.whole
-        if end < size and self._is_quiet(source):
+        if end < size and (written := source.modified()) is not None and self.now - written >= self.quiet:
             end, count = size, rows.all
         if end == start or (count <= 1 and not start and source.format != "jsonl"):
             # nothing yet, or a table's header alone
-            return (), size - start
-        told = _digest(source, Slice(start, end))
-        piece = Piece(source.url, source.name, source.format, start, end, row, count, *told, header)
-        return (dataclasses.replace(piece, stamp=stamp if end == size else None),), size - end
-
-    def _is_quiet(self, source: Source) -> bool:
-        written = source.modified()
-        return written is not None and self.now - written >= self.quiet
+            return [], size - start
+        of = (source.url, source.name, source.format)
+        piece = Piece(*of, start, end, row, count, *_digest(source, Slice(start, end)), header)
+        return [replace(piece, stamp=stamp if end == size else None)], size - end
 
 
 def _digest(source: Source, part: Slice) -> tuple[str, str]:
@@ -244,26 +307,12 @@ def _digest(source: Source, part: Slice) -> tuple[str, str]:
     return key.file_digest(source.blocks(part)), key.fingerprint
 
 
-def _stands(seen: tuple[Seen, ...], stamp: str) -> bool:
-    """Whether nobody wrote the file since it was read to its end, and all of it is read."""
-    return seen[-1].piece.stamp == stamp and all(own.run is not None for own in seen)
-
-
-def _checked(source: Source, seen: tuple[Seen, ...], size: int) -> list[Piece]:
-    """The pieces that were given back and lie before others; ``Changed`` unless all are what they were."""
-    for own in seen:
-        piece = own.piece
-        if piece.to_byte > size or not piece.is_in(source):
-            raise Changed(f"its rows {piece.from_row + 1} to {piece.from_row + piece.rows}")
-    return [dataclasses.replace(own.piece, again=False, stamp=None) for own in seen if own.run is None]
-
-
-# The days that nights are asked for: ``{date}`` in the input's path, one day or a range of them.
+# The days that are asked for: ``{date}`` in the input's path, one day or a range of them.
 
 
 DATE = "{date}"
 Day = datetime.date | None
-"""The day whose data a night reads; None for an input that does not come by the day."""
+"""The day whose data is read; None for an input that does not come by the day."""
 LONGEST = 10_000
 """Days of one backfill."""
 
@@ -271,7 +320,7 @@ LONGEST = 10_000
 def days_asked(
     config: Config, date: str | None, first: str | None, last: str | None, today: datetime.date
 ) -> list[Day]:
-    """The days of the nights to come, in order; ``ConfigurationError`` for days that cannot be meant.
+    """The days of the runs to come, in order; ``ConfigurationError`` for days that cannot be meant.
 
     Without any, the day is ``today`` where the input has ``{date}`` in its path, and none where it has not.
     """
@@ -281,7 +330,7 @@ def days_asked(
     if not dated:
         raise ConfigurationError(
             f"--date, --from and --to need {DATE} in input.path, like logs/{DATE}/*.jsonl: without it, "
-            "a night reads whatever is new"
+            "whatever is new is read"
         )
     if date and (first or last):
         raise ConfigurationError("give --date, or --from with --to, not both")

@@ -1,7 +1,7 @@
-"""Mirror: a sealed folder at a URL, as it lies here.
+"""Sharing: what forbids that a run leaves, how it is held while it does, and finished folders at a URL.
 
-``manifest.json`` goes first and says whose place it is, ``SHA256SUMS`` last but one, ``_SUCCESS`` last.
-While anything is written, there is no ``_SUCCESS``.
+At a URL ``manifest.json`` goes first and says whose place it is, ``SHA256SUMS`` last but one, ``_SUCCESS``
+last.  While anything is written, there is no ``_SUCCESS``.
 """
 
 from __future__ import annotations
@@ -15,30 +15,113 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from redactory.detectors import blind_of, blind_words
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, some
-from redactory.foundation.files import PRIVATE_FILE, PUBLIC_FILE, left_of, make_private_folder, sync
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, listed, some
+from redactory.foundation.files import (
+    PRIVATE_FILE,
+    PUBLIC_FILE,
+    left_of,
+    make_private_folder,
+    only_one,
+    sync,
+)
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.leaving import leaving
 from redactory.pipelines.output_folder import new_folder, open_to_read
-from redactory.pipelines.release_log import log_of
+from redactory.pipelines.release_log import check_released, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.store import Store, is_url, without_secrets
 from redactory.redaction import (
-    ModelFolder,
     RunFolder,
     SealedFolder,
     broken_files,
     is_finished,
     read_manifest,
+    require_regular,
 )
 from redactory.redaction.folder import ExportFolder, is_export
+from redactory.redaction.keyservice import configured_service
 from redactory.redaction.releases import releases
 
+PATIENCE = 60.0
+"""Seconds that what leaves waits for another export, or for a takedown at its end."""
 _HERE = SealedFolder(Path())
 MANIFEST, SUCCESS = _HERE.manifest.name, _HERE.success.name
 SUMS = ExportFolder(Path()).sums.name
-_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+WORK_VARIABLE = "REDACTORY_WORK"
+"""The folder in which runs are worked on whose output is a URL, and in which one is checked."""
+
+
+def what_forbids(manifest: Mapping[str, Any]) -> str | None:
+    """Why the run of this manifest must not leave, with the mend; None where nothing forbids it."""
+    blind = blind_of(manifest)
+    accepted = manifest["configuration"]["release"].get("accept_blind", ())
+    open_ = [kind for kind in blind["kinds"] if kind not in accepted]
+    if not open_:
+        return None
+    return (
+        f"{blind_words(blind)} Curate with an engine that finds {listed(open_)} in that language, or accept "
+        f"what is missed and curate with release.accept_blind: [{', '.join(open_)}]"
+    )
+
+
+def check_may_leave(run: RunFolder) -> None:
+    """``CheckFailed`` where something forbids that ``run`` leaves."""
+    if (why := what_forbids(read_manifest(run))) is not None:
+        raise CheckFailed(f"nothing leaves {run.root}. {why}")
+
+
+@contextmanager
+def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
+    """Hold a finished run while it, or a part of it, leaves: nobody changes it, or decides about it.
+
+    Gives what is to be asked again just before the last step, where a lock alone may not do (another machine,
+    a folder that was put back): both raise ``RunStateError`` where nothing may leave, or not any more.
+    """
+
+    def may_leave() -> str:
+        read_manifest(run)
+        require_regular(run)
+        check_released(run)
+        check_may_leave(run)
+        if run.reissue.plan.is_file():
+            raise RunStateError(
+                f"{run.root} is to be written anew (a takedown or a purge), and that was interrupted: run it "
+                "again first (redactory takedown, redactory purge)"
+            )
+        return file_sha256(run.manifest)
+
+    read_manifest(run)  # a place that holds no run gets no lock by being asked for
+    with only_one(run.lock, str(run.root), PATIENCE):
+        began = may_leave()
+
+        def still() -> None:
+            if may_leave() != began:
+                raise RunStateError(f"{run.root} was changed while it was to leave: try again")
+
+        yield still
+
+
+def sums_text(digests: Mapping[str, str]) -> str:
+    """``SHA256SUMS`` as coreutils reads it: a line a file, in name order."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+
+
+def read_sums(text: str) -> dict[str, str]:
+    """The digests of ``SHA256SUMS`` by name; ``CheckFailed`` for a line, or a name, that we do not write."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
+        path = PurePosixPath(match[2]) if match else PurePosixPath("..")
+        if match is None or path.is_absolute() or ".." in path.parts or str(path) != match[2]:
+            raise CheckFailed(f"{SUMS}: line {number} names no file with its sha256")
+        if match[2] in found:
+            raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
+        found[match[2]] = match[1]
+    return found
+
+
+# One protocol for every finished folder that is written to a store.
 
 
 @dataclass(frozen=True)
@@ -56,25 +139,6 @@ class PlacedFolder:
     former: frozenset[str] = frozenset()
 
 
-def sums_text(digests: Mapping[str, str]) -> str:
-    """``SHA256SUMS`` as coreutils reads it: a line a file, in name order."""
-    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
-
-
-def read_sums(text: str) -> dict[str, str]:
-    """The digests of ``SHA256SUMS`` by name; ``CheckFailed`` for a line, or a name, that we do not write."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _LINE.fullmatch(line)
-        path = PurePosixPath(match[2]) if match else PurePosixPath("..")
-        if match is None or path.is_absolute() or ".." in path.parts or str(path) != match[2]:
-            raise CheckFailed(f"{SUMS}: line {number} names no file with its sha256")
-        if match[2] in found:
-            raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
-        found[match[2]] = match[1]
-    return found
-
-
 def mirror(
     placed: PlacedFolder, store: Store, progress: Progress = silent, last: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
@@ -86,37 +150,52 @@ def mirror(
     """
     digests = {name: file_sha256(path) for name, path in placed.files.items()}
     there = store.names()
-    known = _known(store, there)
+    known = _read_back_before(store, there)
     ours = {*digests, *known, *placed.former}
     left = {name for name in there if _begun(name) in {*ours, SUMS, SUCCESS}}
     there -= left
     if there:
         check_own_place(store, there, [placed.files[MANIFEST], *placed.earlier])
-        _check_no_strays(store, there, ours)
-    gone = sorted((there & ours - set(digests)) | left)
+        if strays := sorted(there - ours - {SUMS, SUCCESS}):
+            raise RunStateError(
+                f"{store.url}: {some(len(strays), 'file')} there not of what is to lie there, first "
+                f"{strays[0]}; give another place, or remove them"
+            )
+
+    def is_there(name: str) -> bool:
+        """Whether a file is there whole: read back now, or already when it was written."""
+        if name not in there or store.size(name) != placed.files[name].stat().st_size:
+            return False
+        return known.get(name) == digests[name] or store.digest(name) == digests[name]
+
+    def put(path: Path, name: str, digest: str) -> None:
+        store.put(path, name)
+        if store.digest(name) != digest:
+            raise CheckFailed(f"{store.url}/{name} is not read back as it was written; try again")
+
     # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
-    missing = [
-        name
-        for name in order
-        if name not in there or not _is_same(store, name, placed.files[name], digests[name], known.get(name))
-    ]
+    missing = [name for name in order if not is_there(name)]
+    gone = sorted((there & ours - set(digests)) | left)
     end = f"{placed.digest}\n"
     finished = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
     if SUCCESS in there and not finished:
         store.remove(SUCCESS)
     for name in gone:
         store.remove(name)
-    size = 0
     for done, name in enumerate(missing, 1):
-        _write(store, placed.files[name], name, digests[name])
-        size += placed.files[name].stat().st_size
+        put(placed.files[name], name, digests[name])
         progress("publish", done, len(missing), "files")
     last()
     if not finished:
         mode = placed.files[MANIFEST].stat().st_mode & 0o777
-        for name, text in ((SUMS, sums_text(digests)), (SUCCESS, end)):
-            _write_text(store, name, text, mode)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in ((SUMS, sums_text(digests)), (SUCCESS, end)):
+                path = Path(folder) / name
+                path.write_text(text, encoding="utf-8")
+                path.chmod(mode)
+                put(path, name, file_sha256(path))
+    size = sum(placed.files[name].stat().st_size for name in missing)
     counts = {"files": len(digests), "written": len(missing), "removed": len(gone), "bytes": size}
     return {"to": store.url, "manifest": placed.digest, **counts}
 
@@ -128,13 +207,9 @@ def _begun(name: str) -> str | None:
     return f"{folder}/{own}" if own and folder else own
 
 
-def _known(store: Store, there: Collection[str]) -> dict[str, str]:
-    """What was read back when it was written, by the list of the last time that all of it was.
-
-    Of a list that was cut off, its whole lines.
-    """
-    sums = store.read(SUMS) if SUMS in there else None
-    text = "" if sums is None else sums.decode("utf-8", "replace")
+def _read_back_before(store: Store, there: Collection[str]) -> dict[str, str]:
+    """What was read back when it was written; of a list that was cut off, its whole lines."""
+    text = ((store.read(SUMS) if SUMS in there else None) or b"").decode("utf-8", "replace")
     try:
         return read_sums(text[: text.rfind("\n") + 1])
     except CheckFailed:
@@ -148,36 +223,7 @@ def check_own_place(store: Store, there: Collection[str], manifests: Iterable[Pa
         raise RunStateError(f"{store.url}: something else lies there; give another place, or remove it")
 
 
-def _check_no_strays(store: Store, there: Collection[str], ours: Collection[str]) -> None:
-    """``RunStateError`` where a file lies there that is none of ``ours``."""
-    strays = sorted(set(there) - set(ours) - {SUMS, SUCCESS})
-    if strays:
-        raise RunStateError(
-            f"{store.url}: {some(len(strays), 'file')} there not of what is to lie there, first {strays[0]}; "
-            "give another place, or remove them"
-        )
-
-
-def _is_same(store: Store, name: str, path: Path, digest: str, known: str | None) -> bool:
-    """Whether a file is there whole: read back now, or already when it was written."""
-    return store.size(name) == path.stat().st_size and (known == digest or store.digest(name) == digest)
-
-
-def _write(store: Store, path: Path, name: str, digest: str) -> None:
-    store.put(path, name)
-    if store.digest(name) != digest:
-        raise CheckFailed(f"{store.url}/{name} is not read back as it was written; ask again")
-
-
-def _write_text(store: Store, name: str, text: str, mode: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_text(text, encoding="utf-8")
-        path.chmod(mode)
-        _write(store, path, name, file_sha256(path))
-
-
-# Publish: a finished run at a URL, file by file, and back again.
+# Publish: a finished run at a URL, file by file.
 
 
 def publish(run: str | Path, url: str, progress: Progress = silent) -> dict[str, Any]:
@@ -201,8 +247,15 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
                 f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"send the public side alone (redactory export {run.root} --to URL)"
             )
+        known = releases(run)
+        former = {name for release in known for name in release.manifest["files"]}
+        for folder in (run.recall, run.redaction, run.gate):
+            seals = (folder.manifest, folder.signature, folder.success, folder.root / "result.json")
+            former |= {path.relative_to(run.root).as_posix() for path in seals}
+        beside = (run.report, run.journal, run.data_key, run.release_log)
+        former |= {path.relative_to(run.root).as_posix() for path in beside}
         placed = PlacedFolder(
-            run.root, file_sha256(run.manifest), _listing(run), _manifests(run), _former(run)
+            run.root, file_sha256(run.manifest), _files_of(run), _manifests(run), frozenset(former)
         )
         return {"run": str(run.root), **mirror(placed, Store.at(url), progress, still)}
 
@@ -213,51 +266,30 @@ def _manifests(run: RunFolder) -> list[Path]:
     return [*(run.release(release.number).manifest for release in before), run.manifest]
 
 
-def _former(run: RunFolder) -> frozenset[str]:
-    """What a place may hold of the run as it was: parts that went since, measurements, its key."""
-    names = {name for release in releases(run) for name in release.manifest["files"]}
-    paths = [run.report, run.journal, run.data_key, run.release_log]
-    for folder in (run.recall, run.redaction, run.gate):
-        paths += [folder.manifest, folder.signature, folder.success, folder.root / "result.json"]
-    return frozenset(names | {path.relative_to(run.root).as_posix() for path in paths})
+def _files_of(run: RunFolder) -> dict[str, Path]:
+    """What is brought along, by its name, and nothing else; ``_SUCCESS`` is written at the end.
 
-
-def _listing(run: RunFolder) -> dict[str, Path]:
-    """What is brought along, by its name, and nothing else; ``_SUCCESS`` is written at the end."""
-    found: list[Path] = []
-    for folder in _sealed_folders(run):
-        found += _files_of(folder)
+    ``CheckFailed`` where the run, a model or what was measured is not as it was sealed.
+    """
     models = [run.model(name) for name in run.model_names()]
-    beside = [run.report, run.journal, run.data_key, log_of(run)]
-    for model in models:
-        beside += [model.report, model.measured]
-    found += [path for path in beside if path.is_file() and path.is_relative_to(run.root)]
-    for number in range(1, read_manifest(run).get("release", 1)):
-        kept = run.release(number)
-        found += [path for path in (kept.manifest, kept.signature) if path.is_file()]
-    found.remove(run.success)
-    return {path.relative_to(run.root).as_posix(): path for path in found}
-
-
-def _sealed_folders(run: RunFolder) -> list[SealedFolder]:
-    """The run, its models and everything that was measured; ``CheckFailed`` where one is not as sealed."""
-    models: list[ModelFolder] = [run.model(name) for name in run.model_names()]
     results = [model.result(path.parent.name) for model in models for path in model.root.glob("*/_SUCCESS")]
-    # what the report shows
-    found = [folder for folder in (run.recall, run.redaction, run.gate) if folder.success.exists()]
-    folders = [run, *models, *results, *found]
+    measured = [folder for folder in (run.recall, run.redaction, run.gate) if folder.success.exists()]
+    found = [run.report, run.journal, run.data_key, log_of(run)]
+    for model in models:
+        found += [model.report, model.measured]
+    for release in releases(run)[:-1]:
+        found += [run.release(release.number).manifest, run.release(release.number).signature]
+    folders: list[SealedFolder] = [run, *models, *results, *measured]
     for folder in folders:
-        broken = broken_files(folder)
-        if broken:
+        if broken := broken_files(folder):
             raise CheckFailed(f"{folder.root.name} is not as it was sealed, and stays here: {broken[0]}")
-    return folders
-
-
-def _files_of(folder: SealedFolder) -> list[Path]:
-    listed = [folder.root / name for name in read_manifest(folder)["files"]]
-    signed = [folder.signature] if folder.signature.exists() else []
-    # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
-    return [path for path in listed if path.exists()] + [folder.manifest, *signed, folder.success]
+        found += [folder.root / name for name in read_manifest(folder)["files"]]
+        found += [folder.manifest, folder.signature, folder.success]
+    return {
+        path.relative_to(run.root).as_posix(): path
+        for path in found
+        if path.is_relative_to(run.root) and path.is_file() and path != run.success
+    }
 
 
 def publish_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -273,8 +305,6 @@ def check_store(store: str | None, run: RunFolder) -> None:
     ``StoreError`` where it cannot be read, ``RunStateError`` where the run would not be encrypted, and where
     something else lies there.
     """
-    from redactory.redaction.keyservice import configured_service
-
     if store is None:
         return
     if configured_service() is None:
@@ -284,16 +314,11 @@ def check_store(store: str | None, run: RunFolder) -> None:
             "REDACTORY_ENCRYPTION_KEY_FILE names it)"
         )
     there = Store.at(store)
-    names = there.names()
-    if names:
+    if names := there.names():
         check_own_place(there, names, _manifests(run) if is_finished(run) else [])
 
 
 # Fetch: a published run or an export from a URL into a new folder, every digest compared.
-
-
-WORK_VARIABLE = "REDACTORY_WORK"
-"""The folder in which runs are worked on whose output is a URL, and in which one is checked."""
 
 
 def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, Any]:
@@ -305,16 +330,24 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
     published, ``StoreError`` where the store does not do what it is asked.
     """
     if not is_url(url):
-        raise ConfigurationError(f"{url} is no URL: a folder on this machine needs no fetching")
+        raise ConfigurationError(f"{url} is not a URL: a folder on this machine needs no fetching")
     store, place = Store.at(url), Path(to)
     if place.exists():
         raise RunStateError(f"{place} exists; give a new folder")
-    seal, digests, sums = _listed(store)
+    seal, sums = store.read(SUCCESS), store.read(SUMS)
+    if seal is None or sums is None:
+        missing = SUCCESS if seal is None else SUMS
+        raise RunStateError(f"{store.url}: nothing finished lies there ({missing} is missing)")
+    digests = read_sums(sums.decode("utf-8", "replace"))
+    if seal != f"{digests.get(MANIFEST)}\n".encode():
+        raise CheckFailed(f"{store.url}: {SUCCESS} names another manifest than {SUMS}")
     with new_folder(place) as staging:
         for done, (name, digest) in enumerate(sorted(digests.items()), 1):
             _bring(store, name, staging / name, digest)
             progress("fetch", done, len(digests), "files")
-        _check_nothing_else(staging, digests)
+        there = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
+        if strays := sorted(there - set(digests) - {SUCCESS, SUMS}):
+            raise RunStateError(f"{staging} holds {strays[0]}, left from another fetch; remove that folder")
         _finish(store, staging, seal, sums)
         size = sum(path.stat().st_size for path in staging.rglob("*") if path.is_file())
     counts = {"files": len(digests), "bytes": size}
@@ -330,18 +363,6 @@ def fetched(url: str, progress: Progress = silent) -> Iterator[Path]:
         yield place
 
 
-def _listed(store: Store) -> tuple[bytes, dict[str, str], bytes]:
-    """``_SUCCESS``, the digests by name, and ``SHA256SUMS`` as it lies there."""
-    seal, sums = store.read(SUCCESS), store.read(SUMS)
-    if seal is None or sums is None:
-        missing = SUCCESS if seal is None else SUMS
-        raise RunStateError(f"{store.url}: nothing finished lies there ({missing} is missing)")
-    digests = read_sums(sums.decode("utf-8", "replace"))
-    if seal != f"{digests.get(MANIFEST)}\n".encode():
-        raise CheckFailed(f"{store.url}: {SUCCESS} names another manifest than {SUMS}")
-    return seal, digests, sums
-
-
 def _bring(store: Store, name: str, path: Path, digest: str) -> None:
     if path.is_file() and file_sha256(path) == digest:
         return
@@ -355,26 +376,17 @@ def _bring(store: Store, name: str, path: Path, digest: str) -> None:
     sync(path)
 
 
-def _check_nothing_else(staging: Path, digests: dict[str, str]) -> None:
-    """An interrupted fetch of something else may have left files in ``staging``."""
-    there = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
-    if strays := sorted(there - set(digests) - {SUCCESS, SUMS}):
-        raise RunStateError(f"{staging} holds {strays[0]}, left from another fetch; remove that folder")
-
-
 def _finish(store: Store, staging: Path, seal: bytes, sums: bytes) -> None:
-    """Modes as they are where such a folder is made, the seal, and whether the seal holds."""
-    folder = SealedFolder(staging)
+    """The seal, whether it holds, and modes as they are where such a folder is made."""
+    folder, run = SealedFolder(staging), RunFolder(staging)
     folder.success.touch(mode=PRIVATE_FILE)
     folder.success.write_bytes(seal)
-    problems = broken_files(folder)
-    if problems:
+    if problems := broken_files(folder):
         raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
     if is_export(read_manifest(folder)):
-        ExportFolder(staging).sums.write_bytes(sums)
+        run.sums.write_bytes(sums)
         open_to_read(staging)
         return
-    run = RunFolder(staging)
     for below in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
         make_private_folder(below)
     for path in run.public.iterdir():

@@ -7,10 +7,8 @@ from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.records import Record
-from redactory.pipelines.leaving import check_may_leave
+from redactory.pipelines.gate import INDEX, carry_out, decide, entries_of, latest_of
 from redactory.pipelines.loading import Given
-from redactory.pipelines.nightly.ending import INDEX, carry_out, decide, entries_of, latest_of
 from redactory.pipelines.output_folder import alone
 from redactory.pipelines.release_log import (
     Event,
@@ -25,9 +23,10 @@ from redactory.pipelines.release_log import (
     read_log,
     standings,
 )
+from redactory.pipelines.share import check_may_leave
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, job_of
-from redactory.redaction.releases import Release, present_release
+from redactory.redaction.releases import present_release
 
 LONGEST = 500
 """Characters of a name or a reason in the log."""
@@ -43,23 +42,45 @@ def list_releases(job: str | Path) -> dict[str, Any]:
     ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken, or
     lacks records that a run of the job knew when it was sealed.
     """
-    folder = _job(job)
+    folder = JobFolder(Path(job))
+    if not folder.exists():
+        raise RunStateError(f"{folder.root} is not a job: give the folder that scheduled runs lie in")
     records = read_log(folder)
     check_whole(folder)
-    known = standings(records)
-    older = [(name, put_back(folder.run(name))) for name in known]
-    problems = [f"{name}: {why}" for name, why in older if why]
-    if (leads_to := latest_of(folder)) not in (None, latest_run(records)):
-        due = latest_run(records) or "none"
+    known, latest = standings(records), latest_run(records)
+    problems = [f"{name}: {why}" for name in known if (why := put_back(folder.run(name)))]
+    if (leads_to := latest_of(folder)) not in (None, latest):
         problems.append(
-            f"{folder.latest.name} leads to {leads_to}, and by the log it is {due}: "
-            "the next night points it there, look at who moved it"
+            f"{folder.latest.name} leads to {leads_to}, and by the log it is {latest or 'none'}: "
+            "the next scheduled run points it there, look at who moved it"
         )
     return {
         "job": str(folder.root),
-        "latest": latest_run(records),
+        "latest": latest,
         "runs": [_listed(own, folder.run(own.run)) for own in known.values()],
         "problems": problems,
+    }
+
+
+def _listed(own: Standing, run: RunFolder) -> dict[str, Any]:
+    said, ended = own.record.body, {} if own.ended is None else own.ended.body
+    counts, release = ended.get("counts"), None
+    try:
+        if counts and is_finished(run):
+            # a takedown made another release since: the log has what the run held at its gate
+            release = present_release(run)
+            counts = {name: release.manifest["counts"].get(name, was) for name, was in counts.items()}
+    except RedactoryError:
+        release = None  # verify reports it
+    return {
+        "run": own.run,
+        "when": said["time"],
+        "state": own.state,
+        "counts": counts,
+        "release": None if release is None else release.number,
+        "findings": ended.get("findings", []),
+        "reason": said.get("reason") or said.get("error"),
+        "by": said.get("by"),
     }
 
 
@@ -73,34 +94,23 @@ def release_log(place: str | Path) -> dict[str, Any]:
     chain is broken, or lacks records that a run knew when it was sealed.
     """
     folder, run = JobFolder(Path(place)), RunFolder(Path(place))
-    if folder.exists():
-        check_whole(folder)
-        return _told(folder, read_log(folder))
-    if not run.state.is_dir():
+    job: JobFolder | None = folder if folder.exists() else None
+    if job is None and not run.state.is_dir():
         raise RunStateError(
-            f"{folder.root} is no job, and no run either: give a run, or the folder that nights write their "
-            "runs in"
+            f"{folder.root} is neither a job nor a run: give a run, or the folder that scheduled runs lie in"
         )
-    if (job := job_of(run)) is not None:
+    of_job = job is not None
+    job = job or job_of(run)
+    if job is not None:
         check_whole(job)
     else:
         check_whole_of_run(run)
-    return _told(job, history(run))
-
-
-def _told(job: JobFolder | None, records: list[Record]) -> dict[str, Any]:
+    records = read_log(folder) if of_job else history(run)
+    told = ({"seq": r.seq, **{k: r.body[k] for k in ("time", "run")}, "type": r.type} for r in records)
+    words = map(in_words, records)
     return {
         "job": None if job is None else str(job.root),
-        "records": [
-            {
-                "seq": record.seq,
-                "time": record.body["time"],
-                "run": record.body["run"],
-                "type": record.type,
-                "words": in_words(record),
-            }
-            for record in records
-        ],
+        "records": [{**one, "words": line} for one, line in zip(told, words, strict=True)],
     }
 
 
@@ -109,7 +119,7 @@ def approve_release(
 ) -> dict[str, Any]:
     """Release a held run all the same; ``latest`` leads to it, and the hooks of a release are called.
 
-    ``config`` is the job's configuration; by default the file that the night was begun with.
+    ``config`` is the job's configuration; by default the file that the run was begun with.
     A run without a single point, public or private, is released with ``empty`` only.
     ``{"run", "state", "latest", "empty", "hooks_failed"}``; ``RunStateError`` where the run is not held.
     """
@@ -130,22 +140,21 @@ def approve_release(
                     "last would find nothing. Look into its quarantine and reject it, or approve it with "
                     "--empty"
                 )
-            facts: dict[str, Any] = {"by": by, "reason": reason}
-            facts["manifest"] = file_sha256(folder.manifest)
-            facts |= {"empty": True} if nothing else {}
-            failed = decide(job, folder, Event.APPROVED, facts, config)
-        body = standings(read_log(job))[own.run].record.body
+            facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
+            more = {"empty": True} if nothing else {}
+            failed = decide(job, folder, Event.APPROVED, {**facts, **more}, config)
+        empty = standings(read_log(job))[own.run].record.body.get("empty", False)
     return {
         "run": str(folder.root),
         "state": "released",
         "latest": latest_of(job),
-        "empty": body.get("empty", False),
+        "empty": empty,
         "hooks_failed": failed,
     }
 
 
 def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
-    """Give a run up: it will not be released, and the next night reads its material as new.
+    """Give a run up: it will not be released, and the next scheduled run reads its material as new.
 
     What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
     a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
@@ -161,28 +170,28 @@ def reject_release(run: str | Path, by: str, reason: str, config: Given | None =
             entries = entries_of(folder) if is_finished(folder) else []
             facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
             failed = decide(job, folder, Event.REJECTED, facts, config, [INDEX] if entries else [])
-        entries = standings(read_log(job))[own.run].record.body.get("index", [])
+        records = standings(read_log(job))
+        entries = records[own.run].record.body.get("index", [])
+    finished = ((name, job.run(name)) for name in records)
     return {
         "run": str(folder.root),
         "state": "rejected",
         "latest": latest_of(job),
         "index": entries,
-        "left_out": _went_by(job, entries),
+        "left_out": [name for name, run in finished if is_finished(run) and _went_by(run, entries)],
         "hooks_failed": failed,
     }
 
 
-def _job(folder: str | Path) -> JobFolder:
-    job = JobFolder(Path(folder))
-    if not job.exists():
-        raise RunStateError(f"{job.root} is no job: give the folder that nights write their runs in")
-    return job
+def _went_by(run: RunFolder, entries: list[str]) -> bool:
+    index = read_manifest(run)["dedup"].get("index") or {"runs": []}
+    return not set(entries).isdisjoint(index["runs"])
 
 
 def _standing(run: RunFolder) -> tuple[Standing, JobFolder]:
     job, name = job_of(run), run.root.resolve().name
     if job is None:
-        raise RunStateError(f"{run.root} belongs to no job: no night ever held or released it")
+        raise RunStateError(f"{run.root} belongs to no job: it was never held or released")
     own = standings(read_log(job)).get(name)
     if own is None:
         raise RunStateError(f"{job.root} knows no run {name}: see redactory release list {job.root}")
@@ -193,41 +202,3 @@ def _check_words(*words: str) -> None:
     for word in words:
         if not word.strip() or len(word) > LONGEST or not word.isprintable():
             raise ConfigurationError(f"--by and --reason: one line of 1 to {LONGEST} characters each")
-
-
-def _went_by(job: JobFolder, entries: list[str]) -> list[str]:
-    """The finished runs of the job that went by one of ``entries``."""
-    found = []
-    for name in standings(read_log(job)):
-        run = job.run(name)
-        if is_finished(run):
-            index = read_manifest(run)["dedup"].get("index") or {"runs": []}
-            found += [name] if set(entries) & set(index["runs"]) else []
-    return found
-
-
-def _listed(own: Standing, run: RunFolder) -> dict[str, Any]:
-    said = own.record.body
-    counts = None if own.ended is None else own.ended.body.get("counts")
-    present = _present(run) if counts else None
-    if counts and present is not None:
-        # a takedown made another release since: the log has what the run held at its gate
-        counts = {name: present.manifest["counts"].get(name, was) for name, was in counts.items()}
-    return {
-        "run": own.run,
-        "when": said["time"],
-        "state": own.state,
-        "counts": counts,
-        "release": None if present is None else present.number,
-        "findings": [] if own.ended is None else own.ended.body.get("findings", []),
-        "reason": said.get("reason") or said.get("error"),
-        "by": said.get("by"),
-    }
-
-
-def _present(run: RunFolder) -> Release | None:
-    """The release that lies in the folder; None where it is gone, not finished or cannot be read."""
-    try:
-        return present_release(run) if is_finished(run) else None
-    except RedactoryError:
-        return None  # verify tells of it

@@ -1,0 +1,577 @@
+"""The checks of what seals a run: each is one registered function, whose order here is that of the report.
+
+A check returns what it found in words, or None where there is nothing to say.  It raises ``CheckFailed``
+where something does not hold, :class:`Unmade` where it could not be made, or not in full.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, SealedError, some
+from redactory.foundation.files import is_held, leaves, why_not_in
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import Record, chain_head, read_records
+from redactory.pipelines.journal import FILES, REISSUE
+from redactory.pipelines.keys import shredded, shredded_when
+from redactory.pipelines.reissue import counts_without, pending
+from redactory.pipelines.release_log import ANCHOR, MOVED, Event, cut_off, history, put_back
+from redactory.pipelines.sealed import wordless
+from redactory.pipelines.share import read_sums
+from redactory.redaction import (
+    ModelFolder,
+    RunFolder,
+    SealedFolder,
+    broken_files,
+    content_of,
+    is_encrypted,
+    is_finished,
+    key_of,
+    part_rows,
+    parts,
+    read_manifest,
+    read_part,
+)
+from redactory.redaction.folder import ExportFolder
+from redactory.redaction.keyservice import configured_service
+from redactory.redaction.releases import Release, present_release, release_with, releases
+from redactory.redaction.sealing import SIGNED_BY, check_signature, irregular_in
+from redactory.redaction.shards import keyed_digest, table_digest
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+class Check(NamedTuple):
+    """One thing that was checked; ``detail`` says what was found, never a text.
+
+    ``made`` is False where the check could not be made, or not in full: ``detail`` then says why.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    made: bool = True
+
+
+class Unmade(RedactoryError):
+    """Nothing speaks against what is checked, because the check could not be made, or not in full."""
+
+
+@dataclass
+class Seen:
+    """A folder that is verified, and what its checks have to share."""
+
+    root: Path
+    known: Ed25519PublicKey | None = None
+    progress: Progress = silent
+    signed: bool = False
+    """Whether somebody who is known signed it."""
+    readable: bool = False
+    """Whether the private part can be read."""
+    open_values: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What it says of itself."""
+        return read_manifest(SealedFolder(self.root))
+
+    @property
+    def run(self) -> RunFolder:
+        """It as a run."""
+        return RunFolder(self.root)
+
+    @property
+    def export(self) -> ExportFolder:
+        """It as an export."""
+        return ExportFolder(self.root)
+
+
+Work = Callable[..., str | None]
+
+
+class Registered(NamedTuple):
+    """A check: what it calls, whether it reads the private part, and what there is one of ``each``."""
+
+    work: Work
+    private: bool = False
+    each: Callable[[Seen], Iterable[str]] | None = None
+
+
+OF_A_RUN: dict[str, Registered] = {}
+OF_AN_EXPORT: dict[str, Registered] = {}
+
+
+def check(
+    name: str,
+    *of: dict[str, Registered],
+    private: bool = False,
+    each: Callable[[Seen], Iterable[str]] | None = None,
+) -> Callable[[Work], Work]:
+    """Register a function as the check ``name`` of what is listed in ``of``, a run by default."""
+
+    def register(work: Work) -> Work:
+        for registry in of or (OF_A_RUN,):
+            registry[name] = Registered(work, private, each)
+        return work
+
+    return register
+
+
+def checked(seen: Seen, registry: Mapping[str, Registered], names: Collection[str] = ()) -> list[Check]:
+    """Make every check of a registry, or those of ``names``.
+
+    Where the files are not those that were sealed, nothing but the signature is looked at any more.
+    """
+    found: list[Check] = []
+    for name, (work, private, each) in registry.items():
+        if names and name not in names:
+            continue
+        if name not in ("files", "signature") and any(c.name == "files" and not c.ok for c in found):
+            break
+        if private and not seen.readable:
+            why = "not made: the private part cannot be read (see 'encryption')"
+            found.append(Check(name, True, why, made=False))
+            continue
+        items = [(name, ())] if each is None else [(f"{name} {one}", (one,)) for one in each(seen)]
+        made = (_made(seen, title, work, arguments) for title, arguments in items)
+        found += [one for one in made if one is not None]
+    return found
+
+
+def _made(seen: Seen, name: str, work: Work, arguments: tuple[str, ...]) -> Check | None:
+    """One check; an error that is not our own can quote text, and its kind alone is said."""
+    try:
+        detail = wordless("it was checked", work, seen, *arguments)
+    except Unmade as why:
+        return Check(name, True, str(why), made=False)
+    except ConfigurationError as error:
+        # of this machine's settings: it says nothing about the run
+        return Check(name, False, str(error), made=False)
+    except SealedError as error:
+        broken = _unreadable(seen.run)
+        return Check(name, False, f"{broken} cannot be read" if broken else str(error))
+    except RedactoryError as error:
+        return Check(name, False, str(error))
+    return None if detail is None else Check(name, True, detail)
+
+
+def _unreadable(run: RunFolder) -> str | None:
+    """The first part of the data folders that is no part at all."""
+    for path in (path for folder in run.data_folders for path in parts(folder)):
+        try:
+            wordless("a part was opened", part_rows, path)
+        except RedactoryError:
+            return path.relative_to(run.root).as_posix()
+    return None
+
+
+def require(problems: Iterable[str], joined: str = "; ") -> None:
+    """``CheckFailed`` that names the problems, where there are any."""
+    if text := joined.join(problems):
+        raise CheckFailed(text)
+
+
+def _name(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+# What seals it: digests and signature.
+
+
+@check("files", OF_A_RUN, OF_AN_EXPORT)
+def files(seen: Seen) -> str:
+    """Every file is the one that the manifest lists, and the manifest the one that was finished.
+
+    A link, a pipe or a device anywhere ends the verification: it leads out of the run, or to no end.
+    """
+    if odd := irregular_in(seen.run):
+        raise CheckFailed(f"{', '.join(odd)}: neither a folder nor a regular file")
+    require(broken_files(seen.run))
+    name = seen.root.resolve().name
+    # to be compared with what an export or the maker says: another run of the same signer fits together too
+    known = f" of the run {seen.manifest['id']}" if "id" in seen.manifest else ""
+    renamed = "redactory-run" in seen.manifest["format"] and seen.manifest["run"] != name
+    other = f"; it was made as '{seen.manifest['run']}'" if renamed else ""
+    return f"each file has the sha256 of the manifest{known}{other}"
+
+
+@check("signature", OF_A_RUN, OF_AN_EXPORT)
+def signature(seen: Seen) -> str:
+    """The manifest is signed by the key that is ``known``, or by the one that it names itself."""
+    if irregular_in(seen.run):
+        raise Unmade("not made: see 'files'")
+    found = check_signature(seen.run, seen.known)
+    if not found.good:
+        raise CheckFailed(found.detail)
+    if not found.known:
+        raise Unmade(found.detail)
+    seen.signed = True
+    return found.detail
+
+
+# Nothing but what is declared: no file that could pass for the run's word, no mode that lets others in.
+
+
+@check("no stray files")
+def no_strays(seen: Seen) -> str:
+    """Wherever a reader looks for the run's word, nothing lies but what is declared and sealed.
+
+    ``state/`` holds no word of the run, but for what is measured and sealed there: what else lies there, not
+    known or left by work that is over, is named, and leaves the check open.
+    """
+    run, strays, unknown, left = seen.run, list[str](), list[str](), set[str]()
+    begun = {p.name for p in run.models.glob("*") if ModelFolder(p).ledger.is_file()} - {*run.model_names()}
+    due, sealed = _declared(run, seen.manifest), _sealed_names(run)
+    work = {path.name for path in (run.work, run.cluster, run.staging, run.reissue.root)}
+    patterns = [of("*").name for of in (run.root_key, run.checkpoint, run.meeting)]
+    of_begun = {of(name).name for of in (run.root_key, run.checkpoint, run.meeting) for name in begun}
+    for path in leaves(run.root, (run.orchestrator, run.samples)):
+        name, parts_ = _name(run.root, path), path.relative_to(run.root).parts
+        top, second = parts_[0], parts_[1] if len(parts_) > 1 else ""
+        home = next((f for f in (*path.parents,) if f in sealed), None)
+        if name in due or (home is not None and _name(home, path) in sealed[home]):
+            continue
+        if top == run.models.name and second in begun:
+            # until it is finished, nothing that is said of it is sealed
+            model = ModelFolder(run.models / second)
+            if path in (model.guarantee, model.card, model.report, model.measured):
+                strays.append(f"{name} (of a model that is not finished)")
+        elif top == run.state.name and home is None and run.state / second in _measured_places(run):
+            strays.append(f"{name} (not sealed)")
+        elif top != run.state.name:
+            strays += [] if top == run.releases.name and second else [name]
+        elif second in work or any(fnmatchcase(second, pattern) for pattern in patterns):
+            left |= set() if second in of_begun else {f"{top}/{second}"}
+        else:
+            unknown.append(name)
+    if run.sums.is_file() and (wrong := _other_sums(run)):
+        strays.append(f"{run.sums.name} ({wrong})")
+    strays += (name for name in seen.manifest["files"] if name not in due)
+    require(strays and [f"{', '.join(sorted(strays))}: not of this run; look at it, and remove it"])
+    said = [f"models/{name} is not finished" for name in sorted(begun)]
+    said += [f"nothing here wrote {', '.join(unknown)}"] if unknown else []
+    # while somebody is at work, it is theirs
+    said += (
+        [f"{', '.join(sorted(left))} was left by work that is over"] if left and not is_held(run.lock) else []
+    )
+    kept = _kept(run)
+    if said:
+        raise Unmade(f"{'; '.join(said)}: none of it is checked{f'; {kept}' if kept else ''}")
+    if kept:
+        return f"nothing undeclared lies where a reader looks for the run's word; {kept}"
+    return "the run holds nothing but what it declares"
+
+
+def _declared(run: RunFolder, manifest: dict[str, Any]) -> set[str]:
+    """The names of what every run may have, and of the parts that its manifest lists."""
+    seals = (run.manifest, run.signature, run.success)
+    folders = (*run.data_folders, run.spans.parent, run.models, run.state)
+    state = (run.lock, run.journal, run.data_key, run.release_log, *run.tracebacks())
+    known = (*seals, *folders, *state, run.card, run.report, run.sums)
+    listed = (run.root / name for name in manifest["files"])
+    own = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
+    return {_name(run.root, path) for path in (*known, *own)}
+
+
+def _measured_places(run: RunFolder) -> dict[Path, SealedFolder]:
+    return {folder.root: folder for folder in (run.recall, run.redaction, run.gate)}
+
+
+def _sealed_names(run: RunFolder) -> dict[Path, set[str]]:
+    """Of each finished folder inside of the run what its manifest lists, and what seals it."""
+    models = [run.model(name) for name in run.model_names()]
+    results = [model.result(p.parent.name) for model in models for p in model.root.glob("*/_SUCCESS")]
+    found = {}
+    for folder in (*models, *results, *_measured_places(run).values()):
+        if is_finished(folder):
+            found[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
+            # what cannot be read is named by the check of the model
+            with suppress(RedactoryError, KeyError):
+                found[folder.root] |= set(read_manifest(folder)["files"])
+    for model in models:
+        found[model.root] |= {model.report.name, model.measured.name}
+    return found
+
+
+def _other_sums(run: RunFolder) -> str | None:
+    """What ``SHA256SUMS`` says otherwise than the manifest; what goes on being written is left out."""
+    try:
+        said = read_sums(run.sums.read_text(encoding="utf-8"))
+    except (RedactoryError, ValueError):
+        return "it cannot be read"
+    due = {name: entry["sha256"] for name, entry in read_manifest(run)["files"].items()}
+    due[run.manifest.name] = file_sha256(run.manifest)
+    if wrong := sorted(name for name, digest in due.items() if said.get(name) != digest):
+        return f"it says another sha256 of {wrong[0]}"
+    # the data key was there, and may have been shredded since
+    lacking = sorted(n for n in said if why_not_in(run.root, n) and run.root / n != run.data_key)
+    return f"it has a line for {lacking[0]}, which is not there" if lacking else None
+
+
+def _kept(run: RunFolder) -> str:
+    """What ``state/`` holds on purpose and no digest covers, in words; nothing where there is none."""
+    samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
+    tracebacks = len(run.tracebacks())
+    held = [f"{some(samples, 'sample')} with original text"] if samples else []
+    held += [f"{some(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
+    held += ["the records of Prefect"] if run.orchestrator.exists() else []
+    return f"state/ holds {', '.join(held)}, which no digest covers" if held else ""
+
+
+@check("modes", OF_A_RUN)
+def modes(seen: Seen) -> str:
+    """Nobody but its owner can write to the run, nor read its private part; ``state/`` is closed."""
+    run = seen.run
+    closed = {folder.relative_to(run.root).parts[0] for folder in run.data_folders if folder != run.public}
+    return closed_modes(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
+
+
+def closed_modes(root: Path, closed: Collection[str], but: Collection[Path] = ()) -> str:
+    """Nobody else can write anywhere, or read what lies below the ``closed`` names."""
+
+    def below(folder: Path) -> Iterator[Path]:
+        for path in folder.iterdir():
+            yield path
+            if path.is_dir() and not path.is_symlink() and path not in but:
+                yield from below(path)
+
+    def loose(path: Path) -> bool:
+        mode, (top, *inside) = path.lstat().st_mode, path.relative_to(root).parts or ("",)
+        # what is inside of state/ is guarded by that folder
+        private = top in closed and not (inside and top == "state")
+        barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
+        barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
+        return bool(mode & barred) and not stat.S_ISLNK(mode)
+
+    wide = [path for path in (root, *below(root)) if loose(path)]
+    named = [f"{_name(root, path)} ({path.stat().st_mode & 0o7777:04o})" for path in wide]
+    require(named and [f"{', '.join(named)}: others can read or write there; chmod go-rwx"])
+    return "nobody but the owner can write, nor read what is private"
+
+
+# The journal, and the encryption of the private part.
+
+
+@check("journal")
+def journal(seen: Seen) -> str:
+    """The journal's chain holds, ends as the manifest says, and binds ledger and shards to each other."""
+    run, manifest = seen.run, seen.manifest
+    records = read_records(run.journal)
+    if chain_head(run.journal) != manifest["journal"]:
+        raise CheckFailed("it does not end as the manifest says")
+    folders = tuple(f"{_name(run.root, folder)}/" for folder in run.data_folders)
+    listed = {n: e["sha256"] for n, e in manifest["files"].items() if n.startswith(folders)}
+    if _bound(records) != listed:
+        raise CheckFailed("it binds other ledgers and shards than the manifest lists")
+    return f"{some(len(records), 'record')} in an unbroken chain, bound to {some(len(listed), 'part')}"
+
+
+def _bound(records: list[Record]) -> dict[str, str] | None:
+    """The files that were bound last."""
+    return next((record.body for record in reversed(records) if record.type == FILES), None)
+
+
+@check("encryption")
+def encryption(seen: Seen) -> str:
+    """The private parts are encrypted where the manifest says so, and decrypt to what was written."""
+    run, encrypted = seen.run, seen.manifest["encrypted"]
+    private = [path for folder in run.data_folders if folder != run.public for path in parts(folder)]
+    if wrong := [f"{p.parent.name}/{p.name}" for p in private if is_encrypted(p) != encrypted]:
+        said = "not encrypted" if encrypted else "encrypted, unlike the manifest says"
+        raise CheckFailed(f"{', '.join(wrong)}: {said}")
+    there, file = run.data_key.exists(), f"state/{run.data_key.name}"
+    if not encrypted:
+        require([f"{file} does not go with the manifest"] if there else [])
+        seen.readable = True
+        return "not encrypted: file permissions alone guard the private part"
+    record = shredded(run)
+    if record is None and not there:
+        raise ConfigurationError(f"{file} is gone: nobody can read the private part")
+    if record is not None:
+        when = shredded_when(record)
+        require([f"{file} is there, though it {when}: redactory keys shred"] if there else [])
+        raise Unmade(f"not made: the private part {when}: nobody can read it any more")
+    if configured_service() is None:
+        raise Unmade(f"not made: set {ENCRYPTION_VARIABLE} to the run's key")
+    told = _decrypted(seen, private)
+    seen.readable = True
+    return told
+
+
+def _decrypted(seen: Seen, private: list[Path]) -> str:
+    run, manifest = seen.run, seen.manifest
+    key, digest_key, named = key_of(run.vault / "part"), load_digest_key(), manifest["encryption"]
+    keyed = digest_key.fingerprint == manifest["key"]["fingerprint"]
+    if key is None or (key.run_id, key.fingerprint) != (named["run_id"], named["data_key"]):
+        raise CheckFailed("the data key in state/ is not the one that the manifest names")
+    for path in private:
+        name, content = _name(run.root, path), table_digest(read_part(path))
+        listed = manifest["files"][name].get("content")
+        if content != content_of(path) or (keyed and listed != keyed_digest(digest_key, name, content)):
+            raise CheckFailed(f"{name} does not hold what was written")
+    by = "their keyed digests agree" if keyed else f"keyed digests not compared: set the run's {KEY_VARIABLE}"
+    return f"{some(len(private), 'part')} decrypted to what was written; {by}"
+
+
+# Of a run that was written anew, the record of every release before it still holds; and the log knows each.
+
+
+KEPT = (
+    "format",
+    "run",
+    "id",
+    "created",
+    "configuration_hash",
+    "policies",
+    "key",
+    "encrypted",
+    "inputs",
+    "stages",
+)
+"""Keys of the manifest that no reissue changes."""
+
+
+@check("earlier releases")
+def superseded(seen: Seen) -> str | None:
+    """Nothing for a run that is as it was curated; else all that came before."""
+    run, manifest = seen.run, seen.manifest
+    if "supersedes" not in manifest and not run.releases.exists():
+        return None
+    known = releases(run)
+    problems = [*_besides_releases(run, known), *_old_signatures(run, known), *_reissues(run, known)]
+    for old, new in pairwise(known):
+        problems += [f"release {new.number}: {problem}" for problem in _step(old, new)]
+    require(problems)
+    changes = (
+        f"{change['release']} superseded {change['release'] - 1} ({change['why']})"
+        for change in manifest.get("changes", ())
+    )
+    return f"{'; '.join(changes)}; what no change touched is as it was"
+
+
+def _besides_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
+    due = {str(release.number) for release in known[:-1]}
+    there = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
+    if there != due:
+        yield f"releases/ holds {', '.join(sorted(there ^ due))} besides what was superseded, or lacks it"
+    for number in sorted(there & due):
+        old = run.release(int(number))
+        if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
+            yield f"releases/{number}/{min(strange)} was not written by a reissue"
+
+
+def _old_signatures(run: RunFolder, known: list[Release]) -> Iterator[str]:
+    """A superseded manifest is signed as it says; by which key follows from the release that names it."""
+    for release in known[:-1]:
+        found = check_signature(run.release(release.number), None)
+        if not found.good:
+            yield f"release {release.number}: {found.detail}"
+
+
+def _reissues(run: RunFolder, known: list[Release]) -> Iterator[str]:
+    """Each reissue has its record, right after the old journal's end; each release's files are bound."""
+    records = read_records(run.journal)
+    # line by line, the hash of all that came before
+    heads = [json.loads(line)["prev"] for line in run.journal.read_bytes().splitlines()[: len(records)]]
+    marks = [record for record in records if record.type == REISSUE]
+    if len(marks) != len(known) - 1:
+        yield f"the journal has {some(len(marks), 'record')} of reissues, not {len(known) - 1}"
+        return
+    for mark, (old, new) in zip(marks, pairwise(known), strict=True):
+        named = {"release": new.number, "supersedes": old.digest}
+        if mark.body != named or heads[mark.seq] != old.manifest["journal"]:
+            yield f"the journal's record of release {new.number} does not follow release {old.number}"
+        listed = {n: e["sha256"] for n, e in old.manifest["files"].items() if n != run.card.name}
+        if (_bound(records[: mark.seq]) or {}) != listed:
+            yield f"the journal binds other files than those of release {old.number}"
+
+
+def _step(old: Release, new: Release) -> Iterator[str]:
+    """What of a release does not follow from the one before it and the change between them."""
+    if new.number != old.number + 1 or new.manifest["changes"][:-1] != old.manifest.get("changes", []):
+        yield "it has another history than the one before it"
+        return
+    yield from (f"{key} was changed" for key in KEPT if new.manifest.get(key) != old.manifest.get(key))
+    if SIGNED_BY in old.manifest and SIGNED_BY not in new.manifest:
+        yield "it is not signed, and the one before it was"
+    change, before, after = new.manifest["changes"][-1], old.manifest["files"], new.manifest["files"]
+    replaced, removed = set(change["files"]["replaced"]), set(change["files"]["removed"])
+    if set(after) != set(before) - removed or not replaced <= set(before):
+        yield "it has other files than those before and the change make"
+    # the card names the release, and so is always another one
+    same = set(before) & set(after) - replaced - {"README.md"}
+    if touched := sorted(name for name in same if before[name] != after[name]):
+        yield f"{touched[0]} is another file, and the change does not say so"
+    expected = counts_without(old.manifest["counts"], change.get("removed", {}), change.get("moved_up", {}))
+    if new.manifest["counts"] != expected:
+        yield "its counts are not those before it, less what was removed"
+
+
+@check("release log")
+def logged(seen: Seen) -> str | None:
+    """The log is whole and knows the run; nothing where no log knows it, or knew it when it was sealed."""
+    run, manifest = seen.run, seen.manifest
+    if older := put_back(run):
+        raise CheckFailed(older)
+    try:
+        lost = cut_off(run, manifest)
+    except LookupError as moved:
+        raise Unmade(f"not made: {moved}") from None
+    records = history(run)
+    try:
+        known = releases(run)
+    except (RedactoryError, OSError, ValueError, KeyError):
+        # an earlier one is gone, which is another check's to say
+        known = [present_release(run)]
+    judged = [r.body.get("manifest") for r in records if r.type in (Event.RELEASED, Event.HELD)]
+    if not lost and judged and known[0].number == 1 and known[0].digest not in judged:
+        lost = f"the log knows another run by this name, with the manifest {judged[-1]}"
+    require([lost] if lost else [])
+    if ANCHOR not in manifest and "supersedes" not in manifest:
+        return None
+    if not records:
+        raise Unmade(f"not made: {MOVED}")
+    entered = {r.body.get("manifest"): r.body.get("release") for r in records if r.type == Event.REISSUED}
+    missing = [release.number for release in known if release.number > 1 and release.digest not in entered]
+    if missing and pending(run):
+        raise Unmade("not made: the last reissue is not finished, ask for it again")
+    named = ", ".join(map(str, missing))
+    if missing and set(entered.values()).issuperset(missing):
+        raise CheckFailed(f"the log has no record of this manifest (release {named})")
+    require([f"no record of release {named}: the log was shortened"] if missing else [])
+    said = f"{some(known[-1].number - 1, 'reissue')} entered; " if known[-1].number > 1 else ""
+    return f"{said}an unbroken chain, no shorter than when the run was sealed"
+
+
+@check("purged")
+def purged(seen: Seen) -> str | None:
+    """What was purged, as a note; nothing where nothing was."""
+    gone = seen.manifest.get("purged")
+    return f"{', '.join(gone)}: taken away on purpose" if gone else None
+
+
+@check("measured")
+def measured(seen: Seen) -> str | None:
+    """What was measured of the shards is as it was sealed, and of this run; nothing where nothing was."""
+    there = [folder for folder in _measured_places(seen.run).values() if is_finished(folder)]
+    problems = []
+    for folder in there:
+        found = check_signature(folder, seen.known)
+        wrong = broken_files(folder) or ([] if found.good else [found.detail])
+        if not wrong and release_with(seen.run, str(read_manifest(folder).get("parent"))) is None:
+            wrong = ["it was measured of another run"]
+        problems += [f"state/{folder.root.name}: {problem}" for problem in wrong]
+    require(problems)
+    return f"{', '.join(folder.root.name for folder in there)}: as it was sealed" if there else None

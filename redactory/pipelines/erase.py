@@ -1,0 +1,374 @@
+"""Erasing: a person out of every run that holds them, and original text once it has served.
+
+Both write the run anew by a reissue: staged parts, the manifest's counts less what goes, a record in the log.
+Models are not trained anew: what learnt from a person, or knows them otherwise, is listed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from redactory.evaluation.model_report import figures
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.files import read_json
+from redactory.foundation.keys import DigestKey, forms_of, load_digest_key
+from redactory.foundation.records import SILENCE, Record, RecordLog, ages
+from redactory.pipelines.config import Config
+from redactory.pipelines.erase_points import (
+    Heirs,
+    Person,
+    Row,
+    body_without,
+    forgotten,
+    heirs_of,
+    points_of,
+    rejected_rows,
+    require_key,
+    stage_parts,
+)
+from redactory.pipelines.reissue import Change, alone, alone_in_jobs, begin, pending, reissue
+from redactory.pipelines.release_log import Event, check_newest, history, read_log
+from redactory.pipelines.sealed import sealed
+from redactory.redaction import RunFolder, is_finished, parts, read_manifest, require_regular
+from redactory.redaction.folder import JobFolder
+
+TAKEDOWN, PURGE = "takedown", "purge"
+
+
+def takedown(
+    places: Iterable[str | Path],
+    *,
+    doc_ids: Iterable[str] = (),
+    user_ids: Iterable[str] = (),
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Take documents, and all that users wrote, out of runs.
+
+    Returns {ok, dry_run, runs, problems, unmatched}, the last one the pseudonyms of ids that none of these
+    runs has, or ever had.
+
+    ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which
+    the person cannot be taken (its key is not the configured one, it is not finished) is a problem, and the
+    others are done all the same; ``ok`` is then False.  With ``dry_run`` nothing is written.  Asked again,
+    what was interrupted is finished, and what is done is read off the release log.  Models are not trained
+    anew: each run lists those that learnt from the person.  ``ConfigurationError`` without an id, or for a
+    place that holds no run.
+    """
+    person = Person(frozenset(doc_ids), frozenset(user_ids))
+    if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
+        raise ConfigurationError(
+            "say who is to be taken out: --doc-id, --user-id, or a file with ids (--doc-ids-from, "
+            "--user-ids-from)"
+        )
+    runs, done, problems, key = _runs_in(places), [], [], load_digest_key()
+    with alone_in_jobs(runs):
+        for run in runs:
+            try:
+                done.append(sealed(run.state, _from_run, run, person, key, dry_run))
+            except RedactoryError as error:
+                problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
+    nowhere = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
+    return {
+        "ok": not problems,
+        "dry_run": dry_run,
+        "runs": done,
+        "problems": problems,
+        "unmatched": nowhere if done else [],
+    }
+
+
+def _runs_in(places: Iterable[str | Path]) -> list[RunFolder]:
+    """The runs at ``places``, each once, in order; ``ConfigurationError`` for a place that holds none."""
+    found: dict[Path, RunFolder] = {}
+    for place in places:
+        root = Path(place).resolve()
+        inside = sorted(root.iterdir()) if root.is_dir() else []
+        below = [RunFolder(path) for path in inside if path.is_dir() and not path.is_symlink()]
+        own = RunFolder(root)
+        runs = [own] if own.journal.is_file() else [run for run in below if run.journal.is_file()]
+        if not runs and not JobFolder(root).exists():
+            raise ConfigurationError(
+                f"{place} is neither a run nor the folder of a job's runs; give one of them"
+            )
+        found.update((run.root, run) for run in runs)
+    return list(found.values())
+
+
+def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    if not dry_run:
+        with alone(run):
+            return _taken_out(run, person, key, dry_run)
+    if pending(run):
+        raise RunStateError(f"{run.root} was being written anew and was interrupted: ask without --dry-run")
+    require_regular(run)
+    return _taken_out(run, person, key, dry_run)
+
+
+def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    manifest = read_manifest(run)
+    require_key(manifest, key)
+    config = Config.model_validate(manifest["configuration"])
+    points, lone = points_of(run, person, key)
+    rejected = rejected_rows(run, person, config.input)
+    before = [r for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
+    pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
+    result: dict[str, Any] = {
+        "run": str(run.root),
+        "points": len(points),
+        "documents": len({row["document"] for row in points.values()}),
+        "rejected": rejected.reasons.total(),
+        "unsearched": rejected.unsearched,
+        "lone_documents": lone,
+        "unmatched": _unmatched(before, person, key, pseudonyms, rejected.ids),
+        "files": _own_files(config),
+        "release": None,
+        "already": None,
+        "models": [],
+    }
+    if not points and not rejected.rows:
+        asked = person.pseudonyms(key)
+        same = [r.body for r in before if all(one in r.body["persons"] for one in asked)]
+        return result | ({"already": same[-1]["release"], "models": same[-1]["models"]} if same else {})
+    heirs = heirs_of(run, config.dedup, key, points)
+    index = forgotten(run, manifest, config.dedup, key, points, heirs)
+    result |= _beyond(run, points, heirs) | {"index": None if index is None else index["whole"]}
+    if dry_run:
+        return result
+    staging = begin(run, key)
+    tally = stage_parts(staging, points | heirs.lost, heirs, rejected)
+    counted = {"removed": dict(tally.removed), "moved_up": dict(tally.moved_up)}
+    change = Change(
+        why=TAKEDOWN,
+        body=body_without(manifest, tally),
+        told={**counted, "lost": len(heirs.lost)},
+        entered={"persons": person.pseudonyms(key), **counted, "models": result["models"]},
+        # what attacks on the shards found was found on shards that are no more
+        forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root),
+        index=index,
+    )
+    return result | {"release": reissue(staging, change)}
+
+
+def _unmatched(
+    before: list[Record], person: Person, key: DigestKey, pseudonyms: set[str], rejected: set[str]
+) -> list[dict[str, str]]:
+    """The pseudonyms of those ids that stand nowhere in the run, and in none of its earlier takedowns."""
+    known = person.among(rejected).pseudonyms(key)
+    known += [earlier for record in before for earlier in record.body["persons"]]
+    # a run of an earlier version has a user's id as it was spelled in the input
+    spelled = {
+        key.pseudonym("user", forms_of(user)[0]): {key.pseudonym("user", form) for form in forms_of(user)}
+        for user in person.user_ids
+    }
+    return [
+        p
+        for p in person.pseudonyms(key)
+        if p not in known and pseudonyms.isdisjoint({p["pseudonym"]} | spelled.get(p["pseudonym"], set()))
+    ]
+
+
+def _own_files(config: Config) -> list[str]:
+    """The keys that name files outside of the run, which may hold the person as well."""
+    named = {
+        "input.path": config.input.path,
+        "evaluate.test": config.evaluate.test,
+        "evaluate.labelled": config.evaluate.labelled,
+        "train.public_text": config.train.public_text,
+    }
+    return [key for key, value in named.items() if value]
+
+
+def _beyond(run: RunFolder, points: dict[int, Row], heirs: Heirs) -> dict[str, Any]:
+    """What becomes of others' points, and what knows the person outside of the parts.
+
+    Every trainer learns from the shards or the vault of its run, so every model learnt from their points.
+    What was exported is out of reach.
+    """
+    models = []
+    for name in run.model_names():
+        trainer = str(read_manifest(run.model(name))["summary"]["trainer"])
+        shown = figures(read_json(run.model(name).guarantee))
+        stated = next((figure for figure in shown if figure.stated), shown[0])
+        models.append({"model": name, "trainer": trainer, "guarantee": f"{stated.title}: {stated.text}"})
+    # of a draw that was cut off nobody knows whom it drew
+    samples = [
+        path.name
+        for path in (sorted(run.samples.iterdir()) if run.samples.is_dir() else ())
+        if path.is_dir() and (not (draw := path / "draw.json").is_file() or _drew(draw, points))
+    ]
+    exports = [
+        {key: str(record.body[key]) for key in ("time", "manifest") if key in record.body}
+        for record in history(run)
+        if record.type == Event.EXPORTED
+    ]
+    return {
+        "moved_up": len(heirs.texts),
+        "lost": len(heirs.lost),
+        "unknown_repeats": heirs.unknown,
+        "models": models,
+        "unfinished_trainings": _trainings(run),
+        "samples": samples,
+        "tracebacks": len(run.tracebacks()),
+        "exports": exports,
+    }
+
+
+def _drew(draw: Path, points: Collection[int]) -> bool:
+    return any(row["point_id"] in points for row in read_json(draw)["rows"])
+
+
+def _trainings(run: RunFolder) -> list[str]:
+    """The trainings that were begun and are not finished; they cannot go on once the run was written anew.
+
+    ``RunStateError`` where one is at work: it would learn from half of each release.
+    """
+    begun = [path.parent for path in sorted(run.models.glob("*/ledger.jsonl"))]
+    names = [folder.name for folder in begun if not is_finished(run.model(folder.name))]
+    for name in names:
+        try:
+            RecordLog(run.model(name).ledger).close()
+        except RunStateError:
+            raise RunStateError(
+                f"{run.root.name}/models/{name} is being trained: wait for it, or stop it"
+            ) from None
+    return names
+
+
+# Purge: the original text of a finished run, taken away once it has served; the shards stay as they are.
+
+
+What = Literal["vault", "quarantine", "state"]
+ALL: tuple[What, ...] = get_args(What)
+_DECIDED = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
+
+
+class Keep(Protocol):
+    """For how many days after its release each part of a run is kept; for good where it is None."""
+
+    @property
+    def vault_days(self) -> int | None: ...
+    @property
+    def quarantine_days(self) -> int | None: ...
+    @property
+    def state_days(self) -> int | None: ...
+
+
+def purge(run: str | Path, what: Collection[What], *, by: str | None = None) -> dict[str, Any]:
+    """:func:`purge_run` for a person (``by``), alone in the run's job."""
+    folder = RunFolder(Path(run))
+    with alone_in_jobs([folder]):
+        return purge_run(folder, what, by=by)
+
+
+def purge_run(
+    run: RunFolder | str | Path, what: Collection[What], *, by: str | None = None
+) -> dict[str, Any]:
+    """Take ``what`` away from a finished run, for good: ``{"run", "purged", "release", "bytes", "already"}``.
+
+    ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and
+    Prefect's home: never the journal, the data key or what was measured.  What is gone already is in
+    ``already``; where nothing is left to do, ``release`` is None.  The job's lock is the caller's to hold.
+    ``ConfigurationError`` for an unknown name, ``RunStateError`` for a run that is not finished, and for one
+    on which a model is being trained.
+    """
+    unknown = sorted(set(what) - set(ALL))
+    if unknown or not what:
+        told = f", not {unknown[0]}" if unknown else ""
+        raise ConfigurationError(f"purge one or more of {', '.join(ALL)}{told}")
+    folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
+    if not pending(folder):
+        # a place that holds no run gets no lock and no folder by being asked for
+        read_manifest(folder)
+    return sealed(folder.state, _purge, folder, [name for name in ALL if name in what], by)
+
+
+def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
+    with alone(run):
+        # else a folder that was put back would become the newest release, with whom a takedown took out
+        check_newest(run)
+        before = read_manifest(run).get("purged", [])
+        # of state/ what can hold original text, or quote it, and is no record of the run
+        state = [p for p in (run.samples, run.orchestrator, *run.tracebacks()) if p.exists()]
+        # it fills again: each sample that is drawn is another one
+        wanted = [name for name in what if name not in before or (name == "state" and state)]
+        told = {"run": str(run.root), "purged": wanted, "already": [n for n in what if n not in wanted]}
+        if not wanted:
+            return {**told, "release": None, "bytes": 0}
+        # one at work would find another manifest at its end, and be lost
+        _trainings(run)
+        staging = begin(run, None)
+        gone = [path for name in wanted if name != "state" for path in parts(getattr(run, name))]
+        for path in gone:
+            staging.drop(path)
+        forget = tuple(state) if "state" in wanted else ()
+        files = (p for path in (*gone, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
+        size = sum(path.stat().st_size for path in files if path.is_file())
+        change = Change(
+            why=PURGE,
+            body={"purged": sorted({*before, *wanted})},
+            told={"purged": wanted},
+            entered={"what": wanted, "bytes": size, **({} if by is None else {"by": by})},
+            forget=forget,
+        )
+        return {**told, "release": reissue(staging, change), "bytes": size}
+
+
+def due(job: JobFolder, settings: Keep, now: datetime.datetime) -> dict[str, tuple[What, ...]]:
+    """What of which run is older than ``settings`` allow, by the release log: {run name: what}.
+
+    A run's age counts from the moment at which it was decided on, released, approved or rejected; one that is
+    held waits for that.  Nothing is older than the log can bear out (``foundation/records.py``).  What was
+    purged before is not due again, nor is anything of a run that is not finished, or gone; a run on which a
+    model is being trained waits until it is.
+    """
+    return _due(job, settings, {name: borne for name, (_, borne) in _ages(job, now).items()})
+
+
+def check_clock(job: JobFolder, settings: Keep, now: datetime.datetime) -> None:
+    """``CheckFailed`` where runs are due by this machine's clock, and not by the log's."""
+    by_clock = _due(job, settings, {name: said for name, (said, _) in _ages(job, now).items()})
+    by_log = due(job, settings, now)
+    if doubted := sorted(name for name, what in by_clock.items() if what != by_log.get(name)):
+        raise CheckFailed(
+            f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubted[:5])} "
+            f"{'is' if len(doubted) == 1 else 'are'} to be purged, and the times in the release log do not "
+            f"bear that clock out (more than {SILENCE.days} days from one record to the next, or a step "
+            "back): nothing of it was purged. Set the clock; if it is right, purge by hand (redactory purge)"
+        )
+
+
+def _ages(job: JobFolder, now: datetime.datetime) -> dict[str, tuple[datetime.timedelta, datetime.timedelta]]:
+    """How old each run is since it was decided on, by the clock alone, and as far as the log bears it out."""
+    records = read_log(job)
+    times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
+    judged = {r.body["run"]: r for r in records if r.type in (*_DECIDED, Event.HELD)}
+    borne = ages([*times, now])
+    decided = {name: record.seq for name, record in judged.items() if record.type in _DECIDED}
+    return {name: (now - times[seq], borne[seq]) for name, seq in decided.items()}
+
+
+def _due(
+    job: JobFolder, settings: Keep, ages: Mapping[str, datetime.timedelta]
+) -> dict[str, tuple[What, ...]]:
+    found: dict[str, tuple[What, ...]] = {}
+    for name, age in ages.items():
+        run = job.run(name)
+        if not is_finished(run):
+            continue
+        days: dict[What, int | None] = {what: getattr(settings, f"{what}_days") for what in ALL}
+        old = [what for what, kept in days.items() if kept is not None and age > datetime.timedelta(kept)]
+        gone = read_manifest(run).get("purged", ())
+        if (left := tuple(what for what in old if what not in gone)) and not _is_training(run):
+            found[name] = left
+    return found
+
+
+def _is_training(run: RunFolder) -> bool:
+    try:
+        _trainings(run)
+    except RunStateError:
+        return True
+    return False

@@ -1,1 +1,0 @@
-"""Takedown: one person out of every run that holds her, what others said kept."""
