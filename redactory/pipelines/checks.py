@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, SealedError, some
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    SealedError,
+    some,
+)
 from redactory.foundation.files import is_held, leaves, why_not_in
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
 from redactory.foundation.progress import Progress, silent
@@ -163,6 +170,8 @@ def _made(seen: Seen, name: str, work: Work, arguments: tuple[str, ...]) -> Chec
         broken = _unreadable(seen.run)
         return Check(name, False, f"{broken} cannot be read" if broken else str(error))
     except RedactoryError as error:
+        if name == "files" and isinstance(error, RunStateError):
+            raise  # nothing finished lies there, or a version to come wrote it
         return Check(name, False, str(error))
     return None if detail is None else Check(name, True, detail)
 

@@ -27,7 +27,7 @@ from redactory.foundation.errors import (
 )
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines import verify, verify_seals
+from redactory.pipelines.checks import OF_A_RUN, Registered
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import (
     RunFolder,
@@ -103,8 +103,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the re-scan of the public side, which takes seconds and is tested by itself."""
-    left_out = verify_seals.Check("re-scan of public", True, "left out here")
-    monkeypatch.setattr(verify, "_rescan", lambda *_: left_out)
+    monkeypatch.setitem(OF_A_RUN, "re-scan of public", Registered(lambda _: "left out here"))
 
 
 def checks(run: Path, **given: Any) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,6 @@ from redactory.foundation.errors import (
     ConfigurationError,
     GuaranteeError,
     RunStateError,
-    SealedError,
 )
 from redactory.foundation.keys import new_key
 from redactory.pipelines.export import what_may_be_said
@@ -215,7 +214,10 @@ def test_points_that_must_not_be_public_are_found(
 def test_it_is_verified_without_keys_and_engines(exported: Path) -> None:
     code = (
         "import sys\n"
-        "for name in ('torch', 'spacy', 'presidio_analyzer', 'dp_accounting'): sys.modules[name] = None\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name in ('torch', 'spacy', 'presidio_analyzer', 'dp_accounting'): raise ImportError\n"
+        "sys.meta_path.insert(0, Absent())\n"
         "import redactory\n"
         f"print(redactory.verify({str(exported)!r})['ok'])"
     )
@@ -291,9 +293,9 @@ def test_what_no_export_has_is_found_though_it_is_listed(out: Path, signer: Path
 
 def test_a_manifest_that_says_anything_is_an_error_without_words(out: Path) -> None:
     _sealed_anew(out, counts="Zelda")
-    with pytest.raises(SealedError, match="while an export was verified") as told:
-        redactory.verify(out)
-    assert "Zelda" not in str(told.value)
+    found = redactory.verify(out)
+    assert not found["ok"]
+    assert "Zelda" not in json.dumps(found)
 
 
 def test_what_is_made_leads_nowhere_else(own: Path, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from redactory.foundation.errors import (
 )
 from redactory.foundation.files import only_one
 from redactory.foundation.keys import new_key
+from redactory.pipelines import checks
 from redactory.pipelines import keys as key_rotation
-from redactory.pipelines import verify_seals
 from redactory.pipelines.gate import publish_released
 from redactory.pipelines.keys import shredded
 from redactory.pipelines.release_log import Event, enter, history, log_of
@@ -112,9 +112,9 @@ def entered(run: RunFolder, event: Event) -> list[dict[str, Any]]:
     return [record.body for record in history(run) if record.type == event]
 
 
-def checked(run: RunFolder) -> verify_seals.Check:
+def checked(run: RunFolder) -> checks.Check:
     """The check of the encryption; where it holds, so does everything else, or is named as not made."""
-    found = verify_seals.encryption(run, read_manifest(run))
+    [found] = checks.checked(checks.Seen(run.root), checks.OF_A_RUN, ["encryption"])
     result = redactory.verify(run.root) if found.ok else {"checks": [found._asdict()], "ok": True}
     assert found._asdict() in result["checks"]
     assert result["ok"], result["checks"]
@@ -146,7 +146,7 @@ def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
         assert [record["before"], record["service"]] == names
         assert (read_manifest(run)["encryption"] or {})["wrapped_by"] == names[0]
         assert set(record) == {"run", "time", "service", "before"}
-    assert not verify_seals.encryption(runs[2], read_manifest(runs[2])).ok
+    assert not checked(runs[2]).ok
     monkeypatch.setenv(VARIABLE, str(keys["new"]))
     found = checked(runs[2])
     assert found.ok
@@ -266,7 +266,7 @@ def test_a_job_or_a_run_that_somebody_writes_in_is_left_alone(job: JobFolder, ke
 def test_what_is_no_place_and_no_key_is_refused(
     job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RunStateError, match="no folder of runs"):
+    with pytest.raises(RunStateError, match="nor a folder of runs"):
         redactory.rotate_key(job.own, to_key_file=keys["new"])
     for named in ({}, {"to_key_file": keys["new"], "to_service": "a:b"}):
         with pytest.raises(ConfigurationError, match="one of the two"):

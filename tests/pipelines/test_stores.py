@@ -20,8 +20,8 @@ import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import write_json, write_text
 from redactory.pipelines import export as exporting
-from redactory.pipelines import publish as mirroring
 from redactory.pipelines import reissue as reissuing
+from redactory.pipelines import share as mirroring
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.share import read_sums
 from redactory.pipelines.store import Kind, Store, StoreError, kind_of
@@ -33,8 +33,8 @@ KEY = "an encryption key of these tests, long enough"
 S3 = f"s3://{BUCKET}"
 KILLED = """
 import os, signal, sys
-from redactory.pipelines.stores import publish
-from redactory.pipelines.stores import store as stores
+from redactory.pipelines import share as publish
+from redactory.pipelines import store as stores
 real, left = stores.Store.put, [int(sys.argv[3])]
 def put(self, path, name):
     left[0] -= 1
@@ -46,7 +46,7 @@ publish.publish(sys.argv[1], sys.argv[2])
 """
 KILLED_WITHIN = """
 import os, shutil, signal, sys
-from redactory.pipelines.stores import publish
+from redactory.pipelines import share as publish
 real, left = shutil.copyfileobj, [int(sys.argv[3])]
 def half(source, file, length):
     left[0] -= 1
