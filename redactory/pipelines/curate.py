@@ -34,13 +34,13 @@ from redactory.pipelines.output_folder import (
     forget_holder,
     occupied,
 )
-from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.readers import Source, find_sources
 from redactory.pipelines.readers.files import expansion
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
+from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.stages import dedup, detect, ingest, redact
 from redactory.pipelines.track import check_tracking
 from redactory.pipelines.work import Job, ranges_for

@@ -17,8 +17,8 @@ from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import plainly
 from redactory.pipelines.config import Config, path_in
-from redactory.pipelines.share import WORK_VARIABLE
 from redactory.pipelines.readers.files import endings
+from redactory.pipelines.share import WORK_VARIABLE
 from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS

@@ -207,7 +207,7 @@ def test_an_unexpected_error_is_told_without_its_words(job: Job, monkeypatch: py
     def broken(*_: Any) -> Any:
         raise ValueError("the row says: one")
 
-    monkeypatch.setattr("redactory.pipelines.watermark.rows_in", broken)
+    monkeypatch.setattr("redactory.pipelines.readers.Source.rows_in", broken)
     with pytest.raises(SealedError) as caught:
         job.night()
     assert "the row says" not in str(caught.value)
