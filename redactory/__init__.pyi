@@ -19,10 +19,10 @@ from redactory.pipelines.decisions import reject_release as reject_release
 from redactory.pipelines.decisions import release_log as release_log
 from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain
-from redactory.pipelines.evaluations.attacks import audit_plant as audit_plant
-from redactory.pipelines.evaluations.attacks import evaluate_audit as evaluate_audit
 from redactory.pipelines.erase import purge as purge
 from redactory.pipelines.erase import takedown as takedown
+from redactory.pipelines.evaluations.attacks import audit_plant as audit_plant
+from redactory.pipelines.evaluations.attacks import evaluate_audit as evaluate_audit
 from redactory.pipelines.evaluations.attacks import evaluate_extraction as evaluate_extraction
 from redactory.pipelines.evaluations.attacks import evaluate_membership as evaluate_membership
 from redactory.pipelines.evaluations.model import evaluate_accuracy as evaluate_accuracy
