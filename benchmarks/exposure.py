@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from redactory.evaluation.canary import canary_exposure
+from redactory.evaluation.canary import canary_exposure, extrapolated_exposure
 from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
-from redactory.evaluation.extrapolation import extrapolated_exposure
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.foundation.stream import RandomStream
 from redactory.training import Tokenizer

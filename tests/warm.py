@@ -119,7 +119,7 @@ def _import_everything() -> None:
 
     import redactory
     from redactory.detectors import DetectSettings, policy_hashes
-    from redactory.evaluation import model_report
+    from redactory.evaluation import report as model_report
     from redactory.flows.cli import app
     from redactory.pipelines.stages import detect
 

@@ -163,7 +163,7 @@ def secrets_left(texts: Sequence[SampledText]) -> dict[str, Any]:
     """How many labelled secrets stand open, by label and side: unweighted counts of the sample.
 
     A secret is ``left_public`` in a public point, and ``left_private`` in a private one where π's masks do
-    not cover all of it.  The keys are those of ``redactory.evaluation.leaks.secrets_left``.
+    not cover all of it.  The keys are those of ``redactory.evaluation.recall.secrets_left``.
     """
     labels: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
     for text in texts:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from redactory.evaluation.model_report import figures
+from redactory.evaluation.report import figures
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import DigestKey, forms_of, load_digest_key

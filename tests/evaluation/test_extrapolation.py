@@ -9,17 +9,18 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from redactory.evaluation.canary import canary_exposure, middle_rank
-from redactory.evaluation.continuations import DrawnNumbers, continuation_log_probs, drawn_numbers
-from redactory.evaluation.extrapolation import (
+from redactory.evaluation.canary import (
     EXTRAPOLATED,
     SAMPLED,
     WEIGHTED,
     SkewNormal,
+    canary_exposure,
     extrapolated_exposure,
     fitted,
     likelier,
+    middle_rank,
 )
+from redactory.evaluation.continuations import DrawnNumbers, continuation_log_probs, drawn_numbers
 from redactory.foundation.stream import RandomStream
 from redactory.training.model import LanguageModel
 from redactory.training.models.build import network_of

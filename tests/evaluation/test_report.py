@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.evaluation import render_report, write_report
-from redactory.evaluation.model_report import figures, promises, share
-from redactory.evaluation.report import Bar, flow, skeleton
+from redactory.evaluation.report import Bar, figures, flow, promises, share, skeleton
 from redactory.redaction.folder import RunFolder
 from tests.evaluation.report_run import (
     COUNTS,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from redactory.evaluation.model_report import Finding, model_report, said
-from redactory.evaluation.report import render_model, render_report, write_report
+from redactory.evaluation.report import Finding, model_report, render_model, render_report, said, write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json
 from redactory.redaction.folder import RunFolder

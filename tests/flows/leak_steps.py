@@ -55,7 +55,7 @@ LATER = {
         "redactory.training.ldp.layer:DPLayer.forward",
     ),
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
-    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.leaks:secrets_left"),
+    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:secrets_left"),
     "detect": ("redactory.pipelines.labelled:labelled_rows",),
     "guarantee": ("redactory.training.guarantee:guarantee_card",),
     "verify": ("redactory.redaction.sides:route", "redactory.redaction.shards:read_batches"),

@@ -16,9 +16,8 @@ from scipy.stats import binom
 
 import redactory
 from redactory.detectors.settings import _read_rows, write_fitted_rows
-from redactory.evaluation.leaks import place_points
-from redactory.evaluation.model_report import promises
-from redactory.evaluation.report import render_report
+from redactory.evaluation.recall import place_points
+from redactory.evaluation.report import promises, render_report
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Drawn, Unmeasured, Whole, upper_bounds
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json

@@ -13,10 +13,9 @@ from redactory.detectors import Detector, DetectSettings, TextDetector, policy_h
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import refuse_fitted_rows
 from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
-from redactory.evaluation.leaks import secrets_left
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
 from redactory.evaluation.plots import pictures, redaction_plot
-from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.recall import measure_misses, secrets_left
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scipy import optimize, stats
 
-from redactory.evaluation import model_report
+from redactory.evaluation import report as model_report
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
