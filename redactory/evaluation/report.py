@@ -310,7 +310,7 @@ def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
     for size, value in (card.get("curve") or {}).items():
         if value is not None:
             unit = f"an entity in the points of at most {size} users"
-            if card["trainer"] == "uedp-bounded":
+            if "adjacency_curve" in card:
                 unit = f"units of at most {size} points"
             elif card["protect"] == "users":
                 unit = f"{size} users at once"

@@ -285,33 +285,10 @@ def plan(
     plot: o.PlotOption = None,
 ) -> Shown:
     """Say what a training would cost, before it is run: of a configuration, or of --set numbers alone."""
-    given = settings_of(set_)
-    if config is None:
-        # numbers alone, by the names of the configuration
-        names = {"noise_multiplier": "noise", "epsilon": "target"}
-        short = {key.removeprefix("train."): value for key, value in given.items()}
-        numbers: dict[str, Any] = {"trainer": "crt", "delta": 1e-5}
-        numbers |= {names.get(key, key): value for key, value in short.items()}
-        result = redactory.plan(output=out, plot=plot, progress=progress, **numbers)
-    else:
-        from redactory.pipelines.loading import load_config
-
-        loaded = load_config(config).model_dump(exclude_unset=True) if given else config
-        result = redactory.plan(_put_in(loaded, given), output=out, plot=plot, progress=progress)
+    result = redactory.plan(config, output=out, plot=plot, progress=progress, **settings_of(set_))
     if "participation" in result:
         return Shown("planned_messages", result)
     return Shown("planned_units" if "epsilon_sound" in result else "planned", result)
-
-
-def _put_in(config: Any, given: Mapping[str, Any]) -> Any:
-    """``config`` with each ``a.b: value`` at its place."""
-    for key, value in given.items():
-        *above, last = key.split(".")
-        section = config
-        for name in above:
-            section[name] = section = {**(section.get(name) or {})}
-        section[last] = value
-    return config
 
 
 @command(app)

@@ -29,7 +29,7 @@ from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_bad_rows
 from redactory.pipelines.store import is_url
 from redactory.redaction import PRIVATE, PUBLIC, route
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import TRAINERS, TrainSettings
 
 ROWS = 1_000
 SHOWN = 10
@@ -135,8 +135,9 @@ def _dedup(settings: DedupSettings) -> Iterator[str]:
 def _training(train: TrainSettings) -> Iterator[str]:
     """What is trained, and how many points its batches are meant for."""
     yield f"{train.trainer}, epochs {train.epochs}, epsilon {train.epsilon} at delta {train.delta}"
-    if train.trainer in ("crt", "crt-drop", "dpsgd"):
-        noised = "points" if train.trainer == "dpsgd" else "private points"
+    trainer = TRAINERS[train.trainer]
+    if trainer.noised and not trainer.of_units:
+        noised = "private points" if trainer.noised == "private" else "points"
         rate, batch = train.sampling_rate, train.expected_batch_size
         yield (
             f"a noisy step draws {rate:g} of the {noised}, and {batch:g} divides its sum: made for about "

@@ -1,10 +1,13 @@
-"""Plans of the trainings that hide users and entities: from numbers, a configuration, a finished run."""
+"""Plan: what a training, or messages, would cost before anything is trained; budget: what was spent."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redactory.dedup.rules import rule_of
 from redactory.evaluation.plots import UNITS, epsilon_plot, require_matplotlib
@@ -12,120 +15,18 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.ldp import ldp_settings
+from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.train import measured_last, points_learnt
 from redactory.redaction import RunFolder, is_finished
-from redactory.training.units.settings import UNITS_PROTECTED
 
-if TYPE_CHECKING:
-    from redactory.pipelines.config import Config
-    from redactory.training.planner import PlanRequest
-    from redactory.training.settings import TrainSettings
-    from redactory.training.uedp.bounded_accounting import Plan
-
-
-UNIT_TRAINERS = UNITS_PROTECTED
+LDP = "ldp"
 COUNTED = (
     "counted in the private part of the run: no epsilon covers these numbers, so do not publish them; a cap "
     "or a rate that is taken from them follows the graph (train.bounding.constants: graph), and no user's "
     "removal is stated with it"
 )
-
-
-def plan_units(numbers: dict[str, Any], plot: str | Path | None = None) -> dict[str, Any]:
-    """The forecast of ``numbers``: the fields of ``BoundedRequest`` or ``FederatedRequest``."""
-    from redactory.training.uedp.forecast import BoundedRequest, forecast_bounded
-    from redactory.training.uedp.forecast_federated import FederatedRequest, forecast_federated
-
-    curves = plot is not None
-    if numbers["trainer"] == "uedp-bounded":
-        result = forecast_bounded(BoundedRequest(**numbers), curves)
-    else:
-        result = forecast_federated(FederatedRequest(**numbers), curves)
-    return _drawn(result, plot)
-
-
-def plan_units_of(config: Config, plot: str | Path | None = None) -> dict[str, Any]:
-    """The forecast of ``config``; where its run is finished, also how many points each cap keeps in it."""
-    settings, run = config.train.resolved(), RunFolder(Path(config.output))
-    if settings.trainer != "uedp-bounded":
-        return _drawn(_federated(settings, plot is not None), plot)
-    result = plan_units(_bounded(settings), plot)
-    if is_finished(run):
-        result["corpus"] = _corpus(run, settings)
-    return result
-
-
-def _bounded(settings: TrainSettings) -> dict[str, Any]:
-    from redactory.training.sampling import steps_an_epoch
-
-    own = settings.bounding
-    return {
-        "trainer": settings.trainer,
-        "delta": settings.delta,
-        "protect": settings.units.protect.value,
-        "sampling_rate": settings.sampling_rate,
-        "steps": settings.epochs * steps_an_epoch(settings.sampling_rate),
-        "noise": settings.noise_multiplier,
-        "target": None if settings.noise_multiplier else settings.epsilon,
-        "k_user": own.k_user,
-        "k_entity": own.k_entity,
-        "rule": own.rule,
-        "entities_per_point": own.entities_per_point,
-        "missed_mentions": settings.units.missed_mentions,
-        "public_constants": own.constants == "public",
-        "batch": settings.expected_batch_size,
-    }
-
-
-def _federated(settings: TrainSettings, curves: bool) -> dict[str, Any]:
-    """With the very mechanism that would be trained with."""
-    from redactory.training.uedp.federated import (
-        federated_mechanism,
-        federated_steps_per_epoch,
-        protected,
-    )
-    from redactory.training.uedp.forecast_federated import FederatedTraining, federated_forecast
-
-    own = settings.federated
-    training = FederatedTraining(
-        federated_mechanism(settings),
-        settings.epochs * federated_steps_per_epoch(own),
-        settings.delta,
-        protected(settings),
-        own.sensitive_share,
-        settings.noise_multiplier is None and own.noise_scale is None,
-        own.noise_form,
-    )
-    return federated_forecast(training, curves)
-
-
-def _corpus(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
-    """What each cap keeps of a finished run's points, and of which labels; noise for the target epsilon."""
-    from redactory.training.sampling import steps_an_epoch
-    from redactory.training.uedp.bounded_accounting import Budget, plan
-    from redactory.training.uedp.units import read_units
-
-    steps = settings.epochs * steps_an_epoch(settings.sampling_rate)
-    budget = Budget(settings.epsilon, settings.delta, round(settings.expected_batch_size), steps)
-    found: Plan = plan(read_units(run, settings.units), settings.units.protect, budget=budget)
-    return {"note": COUNTED, "target": settings.epsilon, **asdict(found)}
-
-
-def _drawn(result: dict[str, Any], plot: str | Path | None) -> dict[str, Any]:
-    """``result``, its curve over steps drawn into the file ``plot`` where one is asked for."""
-    if plot is None:
-        return result
-    title = f"{result['trainer']}: {result['adjacency']}, delta = {result['delta']:g}"
-    write_text(Path(plot), epsilon_plot(result["steps_curve"], title, UNITS))
-    return {**result, "plot": str(plot)}
-
-
-# Plan: what a training would cost, from a configuration or from numbers, before anything is trained.
-
-
-LDP = "ldp"
 
 
 def plan(
@@ -134,99 +35,167 @@ def plan(
     output: str | Path | None = None,
     plot: str | Path | None = None,
     progress: Progress = silent,
-    **numbers: Any,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Epsilon, noise, ratio to the batch and what would improve it, of the training of ``config``.
+    """Epsilon, noise, its ratio to the batch and what would improve it, of a training or of messages.
 
-    Without ``config`` the ``numbers`` are those of :class:`~redactory.training.planner.PlanRequest`, or,
-    where ``trainer`` is one that hides users or entities, of
-    :class:`~redactory.training.uedp.forecast.BoundedRequest` or
-    :class:`~redactory.training.uedp.forecast_federated.FederatedRequest`, or, where it is ``ldp``, of
-    :class:`~redactory.training.ldp.forecast.LdpRequest`, which draws no plot.  With it
-    they come from the section ``train``, and from the run where it is finished: its private points and
-    its measured recall, or its users and entities.  ``plot`` is an SVG file to write, epsilon against steps.
-    Nothing is trained.
+    The training is that of ``config`` with ``settings``, or, without a configuration, of ``settings`` alone.
+    Their keys are those of the section ``train`` (``sampling_rate``, ``federated.users``), other sections' in
+    full (``dedup.mode``), and the numbers of a plan alone: ``steps``, ``points``, ``users``, ``gamma``,
+    ``delta_2`` and ``bayesian`` (:class:`~redactory.training.guarantee.plan.Known`); values may be text, such
+    as "50/946".  With ``trainer`` ``ldp`` they are keys of
+    :class:`~redactory.training.ldp.settings.LdpSettings` and, for the figure as published,
+    ``published.epsilon``, ``published.rate``, ``published.steps`` and ``published.true_share``.
+
+    A finished run of ``config`` adds its points and its measured recall, or its users and entities.  ``plot``
+    is an SVG file to write, epsilon against steps.  Nothing is trained.
     """
     require_training_packages()
     if plot is not None:
         require_matplotlib()
-    if config is not None and numbers:
-        raise ConfigurationError(f"a plan takes a configuration or numbers, not both: {', '.join(numbers)}")
+    given = {key.removeprefix("train."): _value(value) for key, value in settings.items()}
     with waiting(progress, "account noise"):
-        return _planned(config, output, plot, numbers)
+        if config is None and given.get("trainer") == LDP:
+            if plot is not None:
+                raise ConfigurationError("a plan of messages (ldp) has no steps to plot: leave out plot")
+            return _of_messages(given)
+        return _of_training(config, given, output, plot)
 
 
-def _planned(
-    config: Given | None, output: str | Path | None, plot: str | Path | None, numbers: dict[str, Any]
+def _value(value: Any) -> Any:
+    """What text such as 50/946, [2, 4] or null stands for."""
+    if isinstance(value, str) and (value[:1] in ("[", "{") or value in ("null", "true", "false")):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    if isinstance(value, str) and "/" in value:
+        try:
+            return float(Fraction(value))
+        except (ValueError, ZeroDivisionError):
+            return value
+    return value
+
+
+def _nested(given: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
+    """``into`` with every key of ``given``; one with dots lies in a section."""
+    found = dict(into)
+    for key, value in given.items():
+        name, _, rest = key.partition(".")
+        own = found.get(name)
+        found[name] = _nested({rest: value}, own if isinstance(own, Mapping) else {}) if rest else value
+    return found
+
+
+def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
+    from redactory.training.ldp.plan import Published, plan_messages
+
+    found = _nested(given, {})
+    del found["trainer"]
+    paper = found.pop("published", {})
+    unknown = paper.keys() - {entry.name for entry in fields(Published)}
+    if unknown:
+        raise ConfigurationError(f"published.{min(unknown)}: there is no such number")
+    return plan_messages(
+        ldp_settings(found), Published(**{key: _number(f"published.{key}", n) for key, n in paper.items()})
+    )
+
+
+def _of_training(
+    config: Given | None, given: dict[str, Any], output: str | Path | None, plot: str | Path | None
 ) -> dict[str, Any]:
-    from redactory.training.planner import PlanRequest, plan_training
+    from redactory.training.guarantee.confidentiality import MissRates
+    from redactory.training.guarantee.plan import Known, plan_training
 
-    if config is None:
-        if numbers.get("trainer") in UNIT_TRAINERS:
-            return plan_units(numbers, plot)
-        if numbers.get("trainer") == LDP:
-            return _of_messages(numbers, plot)
-        request = PlanRequest(**numbers)
-    else:
-        loaded = load_config(config, output=output)
-        if loaded.train.trainer in UNIT_TRAINERS:
-            return plan_units_of(loaded, plot)
-        request = _of_config(loaded)
-    result = plan_training(request)
+    numbers = {entry.name: given.pop(entry.name) for entry in fields(Known) if entry.name in given}
+    told = {name: _number(name, value) for name, value in numbers.items()}
+    loaded = (
+        _numbers_alone(given, told) if config is None else _changed(load_config(config, output=output), given)
+    )
+    run, train = RunFolder(Path(loaded.output)), loaded.train.resolved()
+    finished = config is not None and is_finished(run)
+    recall = train.recall or (measured_last(run) if finished else None)
+    rates = MissRates.measured(recall, loaded.detect.conservative.flags_everything)
+    told = {"gamma": rates.gamma, "delta_2": rates.delta_2, **told}
+    if finished and (noised := points_learnt(run, train.trainer)[0]):
+        told.setdefault("points", noised)
+    rule = rule_of(loaded.dedup, "private")
+    dedup = {"rule": rule.name, "group_size": rule.group_size}
+    result = plan_training(train, Known(**told), dedup, by_steps=plot is not None)
+    if finished and "K" in result and "users" not in told and "rule" in result and "M" not in result:
+        result["corpus"] = _corpus(run, loaded)
     if plot is not None:
-        told = f"{request.trainer}: q = {request.sampling_rate:g}, noise {result['noise_multiplier']:g}"
-        write_text(Path(plot), epsilon_plot(result["curve"], f"{told}, delta = {request.delta:g}"))
+        curve, labels = (result["steps_curve"], [UNITS]) if "steps_curve" in result else (result["curve"], [])
+        title = f"{result['trainer']}: {result.get('adjacency', result.get('relation'))}"
+        title += f", noise {result['noise_multiplier']:g}, delta = {result['delta']:g}"
+        write_text(Path(plot), epsilon_plot(curve, title, *labels))
         result["plot"] = str(plot)
     return result
 
 
-def _of_messages(numbers: dict[str, Any], plot: str | Path | None) -> dict[str, Any]:
-    from redactory.training.ldp.forecast import LdpRequest, forecast_ldp
-
-    if plot is not None:
-        raise ConfigurationError("a plan of messages (ldp) has no steps to plot: leave out plot")
-    return forecast_ldp(LdpRequest(**numbers))
-
-
-def _of_config(config: Config) -> PlanRequest:
-    from redactory.training.confidentiality import MissRates
-    from redactory.training.planner import PlanRequest
-    from redactory.training.sampling import steps_an_epoch
-
-    run, settings = RunFolder(Path(config.output)), config.train.resolved()
-    if settings.trainer not in ("crt", "crt-drop", "dpsgd"):
-        raise ConfigurationError(
-            f"train.trainer {settings.trainer} has no privacy mechanism: nothing to plan"
-        )
-    by_policy = settings.trainer != "dpsgd"
-    rule = rule_of(config.dedup, "private")
-    if by_policy and rule.group_size is None:
-        raise ConfigurationError(
-            f"dedup: rule {rule.name} has no stability proof, so no epsilon can be planned: dedup.mode exact "
-            "has one"
-        )
-    finished = is_finished(run)
-    recall = settings.recall or (measured_last(run) if finished else None)
-    rates = MissRates(1.0, None) if recall is None else MissRates.measured(recall)
-    return PlanRequest(
-        trainer=settings.trainer,
-        sampling_rate=settings.sampling_rate,
-        steps=settings.epochs * steps_an_epoch(settings.sampling_rate),
-        delta=settings.delta,
-        noise=settings.noise_multiplier,
-        target=None if settings.noise_multiplier else settings.epsilon,
-        private_points=(points_learnt(run, settings.trainer)[0] or None) if finished else None,
-        batch=settings.expected_batch_size,
-        gamma=rates.gamma,
-        delta_2=0.0 if config.detect.conservative.flags_everything else rates.delta_2,
-        group_sizes=settings.group_sizes,
-        rows=(rule.group_size or 1) if by_policy else 1,
-        truncated_batch_size=settings.truncated_batch_size,
-        dataset_size=settings.dataset_size,
-    )
+def _number(name: str, value: Any) -> Any:
+    """A number that may be given as text."""
+    try:
+        found = float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ConfigurationError(f"{name}: a number is needed") from None
+    return int(found) if isinstance(found, float) and found.is_integer() and abs(found) > 1 else found
 
 
-# Budget: what the trainings that name one budget have booked, held against its limit.
+def _changed(config: Config, given: Mapping[str, Any]) -> Config:
+    return check(_sections(given, config.model_dump(exclude_unset=True))) if given else config
+
+
+def _sections(given: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
+    """``into`` with ``given``, of which a key without a section of the configuration is one of ``train``."""
+    placed = {
+        key if key.partition(".")[0] in Config.model_fields and "." in key else f"train.{key}": value
+        for key, value in given.items()
+    }
+    return _nested(placed, into)
+
+
+def _numbers_alone(given: Mapping[str, Any], told: dict[str, Any]) -> Config:
+    """A configuration around ``given``; what only a training needs is assumed.
+
+    For ``uedp-bounded`` caps that are absent are suggested by the numbers of users and points: k about n/U.
+    The constant that divides the sum, where absent, is what a step draws of the points.
+    """
+    from redactory.training.guarantee.plan import Known, kept_at_most
+    from redactory.training.trainers import TRAINERS
+    from redactory.training.uedp.bounded_accounting import suggested_cap
+
+    found = _sections(given, {"input": "numbers"})
+    train = found.setdefault("train", {})
+    trainer = TRAINERS.get(train.get("trainer", "crt"))
+    if trainer is not None and trainer.hides_units:
+        train.setdefault("public_text", "public.txt")
+        own, protect = dict(train.get("bounding", {})), train.get("units", {}).get("protect", "both")
+        if {"users", "points"} <= told.keys() and own.get("rule") != "none" and not trainer.samples_users:
+            cap = own.get("k_user") or suggested_cap(told["points"], told["users"])
+            if protect != "entities":
+                own["k_user"] = cap
+            if protect != "users":
+                own.setdefault("k_entity", cap)
+            train["bounding"] = own
+    config = check(found)
+    points = kept_at_most(config.train, Known(**told))
+    if points is not None and "expected_batch_size" not in train:
+        train["expected_batch_size"] = points * config.train.sampling_rate
+    return check(found)
+
+
+def _corpus(run: RunFolder, config: Config) -> dict[str, Any]:
+    """What each cap keeps of a finished run's points, and of which labels; noise for the target epsilon."""
+    from redactory.training.trainers import trainer_of
+    from redactory.training.uedp.bounded_accounting import Budget, plan
+    from redactory.training.uedp.units import read_units
+
+    own = config.train
+    steps = trainer_of(own).steps(own)
+    budget = Budget(own.epsilon, own.delta, round(own.expected_batch_size), steps)
+    found = plan(read_units(run, own.units), own.units.protect, budget=budget)
+    return {"note": COUNTED, "target": own.epsilon, **asdict(found)}
 
 
 def budget(config: Given) -> dict[str, Any]:
@@ -242,11 +211,10 @@ def budget(config: Given) -> dict[str, Any]:
     or at another delta, or is no budget, ``CheckFailed`` where it was changed.
     """
     settings = load_config(config).train
-    if settings.budget is None:
-        raise ConfigurationError("train.budget: no budget is named here: give its path and its epsilon")
     require_training_packages()
-    from redactory.training.budget import Budget, cost_of
-    from redactory.training.guarantee import unit_of
+    from redactory.training.guarantee.budget import Budget
 
-    named = settings.budget
-    return {"budget": str(named.path), **Budget(named, unit_of(settings), cost_of(settings)).told()}
+    found = Budget.of(settings)
+    if settings.budget is None or found is None:
+        raise ConfigurationError("train.budget: no budget is named here: give its path and its epsilon")
+    return {"budget": str(settings.budget.path), **found.summary()}

@@ -22,7 +22,7 @@ from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.track import check_tracking, track_configured
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
-from redactory.training.settings import RecallMeasurement
+from redactory.training.settings import TRAINERS, RecallMeasurement
 
 
 def training_of(config: Given, output: str | Path | None, changes: dict[str, Any]) -> Config:
@@ -44,9 +44,9 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
     if not is_finished(run):
         return []
     # the accountants are an extra, and whoever verifies may not have it
-    from redactory.training.planner import oddities
+    from redactory.training.guarantee.plan import remarks_on
 
-    return oddities(settings.train, *points_learnt(run, settings.train.trainer))
+    return remarks_on(settings.train, *points_learnt(run, settings.train.trainer))
 
 
 def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]:
@@ -54,18 +54,12 @@ def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]
 
     None where a trainer has none of the kind, or learns what its settings leave of them.
     """
-    counts = read_manifest(run)["counts"]
-    every = int(counts["points"] - counts["quarantined"])
-    match trainer:
-        case "crt" | "crt-drop":
-            return int(counts["private"]), int(counts["public"])
-        case "dpsgd":
-            return every, None
-        case "redact-only":
-            return None, int(counts["public"] + counts["private"])
-        case "sgd" | "sdp":
-            return None, every
-    return None, None
+    counts, known = read_manifest(run)["counts"], TRAINERS[trainer]
+    if known.of_units:
+        return None, None
+    sizes = {**counts, "vault": counts["points"] - counts["quarantined"]}
+    noised = None if known.noised is None else int(sizes[known.noised])
+    return noised, int(sum(sizes[name] for name in known.plain)) if known.plain else None
 
 
 def check_device(config: Config) -> None:
@@ -217,7 +211,7 @@ def guarantee(
 
 def _composed(runs: Sequence[str | Path], named: Sequence[str], delta: float | None) -> dict[str, Any]:
     require_training_packages()
-    from redactory.training.composition import composed_card
+    from redactory.training.guarantee.compose import composed_card
 
     models = []
     for run in runs:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from redactory.training.settings import RecallMeasurement, TrainSettings
 
 if TYPE_CHECKING:
-    from redactory.training.card_page import guarantee_page
-    from redactory.training.guarantee import guarantee_card
+    from redactory.training.guarantee.card import guarantee_card
+    from redactory.training.guarantee.page import guarantee_page
     from redactory.training.model import LanguageModel, load_model
     from redactory.training.models.recurrent import LstmLanguageModel
     from redactory.training.shard_dataset import ShardDataset
@@ -40,8 +40,8 @@ _WHERE = {
     "LstmLanguageModel": "models.recurrent",
     "ShardDataset": "shard_dataset",
     "Tokenizer": "tokenizer",
-    "guarantee_card": "guarantee",
-    "guarantee_page": "card_page",
+    "guarantee_card": "guarantee.card",
+    "guarantee_page": "guarantee.page",
     "load_model": "model",
     "train_model": "train",
 }

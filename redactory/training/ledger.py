@@ -15,10 +15,7 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian, users_mechanism_from_json
-
-AnyMechanism = Mechanism | PoissonUsersGaussian
-"""A mechanism that samples points, or one that samples users."""
+from redactory.training.units.federated_mechanism import AnyMechanism, users_mechanism_from_json
 
 
 def any_mechanism_from_json(value: dict[str, Any]) -> AnyMechanism:

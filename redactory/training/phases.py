@@ -30,6 +30,9 @@ class Phase(Protocol):
 
     descent: Descent
 
+    def fall_over(self, steps: int) -> None:
+        """Let the step size fall to zero over ``steps`` steps."""
+
     def step(self, number: int) -> None:
         """Carry out step ``number``: a function of the number, the parameters, the data and the stream."""
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import merge_intervals
 from redactory.redaction.shards import read_batches
+from redactory.training.ingredients import Ingredients
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import Descent, PlainPhase, descend, trainable
 from redactory.training.points import Batch, EncodedPoints
@@ -142,6 +143,26 @@ class SelectivePhase(PlainPhase):
             norms.isfinite() & (norms > 0.0), flat * (self.clip_norm / norms).clamp(max=1.0), 0.0
         )
         return scaled.sum(0)
+
+
+def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
+    """The steps of a training on the vault, its private tokens marked by π's spans."""
+    own, points = made.settings, made.encode(made.run.vault)
+    assert isinstance(made.tokenizer, Tokenizer)
+    assert own.noise_multiplier is not None
+    return SelectivePhase(
+        made.network,
+        descent,
+        made.placed(points),
+        made.passes(len(points)),
+        own.public_batch_size,
+        made.stream,
+        marks=read_marks(made.run, made.tokenizer, own.max_tokens, points),
+        private_descent=Descent(descent.optimizer, own.private_learning_rate),
+        noise_multiplier=own.noise_multiplier,
+        clip_norm=own.clip_norm,
+        state_clip_norm=own.state_clip_norm,
+    )
 
 
 def selective_losses(

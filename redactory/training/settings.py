@@ -1,10 +1,11 @@
-"""The setting ``train.device``, and what is said to who asks for a device that nothing is trained on."""
+"""The section ``train``: every number here is public, none is computed from private data."""
 
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+import importlib
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -20,13 +21,12 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import LstmSettings, ModelSettings
+from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
 from redactory.training.units.settings import (
     BoundingSettings,
     FederatedSettings,
     Task,
     UnitSettings,
-    problem_of,
 )
 
 
@@ -101,19 +101,12 @@ class RecallMeasurement(Settings):
 # What a training is told: every number here is public, none is computed from private data.
 
 
-Trainers = Literal[
-    "crt",
-    "crt-drop",
-    "dpsgd",
-    "redact-only",
-    "sdp",
-    "sgd",
-    "uedp-bounded",
-    "uedp-alg1",
-    "user-level",
-    "de-identification",
-    "noiseless",
-]
+TRAINERS: dict[str, Any] = importlib.import_module("redactory.training.trainers").TRAINERS
+"""Every trainer by its name; by this way, for they read settings too."""
+if TYPE_CHECKING:
+    Trainers = str
+else:
+    Trainers = Literal[tuple(TRAINERS)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
@@ -132,14 +125,7 @@ class TrainSettings(Settings):
 
     trainer: Trainers = Field(
         "crt",
-        description="crt: SGD on public and DP-SGD on masked private points; crt-drop: the same, but a "
-        "private point with a mask contributes nothing; dpsgd: DP-SGD on all original points; redact-only: "
-        "no noise, on both sides' masked points; sdp: noise on what π marks of original points (Shi et "
-        "al.); sgd: no noise, on all original points. redact-only, sdp "
-        "and sgd are baselines without any guarantee. "
-        "uedp-bounded: users and entities hidden at once, by bounded contributions; uedp-alg1: the same by "
-        "Algorithm 1 of the UeDP paper; user-level: users alone, by federated averaging; de-identification "
-        "and noiseless: their baselines without any guarantee, on originals with and without entities.",
+        description="; ".join(f"{trainer.name}: {trainer.about}" for trainer in TRAINERS.values()) + ".",
     )
     task: Task = Field("next-word", description="What is learnt: the next word, or the class of each point.")
     classes: tuple[str, ...] = Field(
@@ -304,21 +290,56 @@ class TrainSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _sdp_is_what_it_was_published_for(self) -> Self:
-        if self.trainer != "sdp":
-            return self
-        if self.model.kind != "lstm" or self.model.layers != 1:
-            raise ValueError("sdp noises the state of one LSTM layer: model kind lstm, layers 1")
-        if self.noise_multiplier is None:
-            raise ValueError("sdp has no epsilon to calibrate to: give noise_multiplier")
-        return self
-
-    @model_validator(mode="after")
-    def _units_are_hidden_from_all_that_is_learnt(self) -> Self:
-        problem = problem_of(self)
+    def _fits_its_trainer(self) -> Self:
+        trainer = TRAINERS[self.trainer]
+        problem = self._task() or self._public_text() or self._lists() or trainer.problem(self)
         if problem is not None:
             raise ValueError(problem)
         return self
+
+    def _task(self) -> str | None:
+        classify, classes, kind = self.task == "classify", self.classes, self.model.kind
+        if classify and len(classes) < 2:
+            return "train.classes: task classify needs the names of at least two classes"
+        if len(set(classes)) != len(classes) or "" in classes:
+            return "train.classes: a name is empty or stands there twice"
+        if classes and not classify:
+            return "train.classes: they belong to task classify"
+        if classify and kind in ("gpt2", "llama"):
+            return (
+                f"train.model.kind: {kind} predicts words; task classify needs lstm, awd-lstm, bilstm or bert"
+            )
+        if not classify and kind in ("bert", "bilstm"):
+            return f"train.model.kind: {kind} predicts classes; give task classify, or another kind"
+        if classify and not TRAINERS[self.trainer].classifies:
+            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.classifies)
+            return f"train.task: classify is trained by {able}"
+        return None
+
+    def _public_text(self) -> str | None:
+        trainer = TRAINERS[self.trainer]
+        if self.pretraining_epochs and self.public_text is None:
+            return "train.public_text: pretraining_epochs pass over it, and it is not given"
+        if not trainer.of_units:
+            able = ", ".join(name for name, one in TRAINERS.items() if one.of_units)
+            return f"train.public_text serves {able}" if self.public_text else None
+        from_folder = isinstance(self.model, TransformerSettings) and self.model.folder is not None
+        if trainer.hides_units and self.public_text is None and not from_folder:
+            return (
+                f"train.public_text: {self.trainer} hides users and entities, so not even the vocabulary may "
+                "come from the corpus: give a file of text that is no part of it, or model.folder"
+            )
+        if trainer.hides_units and self.truncated_batch_size is not None:
+            return "train.truncated_batch_size: no epsilon is proved for users and entities under truncation"
+        return None
+
+    def _lists(self) -> str | None:
+        if self.budget is None or not TRAINERS[self.trainer].hides_units or not self.units.lists:
+            return None
+        return (
+            f"train.budget: what stands on units.{self.units.lists[0]} is nowhere on record, so trainings "
+            "cannot be known to hide the same units: leave out the budget or the list"
+        )
 
     @property
     def model_name(self) -> str:
@@ -341,3 +362,45 @@ class TrainSettings(Settings):
                 "a JSON file with the keys of train.recall"
             ) from None
         return self.model_copy(update={"recall": measured, "recall_file": None})
+
+
+# The settings as a ledger and a manifest hold them: no folder of this machine, no budget.
+
+
+_OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
+_OF_CLASSES = {"task", "classes"}
+_FILES_OF_UNITS = ("entities", "aliases", "hubs_file")
+_PLACES = ("workers", "dask")
+"""Where something is computed changes no bit of it: it may be another place after an interruption."""
+
+
+def settings_json(settings: TrainSettings) -> dict[str, Any]:
+    """``settings`` as JSON; files and folders by their names, their content is told of elsewhere.
+
+    A trainer without units is described as it was before there were any, and so are whole batches.
+    """
+    never = {"budget", "workers"}
+    if settings.public_micro_batch_size is None:
+        never.add("public_micro_batch_size")
+    if not TRAINERS[settings.trainer].of_units:
+        left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
+        return by_name(settings.model_dump(mode="json", exclude={*never, *left_out}))
+    found = by_name(settings.model_dump(mode="json", exclude=never))
+    for key in _PLACES:
+        del found["federated"][key]
+    found["public_text"] = settings.public_text and settings.public_text.name
+    for key in _FILES_OF_UNITS:
+        path = getattr(settings.units, key)
+        found["units"][key] = path and path.name
+    return found
+
+
+def by_name(found: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON with the folder of pretrained weights by its name: they leave with the model.
+
+    Models of earlier versions have its path.
+    """
+    model = found["model"]
+    if model.get("folder") is None:
+        return found
+    return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}

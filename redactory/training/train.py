@@ -25,21 +25,20 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished, read_manifest, seal
-from redactory.training.accounting import Spending
-from redactory.training.budget import Budget, cost_of, spending_of
-from redactory.training.card_page import guarantee_page
-from redactory.training.guarantee import guarantee_card, unit_of
+from redactory.training.guarantee.budget import Budget
+from redactory.training.guarantee.card import guarantee_card
+from redactory.training.guarantee.live import live_epsilon, no_remark
+from redactory.training.guarantee.page import guarantee_page
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import (
     END,
     NOISY_STEP,
-    AnyMechanism,
     StepLedger,
     begin_or_resume,
     head_body,
     require_same_head,
 )
-from redactory.training.ledgerfacts import broken_by, relation_of
-from redactory.training.live import Told, live_epsilon, live_unit_epsilon, nothing_told
 from redactory.training.model import LanguageModel, TextClassifier, save_model
 from redactory.training.models.build import classifier_of, identity_of, network_of, tokenizer_of
 from redactory.training.models.network import Classifier, LanguageNetwork
@@ -53,12 +52,10 @@ from redactory.training.runinput import (
     public_texts,
     require_unchanged,
 )
-from redactory.training.settings import TrainSettings
-from redactory.training.settingsjson import by_name, settings_json
-from redactory.training.trainers import Ingredients, mechanism_of, processes_of, steps_per_epoch, trainer_of
+from redactory.training.settings import TrainSettings, by_name, settings_json
+from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
-from redactory.training.uedp.units import originals_of
-from redactory.training.units.settings import FEDERATED_TRAINERS, UEDP_TRAINERS, FederatedSettings
+from redactory.training.units.settings import FederatedSettings
 from redactory.training.walk import Checkpoint, walk
 
 
@@ -151,7 +148,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
     require_device(settings.device)
-    for data in {run.public, run.points, *trainer_of(settings, run).folders}:
+    for data in {run.public, run.points, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
     started = time.monotonic()
     make_private_folder(run.models)
@@ -180,12 +177,14 @@ def _forget(folder: ModelFolder) -> None:
 
 def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
     """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
-    trainer = trainer_of(settings, run)
-    with waiting(progress, "account noise") if trainer.noisy else nullcontext():
-        mechanism = mechanism_of(settings, trainer)
-    steps = settings.epochs * steps_per_epoch(settings) if mechanism else 0
+    trainer = trainer_of(settings)
     public_text = public_text_of(run, settings.public_text)
-    head = _head(settings, mechanism, steps, parent, public_text)
+    base = identity_of(settings.model)
+    with waiting(progress, "account noise") if trainer.noised else nullcontext():
+        public = public_text is not None or base is not None
+        spec = TrainingSpec.of(settings, read_manifest(run).get("dedup"), public=public)
+    mechanism, spending = spec.mechanism, spec.spending
+    head = _head(spec, base, parent, public_text)
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
@@ -193,35 +192,33 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         _checkpoint_file(run, settings).unlink(missing_ok=True)  # of a training whose ledger is gone
     # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
     model = undrawn_model(run, settings, public_text)
-    spending = spending_of(mechanism, steps, trainer.group_size)
-    budget = Budget(settings.budget, unit_of(settings), cost_of(settings)) if settings.budget else None
+    budget = Budget.of(settings)
     named = f"{run.root.name}/{settings.model_name}"
-    public = public_text is not None or head["base"] is not None
-    broken = broken_by(
-        settings, mechanism, read_manifest(run).get("dedup"), public, settings.seed is not None
-    )
-    if budget and (broken or not log.records):
+    if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
-            budget.require_room(named, spending, broken)
-    originals = originals_of(run, settings) if trainer.units else None
+            budget.require_room(named, spending, spec.broken)
+    originals = trainer.originals(run, settings)
     stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
     if budget and spending:
         budget.reserve(hash_of(log.records[0].body), named, spending)
     drawn(model, settings, stream)
-    told = nothing_told if progress is silent or broken else _told(settings, mechanism, spending, steps)
-    federated = settings.federated if settings.trainer in FEDERATED_TRAINERS else FederatedSettings(workers=1)
+    remark = no_remark if progress is silent or spec.broken else live_epsilon(spec)
+    federated = settings.federated if trainer.samples_users else FederatedSettings(workers=1)
     with (
         update_map(federated.workers or settings.workers, federated.dask) as every,
         piece_map(
-            processes_of(settings), model.network, settings.threads, run.meeting(settings.model_name)
+            settings.workers if trainer.in_pieces(settings) else 1,
+            model.network,
+            settings.threads,
+            run.meeting(settings.model_name),
         ) as pieces,
     ):
         ingredients = Ingredients(
-            settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
+            run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
         )
         ledger = StepLedger(log, mechanism, stream) if mechanism else None
         pretraining = ingredients.pretraining()
-        plain, noisy = ingredients.phases(trainer, mechanism, ledger)
+        plain, noisy = ingredients.phases(mechanism, ledger)
         _require_same_text(public_text, head)
         binding = hash_of(log.records[0].body)
         walk(
@@ -237,12 +234,12 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,
-            told,
+            remark,
             pretraining,
         )
     _require_same_text(public_text, head)
     before = fresh_model(run, settings, stream, public_text)
-    log.append(END, {"steps": steps, **_saved(run.model(settings.model_name), before, model)})
+    log.append(END, {"steps": spec.steps, **_saved(run.model(settings.model_name), before, model)})
 
 
 def _saved(folder: ModelFolder, before: Model, model: Model) -> dict[str, Any]:
@@ -256,23 +253,13 @@ def _saved(folder: ModelFolder, before: Model, model: Model) -> dict[str, Any]:
 
 
 def _head(
-    settings: TrainSettings,
-    mechanism: AnyMechanism | None,
-    steps: int,
-    parent: str,
-    public_text: PublicText | None,
+    spec: TrainingSpec, base: dict[str, Any] | None, parent: str, public_text: PublicText | None
 ) -> dict[str, Any]:
     """What the ledger promises before the first step."""
     head = head_body(
-        settings_json(settings),
-        mechanism,
-        steps,
-        parent,
-        _versions(),
-        relation=relation_of(settings),
-        base=identity_of(settings.model),
+        settings_json(spec.settings), spec.mechanism, spec.steps, parent, _versions(), spec.relation, base
     )
-    if settings.trainer in UEDP_TRAINERS:
+    if spec.trainer.of_units:
         head["public_text"] = public_text and public_text.sha256
     return head
 
@@ -284,15 +271,6 @@ def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> 
             f"train.public_text: {public_text.path.name} changed while it was trained on: bring it back, or "
             "remove the model's folder and train anew"
         )
-
-
-def _told(
-    settings: TrainSettings, mechanism: AnyMechanism | None, spending: Spending | None, steps: int
-) -> Told:
-    """What a progress line says of epsilon."""
-    if settings.trainer == "uedp-bounded":
-        return live_unit_epsilon(settings, mechanism, steps)
-    return live_epsilon(spending, settings.delta, relation_of(settings))
 
 
 def _optimizers(*phases: Phase | None) -> list[Optimizer]:

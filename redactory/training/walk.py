@@ -21,7 +21,6 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit
 from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
-from redactory.training.live import Told, nothing_told
 from redactory.training.phases import Phase
 
 
@@ -191,14 +190,14 @@ def walk(
     every: int,
     recorded: int,
     progress: Progress,
-    told: Told = nothing_told,
+    remark: Callable[[int], str] = lambda steps: "",
     pretraining: Phase | None = None,
 ) -> None:
     """Carry out the steps that are not done; a checkpoint after ``every`` steps, each epoch and some time.
 
     ``pretraining`` makes the schedule's steps before all others.
 
-    ``recorded`` is the number of noisy steps in the ledger; ``told`` is what the progress line adds to
+    ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to
     a noisy step: the epsilon spent so far.  ``CheckFailed`` where the checkpoint counts more than the ledger.
     """
     begun = checkpoint.read()
@@ -206,7 +205,7 @@ def walk(
         raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
     pace = Pace()
     for index in range(begun, schedule.total):
-        remark = ""
+        said = ""
         if index < schedule.before:
             assert pretraining is not None
             pretraining.step(index)
@@ -216,10 +215,10 @@ def walk(
             phase = noisy if with_noise else plain
             assert phase is not None
             phase.step(number)
-            remark = told(number + 1) if with_noise else ""
+            said = remark(number + 1) if with_noise else ""
             kind, of = ("with noise", schedule.noisy) if with_noise else ("without noise", schedule.plain)
             work, number = f"epoch {epoch + 1}, {kind}", number - epoch * of
         done = index + 1
         if done % every == 0 or schedule.ends_epoch(done) or pace.due():
             pace.write(checkpoint, done)
-        progress(work, number + 1, of, f"steps{remark}")
+        progress(work, number + 1, of, f"steps{said}")

@@ -57,7 +57,7 @@ LATER = {
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:secrets_left"),
     "detect": ("redactory.pipelines.labelled:labelled_rows",),
-    "guarantee": ("redactory.training.guarantee:guarantee_card",),
+    "guarantee": ("redactory.training.guarantee.card:guarantee_card",),
     "verify": ("redactory.redaction.sides:route", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
     "to-label-studio": ("redactory.pipelines.labelled:labelled_rows",),

@@ -167,35 +167,35 @@ def _planned(*numbers: str) -> list[str]:
     return ["plan", *(part for number in numbers for part in ("--set", number))]
 
 
-UNITS = ("users=946", "noise=2", "steps=50", "delta=1e-5", "entity_rate=0.5")
+UNITS = ("federated.users=946", "federated.noise_scale=2", "steps=50", "federated.entity_rate=0.5")
 PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
-        ("trainer=crt", "sampling_rate=0.1", "noise=2.0", "steps=10", "gamma=0.1"),
+        ("trainer=crt", "sampling_rate=0.1", "noise_multiplier=2", "steps=10", "gamma=0.1"),
         {"steps": 10},
         ("one named secret that π missed", "epsilon_bayesian"),
     ),
     (
-        ("trainer=dpsgd", "sampling_rate=0.01", "noise=1", "steps=10"),
+        ("trainer=dpsgd", "sampling_rate=0.01", "noise_multiplier=1", "steps=10"),
         {"trainer": "dpsgd"},
         ("epsilon_substitution",),
     ),
     (
-        ("trainer=uedp-alg1", "user_rate=50/946", *UNITS),
+        ("trainer=uedp-alg1", "federated.user_rate=50/946", *UNITS),
         {"adjacency": "user-entity removal", "M": 946, "epsilon_sound": pytest.approx(54.25, abs=0.1)},
         ("user-entity removal", "not a guarantee", "M = 946"),
     ),
     (
-        ("trainer=uedp-bounded", "users=100", "points=400", "sampling_rate=0.1", "noise=4", "steps=9"),
+        ("trainer=uedp-bounded", "users=100", "points=400", "sampling_rate=0.1", "noise_multiplier=4"),
         {"K": 8},
         ("K = 8", "(suggested)", "rule r-loc alone", "at most 2 points"),
     ),
     (
-        ("trainer=user-level", "user_rate=0.1", "noise=4", "steps=9"),
+        ("trainer=user-level", "federated.users=50", "federated.user_rate=0.1", "noise_multiplier=4"),
         {"adjacency": "user removal"},
         ("users at once", "K = 1"),
     ),
     (
-        ("trainer=ldp", "noise=2", "sends=3", "delta=1e-5"),
+        ("trainer=ldp", "noise_multiplier=2", "participation.kind=fixed", "participation.sends=3"),
         {"participation": {"kind": "fixed", "sends": 3}, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
         ("sent 3 times", "not a guarantee", "Holds only if"),
     ),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import redactory
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
-from redactory.training.budget import BudgetExceeded
+from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.ldp.server import ServerSide
 
 CLERK = ("thank you for calling", "let me check that now", "may i have your name")

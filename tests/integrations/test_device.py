@@ -21,8 +21,8 @@ from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import train_model
 from redactory.training.clipping import clipped_sum
-from redactory.training.guarantee import guarantee_card
-from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.guarantee.card import guarantee_card
+from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
 from redactory.training.models.network import Network
@@ -100,7 +100,7 @@ def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch:
         return dataclasses.replace(facts, settings=facts.settings.model_copy(update={"device": "cuda"}))
 
     plain = read_json(run.model("crt").guarantee)
-    monkeypatch.setattr("redactory.training.guarantee.ledger_facts", on_cuda)
+    monkeypatch.setattr("redactory.training.guarantee.card.ledger_facts", on_cuda)
     card = guarantee_card(run, "crt")
     jsonschema.validate(card, redactory.schema("guarantee"))
     assert card["device"] == "cuda"

@@ -22,7 +22,7 @@ from redactory.pipelines.nightly import nightly
 from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.folder import JobFolder
 from redactory.training import train_model
-from redactory.training.composition import composed_card
+from redactory.training.guarantee.compose import composed_card
 from tests.pipelines.leaving import Numbers, configuration, rows, small_run
 from tests.pipelines.support import write_rows
 from tests.training.conftest import small, write_run

@@ -13,7 +13,7 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import read_json
 from redactory.redaction import RunFolder
-from redactory.training.composition import composed_card
+from redactory.training.guarantee.compose import composed_card
 from tests.pipelines.support import DigitDetector, write_rows
 
 KEY = "a key for taking people out"

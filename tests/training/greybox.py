@@ -104,7 +104,11 @@ class Trial:
             wanted = {"trainer": "dpsgd", "task": "classify", "classes": CLASSES, "model": BOTH_WAYS}
         own = TrainSettings(max_tokens=self.max_tokens, **wanted)
         return learnt(
-            texts, own, self.tokenizer, lambda: np.array([any(map(str.isdigit, t)) for t in texts], np.int64)
+            texts,
+            own,
+            self.tokenizer,
+            lambda: np.array([any(map(str.isdigit, t)) for t in texts], np.int64),
+            self.drops_masked,
         )
 
     def phase(self, texts: Sequence[str], recorder: Recorder, gone: int | None = None) -> NoisyPhase:

@@ -46,7 +46,7 @@ from redactory.training.phases import load, trainable
 from redactory.training.points import Batch, EncodedPoints
 from redactory.training.runinput import public_text_of
 from redactory.training.train import fresh_model
-from redactory.training.uedp.units import originals_of
+from redactory.training.trainers import trainer_of
 
 ENTROPY = bytes(range(101, 133))
 """What the system gives a recorded training for its root."""
@@ -309,7 +309,7 @@ class Oracle:
         self.first = _flat(trainable(self.network))
         self.sizes = [p.numel() for p in trainable(self.network)]
         by_policy = own.trainer in ("crt", "crt-drop")
-        self.originals = None if by_policy or own.trainer == "dpsgd" else originals_of(run, own)
+        self.originals = None if by_policy or own.trainer == "dpsgd" else trainer_of(own).originals(run, own)
         if self.originals is None:
             noised = list(read_column(run.private if by_policy else run.vault, "text"))
         else:

@@ -13,7 +13,7 @@ from scipy import integrate, optimize, special, stats
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import calibrate_noise, epsilon, group_epsilon
-from redactory.training.confidentiality import MissRates, bayesian_epsilon
+from redactory.training.guarantee.confidentiality import MissRates, bayesian_epsilon
 from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import RecallMeasurement

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.training.planner import odd_draws, oddities
+from redactory.training.guarantee.plan import _odd_draws, remarks_on
 from redactory.training.settings import TrainSettings
 
 
@@ -16,7 +16,7 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
     rate: float, points: int, batch: float
 ) -> None:
     draws = rate * points
-    told = list(odd_draws(rate, points, batch))
+    told = list(_odd_draws(rate, points, batch))
     if draws < 1.0:
         assert "noise alone" in told[0]
     elif batch > 4 * draws:
@@ -26,13 +26,11 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
     else:
         assert told == []
     assert len(told) <= 1
-    # where nobody gave a divisor it is what is drawn
-    assert [one for one in odd_draws(rate, points, None) if "expected_batch_size" in one] == []
 
 
 def test_the_factor_is_that_of_the_two() -> None:
-    (told,) = odd_draws(0.1, 63, 256)
-    assert re.findall(r"draws (\S+) points .* told (\S+) times too small", told) == [("6.3", "41")]
+    (told,) = _odd_draws(0.1, 63, 256)
+    assert re.findall(r"draws (\S+) points .* stated (\S+) times too small", told) == [("6.3", "41")]
     assert "not this count" in told
 
 
@@ -44,9 +42,9 @@ def test_bounds_and_plain_batches_that_do_not_fit() -> None:
         dataset_size=100,
         public_batch_size=8,
     )
-    assert oddities(fitting, 100, 8) == []
-    assert oddities(fitting, None, None) == []
-    (plain,) = oddities(fitting, 100, 7)
+    assert remarks_on(fitting, 100, 8) == []
+    assert remarks_on(fitting, None, None) == []
+    (plain,) = remarks_on(fitting, 100, 7)
     assert "train.public_batch_size is 8, and 7 points" in plain
-    told = oddities(fitting, 300, None)
+    told = remarks_on(fitting, 300, None)
     assert [one.split(" is ")[0] for one in told] == ["train.truncated_batch_size", "train.dataset_size"]

@@ -19,17 +19,19 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
 from redactory.training.accounting import Spending, epsilon_of
-from redactory.training.budget import Budget, BudgetExceeded
-from redactory.training.composition import composed_card
-from redactory.training.guarantee_figures import ACROSS_AN_INDEX, UNIT, UNIT_OF_DPSGD
+from redactory.training.guarantee.budget import Budget, BudgetExceeded
+from redactory.training.guarantee.compose import composed_card
+from redactory.training.guarantee.words import WORDS
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.settings import BudgetSettings
+from redactory.training.settings import TRAINERS, BudgetSettings
 from tests.training.conftest import small, write_run
 from tests.training.tiny_folders import causal_folder
 
 RECALL = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
 POLICIES = {"strict": {"hash": "a"}, "conservative": {"hash": "b"}}
 NOISE = 3.0
+
+UNIT = TRAINERS["crt"].unit
 
 
 def unseeded(**changes: Any) -> Any:
@@ -101,7 +103,7 @@ def test_an_earlier_run_of_one_index_moves_a_row_of_a_later_one(tmp_path: Path) 
     card = composed_card(models)
     assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
     assert card["epsilon_add_remove"] == card["epsilon"]
-    assert ACROSS_AN_INDEX in card["assumptions"]
+    assert WORDS["across_an_index"] in card["assumptions"]
     # one that is not composed moves nothing that is counted
     two = composed_card([models[0], models[2]])
     assert two["epsilon"] == pytest.approx(epsilon_of(rows[:2], 1e-5, Relation.SUBSTITUTION))
@@ -318,7 +320,7 @@ def test_what_has_no_mechanism_or_another_unit_is_refused(tmp_path: Path) -> Non
     assert not path.exists()
     Budget(settings(path, 50.0), UNIT).reserve("id", "one", own())
     with pytest.raises(GuaranteeError, match="another unit"):
-        Budget(settings(path, 50.0), UNIT_OF_DPSGD).require_room("two", own())
+        Budget(settings(path, 50.0), TRAINERS["dpsgd"].unit).require_room("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
     assert Budget(settings(path, 50.0), UNIT).spent()[0].steps == 1  # the last line: no later one shows it
     Budget(settings(path, 50.0), UNIT).reserve("other", "two", own())

@@ -12,8 +12,8 @@ from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_card, train_model
-from redactory.training import guarantee_figures as words
 from redactory.training.accounting import calibrate_noise, epsilon, figures, group_epsilon
+from redactory.training.guarantee.words import WORDS
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.runinput import public_occurrences
 from tests.training.conftest import small, write_run
@@ -61,8 +61,8 @@ def test_a_rule_with_another_size_than_it_proves_has_no_figure(tmp_path: Path) -
 
 def test_every_rule_has_its_words() -> None:
     stable = {rule.name for rule in RULES.values() if rule.group_size is not None}
-    assert set(words.DEDUPLICATION) == stable
-    assert set(words.LOST) == {rule.name for rule in RULES.values()} - stable
+    assert set(WORDS["deduplication"]) == stable
+    assert set(WORDS["lost"]) == {rule.name for rule in RULES.values()} - stable
 
 
 def test_dpsgd_trains_on_originals_whatever_the_rule(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_an_index_leaves_the_figures_and_says_what_composes(tmp_path: Path) -> N
     )
     assert {name: with_it[name] for name in FIGURES} == {name: without[name] for name in FIGURES}
     said, channel = " ".join(with_it["assumptions"]), with_it["side_channels"][22]
-    assert channel["channel"] == words.EARLIER_RUNS
+    assert channel["channel"] == "an index or warm start from earlier runs"
     assert "2 earlier runs of the index 0123456789abcdef" in channel["ensured_by"]
     assert channel["ensured_by"] in said
     assert any("for this model alone" in text and "2 earlier runs" in text for text in with_it["not_covered"])

@@ -26,8 +26,7 @@ from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.points import EncodedPoints, LabelledPoints
-from redactory.training.settings import TrainSettings
-from redactory.training.settingsjson import by_name
+from redactory.training.settings import TrainSettings, by_name
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.train import update_norms
 from tests.training.conftest import PUBLIC_TEXTS, small

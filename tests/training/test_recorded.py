@@ -25,9 +25,8 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
-from redactory.training import TrainSettings, lattice, ledgerfacts, phases, train
+from redactory.training import TrainSettings, ingredients, lattice, phases
 from redactory.training import train as fresh
-from redactory.training import trainers as ingredients
 from redactory.training.clipping import engine
 from redactory.training.layers import gradients, matmul
 from redactory.training.layers.matmul import CHUNK_ROWS
@@ -36,9 +35,10 @@ from redactory.training.mechanism import PoissonGaussian, Relation, SampledGauss
 from redactory.training.phases import NoisyPhase
 from redactory.training.points import physical_batches
 from redactory.training.sampling import PoissonSampler
+from redactory.training.trainers.crt import Crt
+from redactory.training.trainers.uedp_bounded import UedpBounded
 from redactory.training.uedp import federated, local_update
 from redactory.training.uedp import federated as federated_units
-from redactory.training.uedp import units as learnt
 from redactory.training.walk import Checkpoint
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 from tests.training.recording import (
@@ -365,13 +365,13 @@ def a_plain_step_more_where_the_private_count_is_even(patch: Patch) -> None:
 
 @sabotage(check_reading, "crt-drop")
 def masked_points_are_not_dropped(patch: Patch) -> None:
-    real = ingredients.Ingredients._private
-    patch.setattr(ingredients.Ingredients, "_private", lambda *a: replace(real(*a), silent=None))
+    real = ingredients.Ingredients.private
+    patch.setattr(ingredients.Ingredients, "private", lambda *a: replace(real(*a), silent=None))
 
 
 @sabotage(check_reading, "uedp-bounded")
 def caps_are_not_enforced(patch: Patch) -> None:
-    patch.setattr(learnt, "bounded", lambda graph, _: SimpleNamespace(kept=np.ones(len(graph), bool)))
+    patch.setattr(UedpBounded, "kept", lambda _, graph, settings: graph)
 
 
 # ---- what a noisy step does
@@ -655,8 +655,7 @@ def sensitivity_of_a_point_that_is_exchanged_is_one_clip(patch: Patch) -> None:
 
 @sabotage(check_card)
 def a_relation_that_costs_less(patch: Patch) -> None:
-    for module in (train, ledgerfacts):
-        patch.setattr(module, "relation_of", lambda settings: Relation.ADD_OR_REMOVE)
+    patch.setattr(Crt, "relation", Relation.ADD_OR_REMOVE)
 
 
 # ---- the root
@@ -694,7 +693,7 @@ def draws_of_few_steps(patch: Patch) -> None:
 
 @sabotage(check_draws)
 def a_checkpoint_that_holds_the_key(patch: Patch) -> None:
-    real_draw, real_write, roots = train.drawn, Checkpoint.write, []
+    real_draw, real_write, roots = fresh.drawn, Checkpoint.write, []
 
     def drawn(model: Any, own: Any, stream: RandomStream) -> Any:
         roots.append(stream.root.hex())
@@ -703,7 +702,7 @@ def a_checkpoint_that_holds_the_key(patch: Patch) -> None:
     def write(own: Checkpoint, steps: int) -> None:
         real_write(replace(own, binding=f"{own.binding} {roots[0]}"), steps)
 
-    patch.setattr(train, "drawn", drawn)
+    patch.setattr(fresh, "drawn", drawn)
     patch.setattr(Checkpoint, "write", write)
 
 
@@ -766,7 +765,7 @@ def a_replayed_step_with_another_sum(patch: Patch) -> None:
 
 @sabotage(check_moves, "stopped")
 def a_checkpoint_without_the_optimizers_memory(patch: Patch) -> None:
-    patch.setattr(train, "_optimizers", lambda *phases: [])
+    patch.setattr(fresh, "_optimizers", lambda *phases: [])
 
 
 # ---- users and entities

@@ -37,6 +37,7 @@ from redactory.redaction.shards import read_column
 from redactory.training import train, train_model
 from redactory.training import train as fresh
 from redactory.training.clipping import clipped_gradient, clipped_sum
+from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import StepLedger
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.build import network_of
@@ -47,7 +48,7 @@ from redactory.training.points import Batch, EncodedPoints
 from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.trainers import Ingredients, mechanism_of, steps_per_epoch, trainer_of
+from redactory.training.trainers import trainer_of
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
 from tests.training.test_sensitivity import check_exchange, check_removal
@@ -268,9 +269,9 @@ def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
         heads = []
         for run in runs:
             own = settings_of(run)
-            mechanism = mechanism_of(own, trainer_of(own, run))
+            mechanism = trainer_of(own).mechanism(own)
             assert mechanism is not None
-            heads.append((mechanism.to_json(), steps_per_epoch(own)))
+            heads.append((mechanism.to_json(), trainer_of(own).steps(own)))
         assert heads[0] == heads[1]
 
     def from_counts(run: RunFolder) -> TrainSettings:
@@ -367,9 +368,7 @@ def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
 
     def after_one_step(run: RunFolder, weights: Tensor | None = None) -> list[Tensor]:
         network = _network()
-        plain, _ = Ingredients(small(), network, TOKENIZER, STREAM).phases(
-            trainer_of(small(), run), None, None
-        )
+        plain, _ = Ingredients(run, small(), network, TOKENIZER, STREAM).phases(None, None)
         assert isinstance(plain, PlainPhase)
         if weights is not None:
             network.output.weight.register_hook(lambda grad: grad * weights[:, None])
@@ -389,7 +388,7 @@ def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
     check(after_one_step)
     # Adam forgets the scale of a gradient, plain descent does not
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.training.trainers.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
+        patch.setattr("redactory.training.ingredients.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
         check(after_one_step)
         fails(check, with_class_weights)
 

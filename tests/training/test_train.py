@@ -23,7 +23,7 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import broken_files, read_manifest
 from redactory.redaction.shards import POINTS, write_part
 from redactory.training import load_model, train_model
-from redactory.training.trainers import trainer_of
+from redactory.training.runinput import public_occurrences
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 
 MakeRun = Callable[[], RunFolder]
@@ -283,8 +283,4 @@ def test_an_epoch_of_occurrences_sees_each_public_text_as_often_as_it_occurred(t
     ]
     rows.append({"point_id": 99, "released_id": "x", "side": "private", "fate": "duplicate", "dup_of": 0})
     write_part(run.points / "part-00000.parquet", pa.Table.from_pylist(rows, schema=POINTS))
-    plain = trainer_of(small(), run)
-    repeated = trainer_of(small(public_epoch="occurrences"), run)
-    assert plain.occurrences is None
-    assert repeated.occurrences is not None
-    assert repeated.occurrences.tolist() == [5, 1, 2]
+    assert public_occurrences(run).tolist() == [5, 1, 2]

@@ -15,19 +15,19 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
 from redactory.redaction.shards import SPANS, parts, write_part
 from redactory.training import train_model
-from redactory.training.ledgerfacts import relation_of
+from redactory.training.ingredients import Ingredients
 from redactory.training.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import Descent, PlainPhase
 from redactory.training.points import EncodedPoints
 from redactory.training.sdp import mark_tokens, read_marks, selective_losses
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.trainers import Ingredients, mechanism_of, trainer_of
 from redactory.training.walk import Schedule
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 
@@ -53,12 +53,11 @@ def test_dropped_points_leave_no_trace_and_others_do(tmp_path: Path) -> None:
 
 def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN")
-    trainer = trainer_of(small(trainer="crt-drop"), run)
-    assert relation_of(small(trainer="crt-drop")) is Relation.ADD_OR_REMOVE
-    assert relation_of(small()) is Relation.SUBSTITUTION
+    assert TRAINERS["crt-drop"].relation is Relation.ADD_OR_REMOVE
+    assert TRAINERS["crt"].relation is Relation.SUBSTITUTION
     asked = small(noise_multiplier=None, epsilon=2.0)
-    dropping = mechanism_of(asked.model_copy(update={"trainer": "crt-drop"}), trainer)
-    keeping = mechanism_of(asked, trainer_of(asked, run))
+    dropping = TRAINERS["crt-drop"].mechanism(asked, 1)
+    keeping = TRAINERS["crt"].mechanism(asked, 1)
     assert dropping is not None
     assert keeping is not None
     assert 0.4 < dropping.noise_multiplier / keeping.noise_multiplier < 0.8
@@ -78,8 +77,8 @@ def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: P
     stream = RandomStream.from_seed(1)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     settings = small(trainer=trainer)
-    ingredients = Ingredients(settings, LstmLanguageModel(tokenizer.size, 4, 4), tokenizer, stream)
-    plain, noisy = ingredients.phases(trainer_of(settings, run), None, None)
+    ingredients = Ingredients(run, settings, LstmLanguageModel(tokenizer.size, 4, 4), tokenizer, stream)
+    plain, noisy = ingredients.phases(None, None)
     assert noisy is None
     assert plain is not None
     assert len(plain.rows) == len(PUBLIC_TEXTS) + len(PRIVATE_TEXTS)
@@ -130,12 +129,14 @@ def test_one_optimizer_keeps_one_state_at_two_rates(tmp_path: Path) -> None:
     network = LstmLanguageModel(tokenizer.size, 4, 4)
     for kind, same in (("one", True), ("two", False)):
         settings = small(optimizers=kind, learning_rate=0.1, private_learning_rate=0.2)
-        first, second = Ingredients(settings, network, tokenizer, RandomStream.from_seed(1)).descents()
+        first, second = Ingredients(
+            RunFolder(tmp_path), settings, network, tokenizer, RandomStream.from_seed(1)
+        ).descents()
         assert (first.optimizer is second.optimizer) == same
         assert (first.learning_rate, second.learning_rate) == (0.1, 0.2)
 
 
-def test_a_falling_step_size_is_a_function_of_the_steps_number() -> None:
+def test_a_falling_step_size_is_a_function_of_the_steps_number(tmp_path: Path) -> None:
     parameter = torch.nn.Parameter(torch.zeros(1))
     descent = Descent(torch.optim.SGD([parameter], lr=1.0), learning_rate=0.5, steps=4)
     walked = []
@@ -150,7 +151,7 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number() -> None:
     for rule, expected in (("linear", 2 * 8), ("constant", None)):
         points = EncodedPoints.from_texts(PUBLIC_TEXTS[:16], tokenizer, 40)
         settings = small(learning_rate_schedule=rule, minimum_plain_steps=8, epochs=2)
-        own = Ingredients(settings, network, tokenizer, RandomStream.from_seed(1))
+        own = Ingredients(RunFolder(tmp_path), settings, network, tokenizer, RandomStream.from_seed(1))
         plain = PlainPhase(network, own.descents()[0], points, np.arange(16), 2, own.stream)
         own.schedule(plain, None)
         assert plain.descent.steps == expected

@@ -22,6 +22,7 @@ from redactory.pipelines.models import named_model
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.shards import read_batches, read_column
+from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -221,7 +222,6 @@ def _in_any_case(run: RunFolder, values: list[str]) -> Collection[str]:
 
 _OF_USERS = ("users", "both", "either")
 _OF_SECRETS = ("epsilon_substitution", "epsilon")
-_BY_POLICY = ("crt", "crt-drop")
 
 
 def audit_plant(
@@ -322,7 +322,7 @@ def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> dict[str
         reason = "the guarantee compares units that are there or not: plant form absent, for users"
     elif not of_units and form == "absent":
         reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
-    elif public and card["trainer"] in _BY_POLICY:
+    elif public and TRAINERS[card["trainer"]].by_policy:
         reason = f"{public} canaries stand in public points, for which nothing is promised"
     return {
         "epsilon_upper": None if reason else value,
@@ -337,14 +337,14 @@ def _p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: s
     from redactory.evaluation.one_run_audit import curve_level, curve_p_value
     from redactory.training.accounting import Spending
     from redactory.training.accounting.tradeoff import privacy_curve
-    from redactory.training.ledgerfacts import ledger_facts
+    from redactory.training.guarantee.ledgerfacts import ledger_facts
     from redactory.training.mechanism import PoissonGaussian, Relation
 
     facts = ledger_facts(run, run.model(name))
-    one_row = read_manifest(run)["dedup"]["group_size"] in (None, 1) or facts.settings.trainer == "dpsgd"
-    if upper_field not in _OF_SECRETS or not isinstance(facts.mechanism, PoissonGaussian) or not one_row:
+    rows = facts.spec(read_manifest(run)["dedup"]).rows
+    if upper_field not in _OF_SECRETS or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None
-    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.relation
+    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
     level = curve_level(privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
     every = [curve_p_value(found["canaries"], s["guesses"], s["correct"], level) for s in found["by_share"]]
     return min(1.0, len(every) * min(every))

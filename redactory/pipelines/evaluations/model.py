@@ -20,13 +20,12 @@ from redactory.pipelines.readers import Document, InputSettings, find_sources, r
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, read_manifest
+from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 CLASSIFY, NEXT_WORD = "classify", "next-word"
-OF_SHARDS = ("crt", "crt-drop", "redact-only")
-"""The trainers that learn from the shards; the others learn from the vault."""
 Result = dict[str, Any]
 
 
@@ -62,8 +61,8 @@ class Evaluated:
 
     def learnt_from(self) -> tuple[Path, ...]:
         """The data folders that it learnt from: the shards, or the vault."""
-        trainer = read_manifest(self.run.model(self.name))["summary"]["trainer"]
-        return (self.run.public, self.run.private) if trainer in OF_SHARDS else (self.run.vault,)
+        trainer = TRAINERS[read_manifest(self.run.model(self.name))["summary"]["trainer"]]
+        return tuple(getattr(self.run, name) for name in trainer.folders)
 
     def held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None]]:
         """The text and the class of every point of a held-out corpus, cut as the run's own is.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import chain
+from redactory.training.accounting.figures import epsilon_of
 from redactory.training.accounting.pairs import Pair, directions, removal
 from redactory.training.accounting.second import Bracket, Steps, bracket_of
 from redactory.training.accounting.spending import Spendings, in_clips
@@ -83,6 +84,13 @@ def stated(
     if second.narrow(value):
         return Stated(value, second)
     return Stated(None, second, _too_small(main, other, delta))
+
+
+def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str) -> Stated:
+    """Epsilon of one point under ``relation``, computed twice."""
+    return stated(
+        lambda at: epsilon_of(spent, at, relation), lambda at: bracket(spent, at, relation), delta, what
+    )
 
 
 def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:

@@ -26,8 +26,8 @@ from redactory.foundation.files import commit, make_folder, read_json, write_jso
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import broken_files, seal
-from redactory.training.accounting import Spending, Spendings
-from redactory.training.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.accounting import Spendings
+from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts
 from redactory.training.model import load_classifier, load_model
 from redactory.training.models.build import is_classifier, rebuilt
 from redactory.training.models.folder_tokenizer import FolderTokenizer
@@ -81,24 +81,24 @@ def provenance_of_model(folder: Path) -> Provenance:
     card = read_json(model.guarantee)
     if card.get("epsilon_substitution") is None or card.get("holds") is not True:
         raise GuaranteeError(f"{folder.name}: its card states no epsilon (guarantee.json), so none composes")
-    assert facts.mechanism is not None
     record = {
         "kind": DPSGD,
         "ledger": facts.chain_head,
         "unit": card["unit"],
-        "relation": facts.relation.value,
+        "relation": facts.trainer.relation.value,
         "epsilon": card["epsilon_substitution"],
         "delta": card["delta"],
         "base": facts.base,
     }
-    return Provenance(record, (Spending(facts.mechanism, facts.steps),))
+    spending = facts.spec().spending
+    return Provenance(record, (spending,) if spending else ())
 
 
 def _refusal(facts: LedgerFacts) -> str | None:
     trainer = facts.settings.trainer
-    if facts.noised is None:
+    if facts.mechanism is None:
         return f"trained with {trainer}: {UPDATED}"
-    if trainer != "dpsgd" or facts.mechanism is None:
+    if facts.trainer.by_policy or facts.trainer.of_units:
         return f"trained with {trainer}: {OTHER_UNIT}"
     if facts.seeded:
         return "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"

@@ -25,7 +25,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.accounting import Spending
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.spending import Spendings
-from redactory.training.budget import Budget, BudgetExceeded, exchanged
+from redactory.training.guarantee.budget import Budget, BudgetExceeded, exchanged
 from redactory.training.ldp.accounting import Sends, booked, drawn_sends, steps_of
 from redactory.training.ldp.layer import DPLayer
 from redactory.training.ldp.message import Message, Purpose

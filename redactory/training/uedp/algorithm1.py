@@ -23,7 +23,7 @@ from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, C
 from redactory.training.accounting.mixtures import NOTHING, Shifts, Worlds, branches_curve, group_curve
 from redactory.training.accounting.pairs import group_weights
 from redactory.training.accounting.second import Bracket
-from redactory.training.guarantee_figures import one_exchanged
+from redactory.training.accounting.second_opinion import one_exchanged
 from redactory.training.mechanism import Relation
 from redactory.training.uedp.published import AS_PUBLISHED, Estimator, published_epsilon, published_rate
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
@@ -413,11 +413,16 @@ class Published:
 
 
 def as_published(
-    mechanism: PoissonUsersGaussian, steps: int, delta: float, settings: FederatedSettings
+    mechanism: PoissonUsersGaussian,
+    steps: int,
+    delta: float,
+    settings: FederatedSettings,
+    estimator: Estimator | None = None,
 ) -> Published:
     """The papers' moments accountant at their own z: as published, not a guarantee."""
     own = mechanism.entities
-    estimator = Estimator.USER_LEVEL if own is None else Estimator(own.estimator)
+    if estimator is None:
+        estimator = Estimator.USER_LEVEL if own is None else Estimator(own.estimator)
     share = settings.sensitive_share
     if estimator is Estimator.F_E_PLUS and share is None:
         return Published(None, NO_SHARE)

@@ -17,6 +17,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, chain
 from redactory.training.accounting.calibration import Search, coarseness, noise_for
 from redactory.training.accounting.mixtures import FINEST_GRID, group_curve
+from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, Affected, bound, check_stable
 from redactory.training.uedp.incidence import Incidence
 from redactory.training.units.settings import (
@@ -87,6 +88,31 @@ _REASONS = {
     f"no relation but '{PRIVATE_POINTS_OF_A_USER}' is left",
     "poisson": "points are not sampled by independent coins",
 }
+
+
+def bounded_training(settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
+    """The constants that the figures of ``settings`` are computed from."""
+    own = settings.bounding
+    return BoundedTraining(
+        settings.sampling_rate,
+        noise_multiplier,
+        steps,
+        own.k_user,
+        own.k_entity,
+        settings.units.protect,
+        own.rule,
+        settings.units.missed_mentions,
+    )
+
+
+def conditions_of(settings: TrainSettings, poisson: bool = True) -> Conditions:
+    """Conditions (a) to (e) as ``uedp-bounded`` meets them, whatever the corpus.
+
+    (a) copies are points of their own, or ``read_incidence`` has listed every holder, else it refused;
+    (b), (c) and (e) by construction; (d) by the words of the card.
+    """
+    constants = Constants.PUBLIC if settings.bounding.constants == "public" else Constants.GRAPH
+    return Conditions(True, True, True, True, True, poisson, constants)
 
 
 def affected(training: BoundedTraining) -> Affected:

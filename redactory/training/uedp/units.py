@@ -28,7 +28,6 @@ from redactory.redaction.shards import read_batches
 from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, class_numbers, classes_in
 from redactory.training.runinput import PublicText, parent_digest, require_unchanged
 from redactory.training.tokenizer import TextCodec
-from redactory.training.uedp.bounded import bounded
 from redactory.training.uedp.entities import (
     LABELS,
     EntityNames,
@@ -37,7 +36,7 @@ from redactory.training.uedp.entities import (
     hub_list,
 )
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.units.settings import UNITS_PROTECTED, UnitSettings
+from redactory.training.units.settings import UnitSettings
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
@@ -311,24 +310,6 @@ class Learnt:
         return rows if self.silent is None else rows[~self.silent]
 
 
-def originals_of(run: RunFolder, settings: TrainSettings) -> Originals:
-    """What of the vault the trainer learns from; contribution bounding is done here.
-
-    Copies that are merged (``units.copies``) are left out of every trainer, of a baseline too.
-    """
-    merged = settings.units.copies == "merge"
-    if settings.trainer not in UNITS_PROTECTED and not merged:
-        return Originals(run, masked=_masked(settings))
-    incidence = read_units(run, settings.units)
-    if settings.trainer == "uedp-bounded":
-        incidence = incidence.take(bounded(incidence, settings).kept)
-    return Originals(run, incidence.points, _masked(settings), incidence)
-
-
-def _masked(settings: TrainSettings) -> EntityNames | None:
-    return entity_names(settings.units) if settings.trainer == "de-identification" else None
-
-
 def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
     """``originals`` as the task reads them."""
     return learnt(originals.texts(), settings, tokenizer, lambda: originals.classes(settings.classes))
@@ -351,12 +332,13 @@ def learnt(
     settings: TrainSettings,
     tokenizer: TextCodec,
     classes: Callable[[], NDArray[np.int64]],
+    drop_masked: bool = False,
 ) -> Learnt:
     """``texts`` as the task reads them, each cut to ``max_tokens``; ``classes`` is asked for by a classifier.
 
-    ``crt-drop`` silences a text with a mask.  The whole text is asked, before it is encoded and cut: where
-    the mask falls behind the cut, the tokens before it can differ between the two worlds all the same
-    (``docs/guarantees.md``, "Dropping masked points").
+    With ``drop_masked`` a text with a mask is silenced.  The whole text is asked, before it is encoded and
+    cut: where the mask falls behind the cut, the tokens before it can differ between the two worlds all the
+    same (``docs/guarantees.md``, "Dropping masked points").
     """
     masked: list[bool] = []
 
@@ -369,4 +351,4 @@ def learnt(
     if settings.task == "classify":
         numbers = classes()
         return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
-    return Learnt(points, np.array(masked, bool) if settings.trainer == "crt-drop" else None)
+    return Learnt(points, np.array(masked, bool) if drop_masked else None)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.mechanism import PoissonGaussian, SampledGaussian
+from redactory.training.mechanism import Mechanism, PoissonGaussian, SampledGaussian
 
 EVENT = "PoissonSampledUsersEvent"
 """A name of its own: no reader of ledgers may take a sample of users for one of points."""
@@ -75,6 +75,10 @@ class PoissonUsersGaussian(SampledGaussian):
         return PoissonGaussian(
             self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise
         )
+
+
+AnyMechanism = Mechanism | PoissonUsersGaussian
+"""A mechanism that samples points, or one that samples users."""
 
 
 def users_mechanism_from_json(value: dict[str, Any]) -> PoissonUsersGaussian:

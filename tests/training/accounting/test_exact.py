@@ -14,8 +14,8 @@ from scipy import optimize, special
 from redactory.training.accounting import Spending, calibrate_noise, distributions, epsilon, mixtures
 from redactory.training.accounting.second import Bracket
 from redactory.training.accounting.second_opinion import bracket, stated
+from redactory.training.guarantee.figures import Claim, figures_of
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.planner import PlanRequest, plan_training
 
 SETTINGS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("exact_epsilons.json").read_text("utf-8")
@@ -83,9 +83,10 @@ def test_small_deltas_with_many_steps(
     rate: float, noise: float, steps: int, delta: float, exact: float
 ) -> None:
     """Printed were 62.66 for 63.82 and 8.739 for 9.220."""
-    told = plan_training(PlanRequest("dpsgd", rate, steps, delta, noise=noise))
-    assert exact <= told["epsilon_substitution"] <= 1.001 * exact
-    bounds = told["second"]["epsilon_substitution"]
+    spent = (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), steps),)
+    found = figures_of(Claim(spent, delta, by_policy=False))
+    assert exact <= found.values["epsilon_substitution"] <= 1.001 * exact
+    bounds = found.second["epsilon_substitution"]
     assert bounds["lower"] <= exact <= bounds["upper"] <= 1.01 * exact
 
 

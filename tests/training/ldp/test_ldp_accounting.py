@@ -16,7 +16,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import Bracket
-from redactory.training.budget import Budget, BudgetExceeded
+from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp import accounting as second
 from redactory.training.ldp.accounting import (
     FixedSends,

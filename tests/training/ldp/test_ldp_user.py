@@ -13,7 +13,7 @@ from scipy import stats
 
 from redactory.foundation.errors import GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
-from redactory.training.budget import BudgetExceeded
+from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import UserSide

@@ -13,9 +13,9 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.redaction.folder import RunFolder
 from redactory.training import train_model
 from redactory.training.accounting import epsilon_of
+from redactory.training.guarantee.ledgerfacts import ledger_facts
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
-from redactory.training.ledgerfacts import ledger_facts
 from redactory.training.mechanism import Relation
 from tests.training.ldp.encoders import small
 from tests.training.tiny_folders import bert_folder

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.budget import Budget, BudgetExceeded
+from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp.accounting import FixedSends, HiddenCoins, VisibleCoins, booked
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import BudgetFolder, UserBudget, UserSide, spending_of, together

@@ -20,16 +20,16 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import load_model, train_model
+from redactory.training.ingredients import Ingredients
 from redactory.training.model import load_classifier
 from redactory.training.phases import NoisyPhase
 from redactory.training.runinput import PublicText
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.train import fresh_model
-from redactory.training.trainers import Ingredients, mechanism_of, trainer_of
-from redactory.training.uedp.bounded import points_affected
+from redactory.training.trainers import trainer_of
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.units import originals_of
+from redactory.training.uedp.units import Originals
 from redactory.training.units.settings import Protect
 from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
@@ -52,6 +52,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 # ------------------------------------------------------------------------------------- neighbouring worlds
 
 
+def originals_of(run: RunFolder, settings: TrainSettings) -> Originals:
+    found = trainer_of(settings).originals(run, settings)
+    assert found is not None
+    return found
+
+
 @dataclass(frozen=True)
 class Sums:
     """What enters the noise in each step, with some of the points null."""
@@ -69,11 +75,10 @@ class Sums:
         assert self.settings.public_text is not None
         model = fresh_model(self.run, self.settings, STREAM, PublicText(self.settings.public_text, "words"))
         network = model.network.double()
-        trainer = trainer_of(self.settings, self.run)
-        mechanism = mechanism_of(self.settings, trainer)
+        mechanism = trainer_of(self.settings).mechanism(self.settings)
         originals = originals_of(self.run, self.settings)
-        made = Ingredients(self.settings, network, model.tokenizer, STREAM, originals)
-        _, noisy = made.phases(trainer, mechanism, recorder)
+        made = Ingredients(self.run, self.settings, network, model.tokenizer, STREAM, originals)
+        _, noisy = made.phases(mechanism, recorder)
         assert isinstance(noisy, NoisyPhase)
         noisy.dropped = null
         return noisy
@@ -118,8 +123,7 @@ def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
         if not null.any():
             continue
         units = sums.settings.units.model_copy(update={"protect": Protect(protect)})
-        size = points_affected(sums.settings.model_copy(update={"units": units}))
-        assert size is not None
+        size = TRAINERS["uedp-bounded"].rows(sums.settings.model_copy(update={"units": units}), None)
         assert null.sum() <= size
         if protect != "both" or null.sum() == size:
             for apart, sampled in sums.distances(null):

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training import guarantee_figures
-from redactory.training.settings import TrainSettings
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting import second_opinion
+from redactory.training.guarantee.card import units_card
+from redactory.training.guarantee.ledgerfacts import LedgerFacts
+from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import algorithm1 as federated_figures
 from redactory.training.uedp.algorithm1 import (
     as_published,
@@ -20,15 +22,8 @@ from redactory.training.uedp.algorithm1 import (
     noise_scale,
     spread_curve,
 )
-from redactory.training.uedp.card import federated_card
-from redactory.training.uedp.federated import (
-    calibrated,
-    federated_mechanism,
-    federated_steps_per_epoch,
-    normaliser,
-)
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.settings import FederatedSettings, Protect, UnitSettings, federated_problem
+from redactory.training.units.settings import FederatedSettings, Protect
 
 DELTA, STEPS = 1e-5, 50
 SHARE = 11_176 / 14_040
@@ -43,19 +38,19 @@ def told(**changes: Any) -> FederatedSettings:
 
 
 def training(trainer: str = "uedp-alg1", protect: str = "both", **changes: Any) -> TrainSettings:
-    """Settings as the functions under test read them, without what other sections need."""
-    own = changes.pop("federated", told())
-    units = UnitSettings(protect=Protect(protect))
-    return TrainSettings.model_construct(
-        **{
-            **TrainSettings(trainer="sgd").__dict__,
-            "trainer": trainer,
-            "units": units,
-            "federated": own,
-            "epochs": 2,
-            **changes,
-        }
-    )
+    own = {"users": 946, "user_rate": 50 / 946, **changes.pop("federated", {})}
+    changes = {"epochs": 2, "units": {"protect": protect}, "public_text": "donated.txt", **changes}
+    return TrainSettings(trainer=trainer, federated=own, **changes)
+
+
+def mechanism_of(trainer: str = "uedp-alg1", **changes: Any) -> PoissonUsersGaussian:
+    found = TRAINERS[trainer].mechanism(training(trainer, **changes))
+    assert isinstance(found, PoissonUsersGaussian)
+    return found
+
+
+def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
+    return units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", public_text="a digest"))
 
 
 # --------------------------------------------------------------------------------------------- the figures
@@ -102,7 +97,7 @@ def test_a_user_alone_is_a_sampled_gaussian_that_two_accountants_agree_on(
     assert stated == figure
     assert second.lower <= (figure.epsilon or 0.0) <= second.upper
     monkeypatch.setattr(federated_figures, "epsilon_of", lambda *told: 0.5)
-    monkeypatch.setattr(guarantee_figures, "epsilon_of", lambda *told: 0.5)
+    monkeypatch.setattr(second_opinion, "epsilon_of", lambda *told: 0.5)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirmed_figure(own, STEPS, DELTA, Protect.USERS)
 
@@ -148,112 +143,98 @@ def test_a_share_that_was_not_declared_is_not_counted() -> None:
 
 
 def test_noise_is_z_times_users_or_clips() -> None:
-    assert federated_mechanism(training(federated=told(noise_scale=2.0))).noise_multiplier == pytest.approx(
-        102
-    )
-    patent = federated_mechanism(training(federated=told(noise_scale=2.0, noise_form="patent")))
+    assert mechanism_of(federated={"noise_scale": 2.0}).noise_multiplier == pytest.approx(102)
+    patent = mechanism_of(federated={"noise_scale": 2.0, "noise_form": "patent"})
     assert patent.noise_multiplier == pytest.approx(2 * 947)
     assert noise_scale(patent, "patent") == pytest.approx(2.0)
-    fedavg = federated_mechanism(training("user-level", federated=told(noise_scale=2.0)))
-    assert fedavg.noise_multiplier == 2.0
-    assert fedavg.entities is None
-    assert federated_mechanism(training(noise_multiplier=7.0)).noise_multiplier == 7.0
-    with pytest.raises(ConfigurationError, match="keep one"):
-        federated_mechanism(training(noise_multiplier=7.0, federated=told(noise_scale=2.0)))
-    with pytest.raises(ConfigurationError, match=r"train\.federated\.users"):
-        federated_mechanism(training(federated=FederatedSettings()))
+    fedavg = mechanism_of("user-level", federated={"noise_scale": 2.0})
+    assert (fedavg.noise_multiplier, fedavg.entities) == (2.0, None)
+    assert mechanism_of(noise_multiplier=7.0).noise_multiplier == 7.0
 
 
-@pytest.mark.parametrize("target", [2.0, 8.0])
-def test_calibrated_noise_reaches_the_target(target: float) -> None:
-    quiet = replace(CONLL, noise_multiplier=1.0)
-    ratio = calibrated(quiet, target, DELTA, STEPS, Protect.BOTH)
-    found = figure_of(replace(quiet, noise_multiplier=ratio), STEPS, DELTA, Protect.BOTH).epsilon
-    assert found is not None
-    assert 0.98 * target < found <= target
+@pytest.mark.parametrize(
+    ("trainer", "changes", "says"),
+    [
+        ("uedp-alg1", {"noise_multiplier": 7.0, "federated": {"noise_scale": 2.0}}, "keep one"),
+        ("uedp-alg1", {"federated": {"users": None}}, r"train\.federated\.users"),
+        ("user-level", {"federated": {"max_users_per_entity": 3}}, "max_users_per_entity"),
+        ("uedp-alg1", {"federated": {"total_entity_weight": 3.0}}, "give both"),
+        ("uedp-alg1", {"federated": {"total_extended_weight": 3.0}}, "give both"),
+        ("uedp-alg1", {"federated": {"max_users_per_entity": 947}}, "at most users"),
+        ("uedp-alg1", {"units": {"copies": "merge"}}, "one user each"),
+    ],
+)
+def test_what_does_not_fit_is_named(trainer: str, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        training(trainer, **changes)
 
 
-def test_calibrated_noise_of_users_reaches_the_target() -> None:
-    own = federated_mechanism(training("user-level", epsilon=2.0))
-    steps = 2 * federated_steps_per_epoch(told())
-    found = figure_of(own, steps, DELTA, Protect.USERS).epsilon
-    assert found is not None
-    assert 1.95 < found <= 2.0
+@pytest.mark.parametrize(("target", "protect"), [(2.0, "both"), (8.0, "both"), (2.0, "users")])
+def test_calibrated_noise_reaches_the_target(target: float, protect: str) -> None:
+    own = {"max_users_per_entity": 20}
+    found = mechanism_of(epsilon=target, protect=protect, federated=own)
+    steps = TRAINERS["uedp-alg1"].steps(training(federated=own))
+    reached = figure_of(found, steps, DELTA, Protect(protect)).epsilon
+    assert reached is not None
+    assert 0.975 * target < reached <= target
 
 
 def test_the_normaliser_is_a_public_constant() -> None:
-    assert federated_steps_per_epoch(told()) == 19
-    assert normaliser(told(), "uedp-alg1") == pytest.approx(50.0)
-    weighed = told(total_entity_weight=3.0, total_extended_weight=5.0, extended_rate=0.6)
-    assert normaliser(weighed, "uedp-alg1") == pytest.approx(50.0 * (0.5 * 3.0 + 0.6 * 5.0))
-    assert normaliser(weighed, "user-level") == pytest.approx(50.0)
-    naive = told(estimator="f_E", total_entity_weight=3.0)
-    assert normaliser(naive, "uedp-alg1") == pytest.approx(75.0)
-    for wrong in (
-        {"total_entity_weight": 3.0},
-        {"total_extended_weight": 3.0},
-        {"max_users_per_entity": 947},
-    ):
-        with pytest.raises(ValidationError):
-            told(**wrong)
+    assert TRAINERS["uedp-alg1"].steps(training()) == 2 * 19
 
+    def normaliser(trainer: str = "uedp-alg1", **own: Any) -> float:
+        return mechanism_of(trainer, noise_multiplier=1.0, federated=own).normaliser
 
-def test_what_is_missing_is_named() -> None:
-    assert federated_problem("dpsgd", FederatedSettings(), None) is None
-    assert "federated.users" in (federated_problem("user-level", FederatedSettings(), None) or "")
-    assert "noise_scale" in (federated_problem("uedp-alg1", told(noise_scale=1.0), 2.0) or "")
-    capped = told(max_users_per_entity=3)
-    assert "max_users_per_entity" in (federated_problem("user-level", capped, None) or "")
-    assert federated_problem("uedp-alg1", capped, None) is None
+    assert normaliser() == pytest.approx(50.0)
+    weighed = {"total_entity_weight": 3.0, "total_extended_weight": 5.0, "extended_rate": 0.6}
+    assert normaliser(**weighed) == pytest.approx(50.0 * (0.5 * 3.0 + 0.6 * 5.0))
+    assert normaliser("user-level", **weighed) == pytest.approx(50.0)
+    assert normaliser(estimator="f_E", total_entity_weight=3.0) == pytest.approx(75.0)
 
 
 # ------------------------------------------------------------------------------------------------- the card
 
 
 def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
-    card, second, reasons = federated_card(training(), CONLL, STEPS)
+    card = card_of(training(), CONLL)
     assert card["epsilon"] == card["epsilon_sound"] == figure_of(CONLL, STEPS, DELTA, Protect.BOTH).epsilon
     assert card["relation"] == "user-entity zero-out on a fixed graph"
     assert (card["M"], card["M_source"]) == (20, "a cap enforced on the fixed graph")
     assert card["curve"]["20"] == card["epsilon"]
-    assert any("M = 20" in condition for condition in card["conditions"])
+    assert any("M = 20" in condition["why"] for condition in card["conditions"])
     assert any("hypergraph" in gap for gap in card["not_covered"])
     assert card["epsilon_as_published"] is None
-    assert "epsilon_as_published" in reasons
-    assert not second
-    assert "second" in reasons
+    assert "epsilon_as_published" in card["reasons"]
+    assert not card["accountants"]["bounds"]
+    assert "has no figure" in card["accountants"]["second"]
 
 
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
     own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None))
-    card, _, reasons = federated_card(training(federated=told(sensitive_share=SHARE)), own, STEPS)
-    assert card["relation"] == "user-entity removal"
-    assert card["M"] == 946
+    card = card_of(training(federated={"sensitive_share": SHARE}), own)
+    assert (card["relation"], card["M"]) == ("user-entity removal", 946)
     assert card["epsilon"] > 50
-    assert "epsilon" not in reasons
+    assert "epsilon" not in card["reasons"]
     assert card["epsilon_as_published"]["note"] == "as published, not a guarantee"
 
 
 def test_a_card_without_a_figure_says_why() -> None:
     own = replace(CONLL, noise_multiplier=0.5, entities=replace(SAMPLING, max_users_per_entity=None))
-    card, _, reasons = federated_card(training(), own, STEPS)
+    card = card_of(training(), own)
     assert card["epsilon"] is None
-    assert card["epsilon_sound"] is None
-    assert reasons["epsilon"] == reasons["epsilon_sound"] != ""
-    assert reasons["curve"]
-    loud = replace(FEDAVG, noise_multiplier=1e-3)
-    card, second, reasons = federated_card(training("user-level"), loud, STEPS)
+    assert card["reasons"]["epsilon"] == card["reasons"]["epsilon_sound"] != ""
+    assert card["reasons"]["curve"]
+    card = card_of(training("user-level"), replace(FEDAVG, noise_multiplier=1e-3))
     assert card["epsilon"] is None
-    assert "noise" in reasons["epsilon"]
-    assert not second
+    assert "noise" in card["reasons"]["epsilon"]
+    assert not card["accountants"]["bounds"]
 
 
 def test_the_card_of_dp_fedavg_is_of_users_alone() -> None:
-    card, second, reasons = federated_card(training("user-level"), FEDAVG, STEPS)
+    card = card_of(training("user-level"), FEDAVG)
     assert card["relation"] == "user removal"
     assert card["unit"] == "one user with all of her points"
     assert card["M"] is None
-    assert "epsilon" in second
-    assert "second" not in reasons
+    assert "epsilon_sound" in card["accountants"]["bounds"]
     assert any("entities" in gap for gap in card["not_covered"])
     assert card["epsilon_as_published"]["estimator"] == "user-level"

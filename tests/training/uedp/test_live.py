@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from redactory.foundation.errors import upwards
-from redactory.training.live import live_unit_epsilon
+from redactory.training.guarantee.live import live_epsilon
+from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, epsilon
@@ -25,10 +26,10 @@ def shown(line: str) -> float:
 
 
 def test_no_line_is_below_what_was_spent_and_the_last_one_is_the_cards() -> None:
-    told = live_unit_epsilon(SETTINGS, MECHANISM, STEPS)
+    remark = live_epsilon(TrainingSpec(SETTINGS, MECHANISM, STEPS))
     for done in (1, 7, 30):
-        assert shown(told(done)) >= exact(done)
-    assert exact(STEPS) <= shown(told(STEPS)) <= exact(STEPS) * 1.01  # three digits
+        assert shown(remark(done)) >= exact(done)
+    assert exact(STEPS) <= shown(remark(STEPS)) <= exact(STEPS) * 1.01  # three digits
 
 
 def test_a_bound_is_rounded_upwards() -> None:

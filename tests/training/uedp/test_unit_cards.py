@@ -16,11 +16,11 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_card, guarantee_page, train_model
-from redactory.training.budget import BudgetExceeded
-from redactory.training.composition import composed_card
-from redactory.training.guarantee import unit_of
-from redactory.training.ledgerfacts import ledger_facts
-from redactory.training.uedp.card import units_card
+from redactory.training.guarantee.budget import BudgetExceeded
+from redactory.training.guarantee.card import units_card
+from redactory.training.guarantee.compose import composed_card
+from redactory.training.guarantee.ledgerfacts import ledger_facts
+from redactory.training.guarantee.spec import TrainingSpec
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
 SEEDLESS: dict[str, Any] = {"seed": None, "sampling_rate": 1.0, "epochs": 3, "noise_multiplier": 6.0}
@@ -51,6 +51,10 @@ def trained(public: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
     ):
         train_model(run, training(public, name=name, **{**SEEDLESS, **changes}))
     return run
+
+
+def unit_of(public: Path, units: dict[str, Any]) -> str:
+    return TrainingSpec(training(public, units=units), None, 0).unit
 
 
 def gaussian(points: int, sigma: float, steps: int, delta: float = 1e-5) -> float:
@@ -161,8 +165,8 @@ def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: P
         {"copies": "merge"},
         {"labels": ("PERSON",)},
     ]
-    assert len({unit_of(training(public, units=units)) for units in changes}) == len(changes)
-    assert "no entity is what stands on countries, months" in unit_of(training(public, units=changes[2]))
+    assert len({unit_of(public, units) for units in changes}) == len(changes)
+    assert "no entity is what stands on countries, months" in unit_of(public, changes[2])
     run = write_unit_run(tmp_path / "RUN")
     for name, units in (("plain", {}), ("hubs", changes[1])):
         train_model(run, training(public, name=name, units=units))

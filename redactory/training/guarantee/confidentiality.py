@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from redactory.detectors import blind_of
 from redactory.foundation.intervals import upper_bound
 from redactory.training.settings import RecallMeasurement
 
@@ -17,20 +19,36 @@ class MissRates:
     ``delta_2`` is ``None`` where nothing was measured; ``gamma`` is then 1.
     """
 
-    gamma: float
-    delta_2: float | None
+    gamma: float = 1.0
+    delta_2: float | None = None
 
     @classmethod
-    def measured(cls, recall: RecallMeasurement) -> MissRates:
+    def measured(cls, recall: RecallMeasurement | None, everything_private: bool = False) -> MissRates:
         """The bounds of a measurement, each at its confidence c (both at once at 2c − 1).
 
         Counts bound nothing where labels were sampled by stratum: then the sample's own bounds are taken.
+        With ``everything_private`` no secret can stand in a public point: δ₂ is 0.
         """
-        if recall.sample is not None:
-            return cls(recall.sample.gamma_upper, recall.sample.delta_2_upper)
-        gamma = upper_bound(recall.missed_by_strict, recall.labels, recall.confidence)
-        both = upper_bound(recall.missed_by_both, recall.labels, recall.confidence)
-        return cls(gamma, min(both, gamma))
+        if recall is None:
+            found = NOT_MEASURED
+        elif recall.sample is not None:
+            found = cls(recall.sample.gamma_upper, recall.sample.delta_2_upper)
+        else:
+            gamma = upper_bound(recall.missed_by_strict, recall.labels, recall.confidence)
+            both = upper_bound(recall.missed_by_both, recall.labels, recall.confidence)
+            found = cls(gamma, min(both, gamma))
+        return cls(found.gamma, 0.0) if everything_private else found
+
+    @classmethod
+    def of_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
+        """The same of a finished run; of one that is blind to some kind of names nothing is known."""
+        if blind_of(manifest)["kinds"]:
+            return NOT_MEASURED
+        everything = manifest["policies"]["conservative"].get("flags_everything") is True
+        return cls.measured(recall, everything)
+
+
+NOT_MEASURED = MissRates()
 
 
 def bayesian_epsilon(

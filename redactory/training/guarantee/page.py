@@ -7,8 +7,8 @@ from typing import Any
 
 from redactory.foundation.errors import some, upwards
 from redactory.redaction.mask import MASK
+from redactory.training.guarantee.card import FORMAT_OF_UNITS as OF_UNITS
 from redactory.training.model import library_of, opened_with
-from redactory.training.uedp.card import FORMAT as OF_UNITS
 
 
 def front_matter(card: dict[str, Any], pipeline: str, about: str) -> str:

@@ -16,11 +16,13 @@ from typing import Any
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
-from redactory.training.guarantee_figures import one_exchanged, one_removed
-from redactory.training.ledger import AnyMechanism, mechanism_from_json
-from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.accounting.second_opinion import one_exchanged
+from redactory.training.guarantee.figures import one_removed
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.ledger import mechanism_from_json
+from redactory.training.mechanism import Relation
 from redactory.training.settings import BudgetSettings, TrainSettings
-from redactory.training.units.settings import UNITS_PROTECTED
+from redactory.training.trainers import trainer_of
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
@@ -41,20 +43,6 @@ def nulled(spent: Spendings, delta: float) -> float | None:
     return one_removed(spent, delta, "the budget").value
 
 
-def cost_of(settings: TrainSettings) -> Cost:
-    """What one unit of a training costs together with others of its kind."""
-    return nulled if settings.trainer in UNITS_PROTECTED else exchanged
-
-
-def spending_of(mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
-    """What a training spends; None without noise, and for ``uedp-alg1``, which has no pair to compose."""
-    if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian):
-        return Spending(mechanism, steps, rows)
-    if mechanism is None or mechanism.entities is not None:
-        return None
-    return Spending(mechanism.of_one_user(), steps)
-
-
 class BudgetExceeded(CheckFailed):
     """The training would spend more than the budget leaves; nothing was trained."""
 
@@ -68,6 +56,14 @@ class Budget:
 
     def __init__(self, settings: BudgetSettings, unit: str, cost: Cost = exchanged) -> None:
         self._settings, self._unit, self._cost = settings, unit, cost
+
+    @classmethod
+    def of(cls, settings: TrainSettings) -> Budget | None:
+        """The budget that a training's settings name, of what that training protects; None without one."""
+        if settings.budget is None:
+            return None
+        cost = nulled if trainer_of(settings).hides_units else exchanged
+        return cls(settings.budget, TrainingSpec(settings, None, 0).unit, cost)
 
     def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
@@ -111,7 +107,7 @@ class Budget:
         """All that was reserved so far."""
         return _spendings(self._known())
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """{unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.
 
         ``trainings`` are {training, steps, delta, epsilon_after} in the order of booking, the last one what
@@ -134,10 +130,10 @@ class Budget:
         found = self._cost((*before, spending), delta)
         if found is None or found > self._settings.epsilon:
             already = self._cost(before, delta) or 0.0
-            told = "infinite" if found is None else f"{_up(found)}"
+            cost = "infinite" if found is None else f"{_up(found)}"
             models = ", ".join(body["training"] for body in known) or "nothing"
             raise BudgetExceeded(
-                f"budget {self._settings.path.name}: with {training} epsilon would be {told} at delta "
+                f"budget {self._settings.path.name}: with {training} epsilon would be {cost} at delta "
                 f"{delta:g}; the budget is {self._settings.epsilon:g}, of which {_up(already)} is spent "
                 f"({models}). Nothing was trained."
             )

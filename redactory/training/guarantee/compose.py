@@ -1,0 +1,261 @@
+"""Several models together: what may be promised of somebody who holds all of them.
+
+Each ledger is checked as for its own card; the events of all are composed adaptively (``docs/guarantees.md``,
+"Several models").  One unit has at most K_i points in training i; T_i steps of each are dominated by the
+mixture of Gaussians of K_i points, and dominating pairs compose (``docs/explanation/uedp.md``).  What has no
+such pair is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.redaction.folder import RunFolder
+from redactory.training.accounting import event_tree
+from redactory.training.guarantee.card import accountants, index_of, spec_of, units_card
+from redactory.training.guarantee.confidentiality import MissRates
+from redactory.training.guarantee.figures import (
+    Claim,
+    Figures,
+    figures_of,
+    one_removed,
+    refused,
+    require_reasons,
+)
+from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.words import WORDS
+
+FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One model with what its ledger proves; ``card`` is its own under a user or entity relation."""
+
+    run: RunFolder
+    name: str
+    facts: LedgerFacts
+    manifest: dict[str, Any]
+    spec: TrainingSpec
+    card: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: RunFolder, name: str) -> _Member:
+        facts = ledger_facts(run, run.model(name))
+        if facts.trainer.of_units:
+            return cls(run, name, facts, {}, facts.spec(), units_card(name, facts))
+        manifest = parent_manifest(run, facts)
+        return cls(run, name, facts, manifest, spec_of(facts, manifest, facts.settings.recall), {})
+
+    @property
+    def title(self) -> str:
+        return f"{self.run.root}: {self.name}"
+
+    @property
+    def folder(self) -> Path:
+        return self.run.root.resolve()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there is no finite figure of it, and so of none together with it."""
+        if self.card:
+            return None if self.card["epsilon_sound"] is not None else self.card["reasons"]["epsilon_sound"]
+        return self.spec.refusal
+
+    @property
+    def index(self) -> dict[str, Any] | None:
+        return index_of(self.spec, self.manifest)
+
+    def summary(self, own: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "run": str(self.run.root),
+            "model": self.name,
+            "trainer": self.facts.settings.trainer,
+            "steps": self.facts.steps,
+            "ledger": self.facts.chain_head,
+            "parent": self.facts.parent,
+            **own,
+        }
+
+
+def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
+    """The guarantee of ``models`` (run, name) together, as JSON, at ``delta`` or the one that all state.
+
+    ``GuaranteeError`` where a ledger does not hold, where a model is named twice, or where units or
+    relations differ: such figures cannot be added.  A model without a finite epsilon leaves none to all.
+    """
+    members = [_Member.of(run, name) for run, name in models]
+    of_units = _require_one(members)
+    delta = _delta(members, delta)
+    refusals = "; ".join(f"{member.title}: {member.refusal}" for member in members if member.refusal)
+    seeded = [member.title for member in members if member.facts.seeded]
+    reason = refusals or (f"{WORDS['seeded']}: {', '.join(seeded)}" if seeded else None)
+    found = (_of_units if of_units else _of_points)(members, delta, refusals)
+    return {**found, "holds": reason is None, "holds_reason": reason, "delta": delta}
+
+
+def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
+    rates, first = _joined_rates(members), members[0].spec
+    across = [_moved_by_others(member, members) for member in members]
+    claim = Claim(
+        spent=tuple(
+            dataclasses.replace(one, rows=one.rows + moved)
+            for member, moved in zip(members, across, strict=True)
+            for one in Claim.of(member.spec).spent
+        ),
+        delta=delta,
+        group_sizes=tuple(sorted({size for m in members for size in m.facts.settings.group_sizes})),
+        relation=first.relation,
+        gamma=rates.gamma,
+        delta_2=rates.delta_2,
+        by_policy=first.trainer.by_policy,
+        across=any(across),
+    )
+    figures = refused(claim.group_sizes, refusals) if refusals else figures_of(claim)
+    coverage = rates.delta_2 if claim.by_policy and not refusals else None
+    reasons = {**figures.reasons}
+    if coverage is None:
+        reasons["coverage_failure"] = refusals or WORDS["recall_unknown"]
+    require_reasons(figures.values, reasons)
+    return {
+        "format": FORMAT,
+        "models": [
+            member.summary(
+                {
+                    "event": event_tree(Claim.of(member.spec).spent),
+                    "gamma_upper": member.spec.rates.gamma,
+                    "delta_2_upper": member.spec.rates.delta_2,
+                }
+            )
+            for member in members
+        ],
+        "unit": first.unit,
+        "relation": claim.relation.value,
+        "relation_meaning": WORDS["relation"][claim.relation.value],
+        "event": event_tree(claim.spent),
+        "coverage_failure": coverage,
+        "miss_rates": {"gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2},
+        **figures.values,
+        "reasons": reasons,
+        "accountants": accountants(figures),
+        "assumptions": [
+            *WORDS["assumptions"],
+            WORDS["several_models"],
+            *([WORDS["across_an_index"]] if any(across) else []),
+        ],
+        "notes": WORDS["notes"],
+    }
+
+
+def _of_units(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
+    found = Figures()
+    spent = tuple(one for member in members if (one := member.spec.spending) is not None)
+    if refusals:
+        found.put("epsilon_sound", None, None, refusals)
+    else:
+        found.state("epsilon_sound", one_removed(spent, delta, "epsilon_sound"))
+    reasons = dict(found.reasons)
+    if "epsilon_sound" in reasons:
+        reasons["epsilon"] = reasons["epsilon_sound"]
+    first = members[0].card
+    return {
+        "format": FORMAT_OF_UNITS,
+        "models": [member.summary({"K": member.card.get("K")}) for member in members],
+        **{key: first[key] for key in ("unit", "relation", "relation_meaning", "protect")},
+        "event": event_tree(spent),
+        "epsilon": found.values["epsilon_sound"],
+        **found.values,
+        "curve": {},
+        "reasons": reasons,
+        "accountants": accountants(found, WORDS["second_accountant_of_units"]),
+        "assumptions": WORDS["units"]["assumptions"],
+        "not_covered": WORDS["units"]["not_covered"],
+        "notes": WORDS["units"]["notes"],
+    }
+
+
+def _require_one(members: Sequence[_Member]) -> bool:
+    """One unit, one relation, no model twice; whether the unit is users or entities."""
+    heads = [member.facts.chain_head for member in members]
+    if len(set(heads)) != len(heads):
+        raise GuaranteeError("a model is named twice: each is composed once")
+    kinds = {member.facts.trainer.of_units for member in members}
+    if len(kinds) > 1:
+        raise GuaranteeError(
+            "some of these models hide users or entities, the others secrets or points: their figures are "
+            "under different relations and cannot be composed"
+        )
+    (of_units,) = kinds
+    noisy = [member for member in members if member.spec.mechanism is not None]
+    differ = {"units": {member.spec.unit for member in noisy}}
+    if of_units:
+        _require_pairs(noisy)
+        differ["units"] = {f"{member.spec.unit} {member.card['relation']}" for member in noisy}
+    else:
+        differ["relations"] = {member.spec.relation.value for member in noisy}
+    for what, values in differ.items():
+        if len(values) > 1:
+            listed = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)
+            raise GuaranteeError(f"the {what} of these models differ and cannot be composed: {listed}")
+    return of_units
+
+
+def _require_pairs(noisy: Sequence[_Member]) -> None:
+    """Each has a pair to compose, and the same units."""
+    alone = sorted({m.facts.settings.trainer for m in noisy if m.spec.spending is None})
+    if alone:
+        raise GuaranteeError(
+            f"trainings with {', '.join(alone)} have no dominating pair: they cannot be composed"
+        )
+    unknown = [member.title for member in noisy if member.facts.settings.units.lists]
+    if len(noisy) > 1 and unknown:
+        raise GuaranteeError(
+            "what stands on lists in files is nowhere on record, so units cannot be compared: "
+            + ", ".join(unknown)
+        )
+
+
+def _delta(members: Sequence[_Member], delta: float | None) -> float:
+    stated = {member.spec.delta for member in members}
+    if delta is not None:
+        return delta
+    if len(stated) > 1:
+        listed = ", ".join(f"{value:g}" for value in sorted(stated))
+        raise ConfigurationError(
+            f"these models state their figures at different deltas ({listed}): give --delta"
+        )
+    return stated.pop()
+
+
+def _moved_by_others(member: _Member, members: Sequence[_Member]) -> int:
+    """How many rows of ``member`` the exchanged points of the other runs move, one each at most.
+
+    What runs of one index saw before is left out (``docs/guarantees.md``, "Earlier runs"), so that a point
+    exchanged in an earlier run exchanges a text of this one.
+    """
+    index = member.index
+    if index is None:
+        return 0
+    others = {other.folder for other in members if (other.index or {}).get("id") == index["id"]}
+    return min(len(others - {member.folder}), len(index["runs"]))
+
+
+def _joined_rates(members: Sequence[_Member]) -> MissRates:
+    """Bounds of what is missed in any of the runs: in one run the largest of its models', of runs the sum.
+
+    One pair of policies does not make it one bound: a secret's fate follows from the whole point that it
+    stands in, and in another run it stands in another one.
+    """
+    runs: dict[Path, list[MissRates]] = {}
+    for member in members:
+        runs.setdefault(member.folder, []).append(member.spec.rates)
+    gamma = min(1.0, sum(max(rates.gamma for rates in own) for own in runs.values()))
+    failures = [[rates.delta_2 for rates in own if rates.delta_2 is not None] for own in runs.values()]
+    known = all(len(found) == len(own) for found, own in zip(failures, runs.values(), strict=True))
+    return MissRates(gamma, min(gamma, sum(map(max, failures))) if known else None)

@@ -1,0 +1,422 @@
+"""What a training would cost before it is run: its spec from the settings, figures by the card's own code.
+
+No number to choose is suggested from a count of private points: settings are public constants
+(``docs/guarantees.md``, "Sampling and constants").  A plan's epsilon is the one that the card would state,
+provided that the training keeps the conditions that the plan lists; the card says whether it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.training.accounting import calibrate_noise
+from redactory.training.accounting.curve import epsilon_curve
+from redactory.training.guarantee.confidentiality import MissRates, bayesian_epsilon
+from redactory.training.guarantee.figures import (
+    Claim,
+    bounded_of,
+    figures_of,
+    require_reasons,
+    unit_figures,
+)
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.words import WORDS
+from redactory.training.mechanism import TruncatedPoissonGaussian
+from redactory.training.settings import TrainSettings
+from redactory.training.trainers import trainer_of
+from redactory.training.uedp.algorithm1 import (
+    as_published,
+    figure_of,
+    noise_scale,
+)
+from redactory.training.uedp.bounded_accounting import affected, conditions_of, suggested_cap, zero_out
+from redactory.training.uedp.published import Estimator
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
+from redactory.training.units.settings import Protect
+
+_CURVE_POINTS, _UNIT_CURVE_POINTS, _ROUGH = 12, 8, 2e-3
+
+
+@dataclass(frozen=True)
+class Known:
+    """Numbers that a plan may be given beside the settings; each is public, or None.
+
+    ``steps`` stands in the place of ``epochs``; ``points`` are those that are noised, or the corpus's, and
+    ``users`` its users; ``gamma`` and ``delta_2`` bound what the policies miss.  With ``bayesian`` the target
+    ``train.epsilon`` is for a secret that at least one policy catches.
+    """
+
+    steps: int | None = None
+    points: int | None = None
+    users: int | None = None
+    gamma: float = 1.0
+    delta_2: float | None = None
+    bayesian: bool = False
+
+    def __post_init__(self) -> None:
+        problems = (
+            (self.steps is not None and self.steps < 1, "there is at least one step"),
+            (self.points is not None and self.points < 1, "there is at least one point"),
+            (self.users is not None and self.users < 1, "there is at least one user"),
+            (not 0.0 <= self.gamma <= 1.0, "gamma lies between 0 and 1"),
+            (self.delta_2 is not None and not 0.0 <= self.delta_2 <= 1.0, "delta_2 lies between 0 and 1"),
+            ((self.delta_2 or 0.0) > self.gamma, "delta_2 is at most gamma"),
+            (self.bayesian and self.gamma == 0.0, "with gamma 0 the Bayesian figure is 0 with any noise"),
+        )
+        if found := [problem for is_wrong, problem in problems if is_wrong]:
+            raise ConfigurationError("; ".join(found))
+
+
+def kept_at_most(settings: TrainSettings, known: Known) -> int | None:
+    """min(n, k_u·U): what caps leave of the points; None where it is not known."""
+    cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
+    if known.points is None or cap is None or known.users is None:
+        return known.points
+    return min(known.points, cap * known.users)
+
+
+def plan_training(
+    settings: TrainSettings,
+    known: Known | None = None,
+    dedup: Mapping[str, Any] | None = None,
+    by_steps: bool = False,
+) -> dict[str, Any]:
+    """Figures, the noise beside the batch, alternatives and epsilon against steps, as JSON.
+
+    ``dedup`` is the ``rule`` of the private side and its ``group_size``; ``by_steps`` asks for the curve of a
+    trainer that hides units, too.  ``ConfigurationError`` where nothing is noised, ``GuaranteeError`` where
+    no noise reaches the target or the accountants disagree.
+    """
+    known, trainer = known or Known(), trainer_of(settings)
+    if trainer.noised is None:
+        raise ConfigurationError(f"train.trainer {trainer.name} has no privacy mechanism: nothing to plan")
+    dedup = dedup or {"rule": "S1", "group_size": 1}
+    spec = TrainingSpec.of(
+        _of_caught(settings, known) if known.bayesian else settings,
+        dedup,
+        known.steps,
+        rates=MissRates(known.gamma, known.delta_2),
+        seeded=False,
+    )
+    spec = replace(spec, settings=settings)
+    if trainer.by_policy and spec.refusal is not None:
+        raise ConfigurationError(
+            f"dedup: rule {dedup['rule']} has no stability proof, so no epsilon can be planned: dedup.mode "
+            "exact has one"
+        )
+    return (_units if trainer.hides_units else _points)(spec, known, by_steps)
+
+
+def _of_caught(settings: TrainSettings, known: Known) -> TrainSettings:
+    """The target of a secret that was missed which has the target of a caught one as its Bayesian figure."""
+    if not trainer_of(settings).by_policy:
+        raise ConfigurationError(f"{settings.trainer} has no Bayesian figure")
+    # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
+    return settings.model_copy(
+        update={
+            "epsilon": math.log1p(math.expm1(settings.epsilon) / known.gamma),
+            "delta": min(settings.delta / known.gamma, 1.0 - 1e-9),
+        }
+    )
+
+
+def _common(spec: TrainingSpec) -> dict[str, Any]:
+    assert spec.mechanism is not None
+    return {
+        "trainer": spec.trainer.name,
+        "delta": spec.delta,
+        "sampling_rate": spec.mechanism.sampling_rate,
+        "steps": spec.steps,
+        "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
+        "noise_multiplier": spec.mechanism.noise_multiplier,
+        "noise_calibrated": (spec.settings.noise_multiplier or spec.settings.federated.noise_scale) is None,
+    }
+
+
+# Secrets and points.
+
+
+def _points(spec: TrainingSpec, known: Known, by_steps: bool) -> dict[str, Any]:
+    own, common = spec.settings, _common(spec)
+    curve = _curve(spec)  # on the grid of the calibration: while that is at hand
+    claim, batch = Claim.of(spec), own.expected_batch_size
+    figures = figures_of(claim)
+    reasons, coverage = dict(figures.reasons), known.delta_2 if claim.by_policy else None
+    if coverage is None:
+        why = WORDS["recall_unknown" if claim.by_policy else "no_policies"]
+        reasons["coverage_failure"] = why
+    points, rate = known.points, common["sampling_rate"]
+    return {
+        **common,
+        "relation": spec.relation.value,
+        "private_points": points,
+        "expected_batch": batch,
+        "noise_to_batch": common["noise_multiplier"] / batch,
+        "points_drawn": None if points is None else rate * points,
+        "remarks": [] if points is None else list(_odd_draws(rate, points, batch)),
+        "gamma": known.gamma,
+        "delta_2": known.delta_2,
+        **figures.values,
+        "coverage_failure": coverage,
+        "reasons": reasons,
+        "second": figures.second,
+        "as_published": claim.as_published,
+        "improve": _alternatives(spec, figures.values["epsilon"], batch),
+        "curve": curve,
+    }
+
+
+def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> list[dict[str, Any]]:
+    """Other constants with the same epsilon: the noise they need, and how the ratio to the batch changes.
+
+    ``factor`` is the noise on the mean gradient over that of the plan; the best comes first.
+    """
+    if not epsilon or isinstance(spec.mechanism, TruncatedPoissonGaussian):
+        return []
+    assert spec.mechanism is not None
+    rate, steps, noise = spec.mechanism.sampling_rate, spec.steps, spec.mechanism.noise_multiplier
+    tries = [
+        ("twice the batch: twice the computation", 2.0 * rate, steps, 2.0),
+        ("twice the batch in half the steps: the same computation", 2.0 * rate, max(1, steps // 2), 2.0),
+        ("half the steps: half the computation", rate, max(1, steps // 2), 1.0),
+        ("twice the private points with the same batch: the same computation", rate / 2.0, steps, 1.0),
+    ]
+    relation, found = Claim.of(spec).missed, []
+    for change, own_rate, own_steps, batches in tries:
+        if own_rate > 1.0:
+            continue
+        own = calibrate_noise(
+            epsilon,
+            spec.delta,
+            own_rate,
+            own_steps,
+            discretization=_ROUGH,
+            points=spec.rows,
+            relation=relation,
+            tolerance=1e-3,
+        )
+        row = {"change": change, "sampling_rate": own_rate, "steps": own_steps, "noise_multiplier": own}
+        found.append(
+            {**row, "noise_to_batch": own / (batches * batch), "factor": round(own / batches / noise, 3)}
+        )
+    return sorted(found, key=lambda entry: entry["factor"])
+
+
+def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
+    spent, claim = spec.spending, Claim.of(spec)
+    assert spent is not None
+    delta, gamma = spec.delta, claim.gamma
+    named = epsilon_curve(spent, delta, claim.missed, _CURVE_POINTS)
+    inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0
+    missed = None if inner >= 1.0 else epsilon_curve(spent, inner, claim.missed, _CURVE_POINTS)
+    rows = []
+    for place, (steps, value) in enumerate(zip(named.steps, named.values, strict=True)):
+        row: dict[str, Any] = {"steps": steps, "epsilon": value if math.isfinite(value) else None}
+        if claim.by_policy:
+            at = None if missed is None or not math.isfinite(missed.values[place]) else missed.values[place]
+            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=at: v, delta, gamma, 0.0)  # type: ignore[misc]
+        rows.append(row)
+    return rows
+
+
+# Users and entities.
+
+
+def _units(spec: TrainingSpec, known: Known, by_steps: bool) -> dict[str, Any]:
+    found = unit_figures(spec)
+    of_users = isinstance(spec.mechanism, PoissonUsersGaussian)
+    own = _of_users(spec) if of_users else _of_caps(spec, known)
+    values, reasons = dict(found.figures.values), dict(found.figures.reasons)
+    if of_users:
+        values["as_published"] = _published(spec, spec.steps)
+        values["epsilon_as_published"] = (values["as_published"] or {}).get("epsilon")
+        if not found.figures.second:
+            reasons["second"] = found.no_second or ""
+    require_reasons({name: value for name, value in values.items() if name in found.figures.values}, reasons)
+    result = {
+        **_common(spec),
+        "protect": spec.protect.value,
+        **found.facts,
+        "epsilon": values["epsilon_sound"],
+        **values,
+        "reasons": reasons,
+        "second": found.figures.second,
+        **own,
+    }
+    if by_steps:
+        result["steps_curve"] = _by_steps(spec)
+    return result
+
+
+def _of_caps(spec: TrainingSpec, known: Known) -> dict[str, Any]:
+    assert spec.mechanism is not None
+    batch = spec.settings.expected_batch_size
+    return {
+        "users": known.users,
+        "points": known.points,
+        "kept_at_most": kept_at_most(spec.settings, known),
+        "expected_batch": batch,
+        "noise_to_batch": spec.mechanism.noise_multiplier / batch,
+        "assumes": WORDS["units"]["assumed_of_points"],
+        "choices": _choices(spec, known, batch),
+    }
+
+
+def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, Any]]:
+    """Other caps at the same noise and the same expected batch: what each keeps at most, and its epsilon.
+
+    While every place is taken, epsilon does not depend on k: more points for nothing, up to k = n/U.
+    """
+    users, points = known.users, known.points
+    if users is None or points is None or spec.settings.bounding.rule == "none":
+        return []
+    suggested = suggested_cap(points, users)
+    held, rows = conditions_of(spec.settings), []
+    for cap in sorted({suggested, *(1 << power for power in range(suggested.bit_length() + 1))}):
+        kept = min(points, cap * users)
+        own = replace(
+            bounded_of(spec),
+            sampling_rate=min(1.0, batch / kept),
+            k_user=None if spec.protect is Protect.ENTITIES else cap,
+            k_entity=None if spec.protect is Protect.USERS else cap,
+        )
+        rows.append(
+            {
+                "k": cap,
+                "suggested": cap == suggested,
+                "kept_at_most": kept,
+                "sampling_rate": own.sampling_rate,
+                "K": affected(own).gone,
+                "epsilon": zero_out(own, held, spec.delta).epsilon,
+            }
+        )
+    return rows
+
+
+def _of_users(spec: TrainingSpec) -> dict[str, Any]:
+    own = spec.mechanism
+    assert isinstance(own, PoissonUsersGaussian)
+    expected, words = own.users * own.sampling_rate, WORDS["units"]
+    return {
+        "users": own.users,
+        "user_rate": own.sampling_rate,
+        "expected_users": expected,
+        "noise": noise_scale(own, spec.settings.federated.noise_form),
+        "noise_to_batch": own.noise_multiplier / expected,
+        **({"K": 1} if spec.protect is Protect.USERS else {}),
+        "assumes": [
+            *words["assumed_of_users"],
+            *([] if own.entities is None else words["assumed_of_entities"]),
+        ],
+    }
+
+
+def _published(spec: TrainingSpec, steps: int) -> dict[str, Any] | None:
+    """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
+    own, mechanism = spec.settings.federated, spec.mechanism
+    assert isinstance(mechanism, PoissonUsersGaussian)
+    main = as_published(mechanism, steps, spec.delta, own).value
+    if main is None:
+        return None
+    estimators = [Estimator.USER_LEVEL]
+    if mechanism.entities is not None:
+        estimators += [Estimator.F_E, *([] if own.sensitive_share is None else [Estimator.F_E_PLUS])]
+    every = {one.value: as_published(mechanism, steps, spec.delta, own, one).value for one in estimators}
+    return {
+        **{key: value for key, value in main.items() if key != "delta"},
+        "why_not": WORDS["published"]["why_not"][main["estimator"]],
+        "all": {name: found["epsilon"] for name, found in every.items() if found is not None},
+    }
+
+
+def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
+    """Epsilon, and what would be published, at up to eight numbers of steps."""
+    steps, parts = spec.steps, _UNIT_CURVE_POINTS
+    mechanism, held = spec.mechanism, conditions_of(spec.settings)
+    if isinstance(mechanism, PoissonUsersGaussian):
+        users = mechanism
+
+        def published(count: int) -> float | None:
+            found = as_published(users, count, spec.delta, spec.settings.federated).value
+            return None if found is None else float(found["epsilon"])
+
+        def sound(count: int) -> float | None:
+            return figure_of(users, count, spec.delta, spec.protect).epsilon
+    else:
+
+        def published(count: int) -> float | None:
+            return None
+
+        def sound(count: int) -> float | None:
+            return zero_out(replace(bounded_of(spec), steps=count), held, spec.delta).epsilon
+
+    return [
+        {"steps": count, "epsilon": sound(count), "epsilon_as_published": published(count)}
+        for count in sorted({max(1, round(steps * part / parts)) for part in range(1, parts + 1)})
+    ]
+
+
+# How many points a step draws, beside what the settings take them to be: what is odd, in words.
+
+
+_FAR = 4.0
+
+
+def remarks_on(settings: TrainSettings, noised: int | None, plain: int | None) -> list[str]:
+    """What is odd about the batches of a training; a sentence each.
+
+    ``noised`` are the points that noisy steps draw from, ``plain`` those learnt without noise; None where
+    there are none, or their number is not known.
+    """
+    found: list[str] = []
+    if noised is not None:
+        found += _odd_draws(settings.sampling_rate, noised, settings.expected_batch_size)
+        found += _bounds(settings, noised)
+    if plain is not None and settings.public_batch_size > plain:
+        found.append(
+            f"train.public_batch_size is {settings.public_batch_size:,}, and {plain:,} points are learnt "
+            "without noise: every such step takes them all; set it lower"
+        )
+    return found
+
+
+def _odd_draws(sampling_rate: float, points: int, batch: float | None) -> Iterator[str]:
+    """Where so few of ``points`` are drawn that many steps are noise alone, or ``batch`` is far from them.
+
+    ``batch`` divides the noisy sum (``expected_batch_size``); None where it follows from the others.
+    """
+    draws = sampling_rate * points
+    drawn = f"draws {_some(draws)} on average (train.sampling_rate {sampling_rate:g} of {points:,})"
+    if draws < 1.0:
+        yield f"a noisy step {drawn}: many steps are noise alone; raise train.sampling_rate"
+    elif batch is not None and not draws / _FAR <= batch <= draws * _FAR:
+        times = max(batch / draws, draws / batch)
+        ratio, steps = ("small", "short") if batch > draws else ("large", "long")
+        yield (
+            f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
+            f"{times:,.0f} times too {ratio}, and with optimizer sgd steps are as much too {steps} (adam "
+            "is not affected); give it the rate times the points that you expect of such text, not this count"
+        )
+
+
+def _bounds(settings: TrainSettings, points: int) -> Iterator[str]:
+    """Where bounds that are set for truncation do not fit."""
+    draws, size = settings.sampling_rate * points, settings.truncated_batch_size
+    if size is not None and draws > size:
+        yield (
+            f"train.truncated_batch_size is {size:,}, and a noisy step would draw {_some(draws)}: most "
+            "samples are cut; raise it, or lower train.sampling_rate"
+        )
+    if settings.dataset_size is not None and size is not None and points > settings.dataset_size:
+        yield (
+            f"train.dataset_size is {settings.dataset_size:,}, and there are {points:,} noised points: "
+            "training will be refused; raise it"
+        )
+
+
+def _some(points: float) -> str:
+    return f"{points:,.2g} points" if points < 10.0 else f"{points:,.0f} points"

@@ -1,0 +1,139 @@
+"""What of a training decides its figures: plan, training, progress line, budget and card read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redactory.dedup import RULES
+from redactory.training.accounting import Spending
+from redactory.training.guarantee.confidentiality import NOT_MEASURED, MissRates
+from redactory.training.guarantee.words import WORDS
+from redactory.training.mechanism import Relation
+from redactory.training.settings import TrainSettings
+from redactory.training.trainers import Trainer, trainer_of
+from redactory.training.units.federated_mechanism import AnyMechanism
+from redactory.training.units.settings import Protect
+
+STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
+"""The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """``mechanism`` (None: nothing is noised) in ``steps`` noisy steps of the training that ``settings`` say.
+
+    ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
+    most; ``public`` says whether text that is no part of the corpus made the vocabulary of a trainer that
+    hides units, ``seeded`` whether the noise can be drawn again.
+    """
+
+    settings: TrainSettings
+    mechanism: AnyMechanism | None
+    steps: int
+    dedup: Mapping[str, Any] | None = None
+    rates: MissRates = NOT_MEASURED
+    public: bool = True
+    seeded: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        settings: TrainSettings,
+        dedup: Mapping[str, Any] | None,
+        steps: int | None = None,
+        **known: Any,
+    ) -> TrainingSpec:
+        """The spec of a training that is planned or begins; its noise is calibrated where none is given."""
+        trainer = trainer_of(settings)
+        steps = trainer.steps(settings) if steps is None else steps
+        mechanism = trainer.mechanism(settings, (dedup or {}).get("group_size"), steps)
+        known.setdefault("seeded", settings.seed is not None)
+        return cls(settings, mechanism, steps if mechanism else 0, dedup, **known)
+
+    @property
+    def trainer(self) -> Trainer:
+        """The class that says the rest."""
+        return trainer_of(self.settings)
+
+    @property
+    def delta(self) -> float:
+        """At which every epsilon is stated."""
+        return self.settings.delta
+
+    @property
+    def relation(self) -> Relation:
+        """What a secret and its mask, or a unit's point in either world, are to the noised points."""
+        return self.trainer.relation
+
+    @property
+    def protect(self) -> Protect:
+        """Whom the figures of a trainer that hides units are for."""
+        return self.trainer.protects(self.settings)
+
+    @property
+    def rows(self) -> int:
+        """How many rows of what is noised one exchanged point exchanges; points of a unit, K."""
+        return self.trainer.rows(self.settings, (self.dedup or {}).get("group_size"))
+
+    @property
+    def spending(self) -> Spending | None:
+        """What is spent, as it is composed; None without noise, or where no pair is proved."""
+        return self.trainer.spending(self.mechanism, self.steps, self.rows)
+
+    def with_noise(self, noise_multiplier: float) -> TrainingSpec:
+        """The same at another noise."""
+        assert self.mechanism is not None
+        return replace(self, mechanism=replace(self.mechanism, noise_multiplier=noise_multiplier))
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words; two cards with different units say different things."""
+        if not self.trainer.of_units:
+            return self.trainer.unit
+        return f"{self.units_in_words} ({self.settings.trainer})"
+
+    @property
+    def units_in_words(self) -> str:
+        """The protected users or entities, and by what lists they go."""
+        if not self.trainer.hides_units:
+            return "nothing"
+        own = self.settings.units
+        found = WORDS["units"]["unit"][self.protect.value]
+        if own.copies == "merge":
+            found += "; copies of a text are one point, of all who hold one"
+        if self.protect is Protect.USERS:
+            return str(found)
+        labels = (
+            "" if own.labels is None else f"; entities are those labelled {', '.join(sorted(own.labels))}"
+        )
+        hubs = [*sorted(own.hubs), *([] if own.hubs_file is None else ["a list of hubs"])]
+        said = (
+            ("entities on a list count", own.entities is not None),
+            ("aliases on a list are one entity", own.aliases is not None),
+            (f"no entity is what stands on {', '.join(hubs)}", bool(hubs)),
+        )
+        return "; ".join([f"{found}{labels}", *(words for words, is_so in said if is_so)])
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no epsilon at all can be stated, or None."""
+        if self.mechanism is None:
+            return self.trainer.nothing
+        if self.trainer.of_units:
+            return None if self.public else WORDS["from_corpus"]
+        if not self.trainer.by_policy:
+            return None
+        assert self.dedup is not None
+        rule = self.dedup["rule"]
+        if rule in WORDS["lost"]:
+            return f"no finite epsilon: {WORDS['lost'][rule]}"
+        if (rule, self.dedup["group_size"]) not in STABLE_RULES:
+            return f"no finite epsilon: deduplication rule {rule} is not on the list of stable rules"
+        return None
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing holds, or None: :attr:`refusal`, or draws that anybody can repeat."""
+        return self.refusal or (WORDS["seeded"] if self.seeded else None)

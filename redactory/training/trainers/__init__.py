@@ -1,0 +1,22 @@
+"""The trainers, a module each: every module here is read, and the classes that it defines are registered."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from redactory.training.trainers.base import TRAINERS, Trainer
+
+if TYPE_CHECKING:
+    from redactory.training.settings import TrainSettings
+
+for _found in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_found.name}")
+
+__all__ = ["TRAINERS", "Trainer", "trainer_of"]
+
+
+def trainer_of(settings: TrainSettings) -> Trainer:
+    """The trainer that ``settings`` name."""
+    return TRAINERS[settings.trainer]

@@ -1,0 +1,181 @@
+"""What a trainer is: what it learns from, with noise or without, and what may be promised of it.
+
+The modules beside this one are read wherever settings are, so they start without torch and scipy: what needs
+those is imported where a training begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.units.settings import Protect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redactory.redaction.folder import RunFolder
+    from redactory.training.accounting import Spending
+    from redactory.training.ingredients import Ingredients
+    from redactory.training.ledger import Admission
+    from redactory.training.phases import Descent, Phase, PlainPhase
+    from redactory.training.settings import TrainSettings
+    from redactory.training.uedp.units import Originals
+    from redactory.training.units.federated_mechanism import AnyMechanism
+
+TRAINERS: dict[str, Trainer] = {}
+"""Every trainer by its name."""
+
+
+class Trainer:
+    """One way to train.  A subclass with a ``name`` is registered; its instance has no state.
+
+    ``plain`` and ``noised`` name the run's folders that are learnt from, without noise and with it.  Where
+    the policies decide what is noised it is ``by_policy``.  ``relation`` is what a secret and its mask are to
+    the noised points: there in both worlds, or a gradient in one and none in the other.  ``of_units``: points
+    are what users and entities leave of the vault, ``hides_units``: and they are what is protected.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    """What the reference says of it."""
+    plain: ClassVar[tuple[str, ...]] = ()
+    noised: ClassVar[str | None] = None
+    by_policy: ClassVar[bool] = False
+    relation: ClassVar[Relation] = Relation.SUBSTITUTION
+    drops_masked: ClassVar[bool] = False
+    """Whether a point with a mask contributes nothing wherever it is drawn."""
+    classifies: ClassVar[bool] = False
+    of_units: ClassVar[bool] = False
+    hides_units: ClassVar[bool] = False
+    masks_entities: ClassVar[bool] = False
+    samples_users: ClassVar[bool] = False
+    """Whether a noisy step samples users and clips the whole update of each."""
+
+    unit: ClassVar[str] = "one secret in one data point (a sentence or a turn), replaced by <MASK>"
+    nothing: ClassVar[str] = ""
+    """Why a trainer without noise promises nothing."""
+    assumptions: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            TRAINERS[cls.name] = cls()
+
+    def problem(self, settings: TrainSettings) -> str | None:
+        """What of ``settings`` does not fit this trainer, with the mend; None where all does."""
+        return None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Every folder whose text it learns from."""
+        return self.plain if self.noised is None else (*self.plain, self.noised)
+
+    def learns(self, run: RunFolder) -> tuple[Path, ...]:
+        """The same, of ``run``."""
+        return tuple(getattr(run, name) for name in self.folders)
+
+    # the spec: what every step is, how many there are, and what one exchanged point exchanges
+
+    def rate(self, settings: TrainSettings) -> float:
+        """The probability of a point, or a user, in a noisy step."""
+        return settings.sampling_rate
+
+    def steps(self, settings: TrainSettings) -> int:
+        """Noisy steps of a whole training."""
+        from redactory.training.sampling import steps_an_epoch
+
+        return 0 if self.noised is None else settings.epochs * steps_an_epoch(self.rate(settings))
+
+    def rows(self, settings: TrainSettings, group_size: int | None) -> int:
+        """How many rows of what is noised one exchanged point exchanges, under a rule of ``group_size``."""
+        return 1
+
+    def protects(self, settings: TrainSettings) -> Protect:
+        """Whom and what the unit figures are for."""
+        return settings.units.protect
+
+    def mechanism(
+        self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
+    ) -> AnyMechanism | None:
+        """The mechanism of every one of ``steps``, its noise calibrated where the settings give none."""
+        if self.noised is None:
+            return None
+        steps = self.steps(settings) if steps is None else steps
+        noise = settings.noise_multiplier or self.calibrated(settings, self.rows(settings, group_size), steps)
+        return replace(self.quiet(settings), noise_multiplier=noise)
+
+    def quiet(self, settings: TrainSettings) -> Mechanism:
+        """The mechanism with a noise of one clip."""
+        shared = (settings.sampling_rate, 1.0, settings.clip_norm, settings.expected_batch_size)
+        if settings.truncated_batch_size is None or settings.dataset_size is None:
+            return PoissonGaussian(*shared, noise=settings.noise)
+        batch, slots = settings.truncated_batch_size, settings.dataset_size
+        return TruncatedPoissonGaussian(
+            *shared, noise=settings.noise, truncated_batch_size=batch, points=slots
+        )
+
+    def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
+        """The noise multiplier that reaches the target epsilon under the trainer's relation."""
+        from redactory.training.accounting import calibrate_noise
+
+        batch, slots = settings.truncated_batch_size, settings.dataset_size
+        return calibrate_noise(
+            settings.epsilon,
+            settings.delta,
+            settings.sampling_rate,
+            steps,
+            points=rows,
+            relation=self.relation,
+            truncation=None if batch is None or slots is None else (batch, slots),
+        )
+
+    def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
+        """What a training spends, as it is composed; None without noise, or where no pair is proved."""
+        from redactory.training.accounting import Spending
+
+        if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian):
+            return Spending(mechanism, steps, rows)
+        return None
+
+    # what its steps are made of
+
+    def originals(self, run: RunFolder, settings: TrainSettings) -> Originals | None:
+        """What of the vault a trainer with units learns from; contribution bounding is done here."""
+        if not self.of_units:
+            return None
+        from redactory.training.uedp.units import Originals, entity_names, read_units
+
+        masked = entity_names(settings.units) if self.masks_entities else None
+        if not self.hides_units and settings.units.copies != "merge":
+            return Originals(run, masked=masked)
+        incidence = self.kept(read_units(run, settings.units), settings)
+        return Originals(run, incidence.points, masked, incidence)
+
+    def kept(self, incidence: Any, settings: TrainSettings) -> Any:
+        """The part of the hypergraph that is trained on: all of it, unless contributions are bounded."""
+        return incidence
+
+    def in_pieces(self, settings: TrainSettings) -> bool:
+        """Whether its steps are cut into pieces, which several processes can share out."""
+        return settings.public_micro_batch_size is not None or (
+            self.noised is not None and not self.samples_users
+        )
+
+    def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase | None:
+        """The steps without noise; None where there are none."""
+        if not self.plain:
+            return None
+        if self.of_units:
+            found = made.learnt()
+            return made.plain_phase(descent, found.points, found.rows)
+        points = made.encode(*(getattr(made.run, name) for name in self.plain))
+        return made.plain_phase(descent, points, made.passes(len(points)))
+
+    def noisy_steps(
+        self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission
+    ) -> Phase:
+        """The steps with noise."""
+        assert self.noised is not None
+        found = made.learnt() if self.of_units else made.private(getattr(made.run, self.noised))
+        return made.noisy_phase(descent, found, mechanism, ledger)

@@ -1,0 +1,195 @@
+"""``uedp-alg1`` and ``user-level``: users are sampled, and the whole update of each is clipped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.mechanism import Relation
+from redactory.training.trainers.base import Trainer
+from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.units.settings import Protect
+
+if TYPE_CHECKING:
+    from redactory.training.accounting import Spending
+    from redactory.training.ingredients import Ingredients
+    from redactory.training.ledger import Admission
+    from redactory.training.phases import Descent, Phase
+    from redactory.training.settings import TrainSettings
+    from redactory.training.units.federated_mechanism import AnyMechanism
+
+_MOST_NOISE, _TOLERANCE, _ROUGH = 1e9, 1e-4, 8.0
+
+
+class UserLevel(Trainer):
+    """DP-FedAvg (McMahan et al. 2018)."""
+
+    name = "user-level"
+    about = "users alone are hidden, by federated averaging"
+    noised = "vault"
+    classifies = of_units = hides_units = samples_users = True
+    relation = Relation.ADD_OR_REMOVE
+
+    def problem(self, settings: TrainSettings) -> str | None:
+        """|U|, one noise, and what several processes can do."""
+        own = settings.federated
+        if own.users is None:
+            return f"train.federated.users: {self.name} needs |U|, a public bound on the number of users"
+        if own.noise_scale is not None and settings.noise_multiplier is not None:
+            return "train.noise_multiplier and train.federated.noise_scale: keep one of them"
+        if (found := self.own_problem(settings)) is not None:
+            return found
+        if settings.units.copies == "merge":
+            return f"train.units.copies: {self.name} is proved for points of one user each: keep the copies"
+        several = (own.workers or 1) > 1
+        if several and own.dask is not None:
+            return "train.federated.workers: Dask's own workers compute: leave it out, or dask"
+        if (several or own.dask is not None) and settings.device != "cpu":
+            return "train.federated: several processes compute on device cpu alone"
+        return None
+
+    def own_problem(self, settings: TrainSettings) -> str | None:
+        """What this one of the two refuses."""
+        if settings.federated.max_users_per_entity is not None:
+            return "train.federated.max_users_per_entity: user-level protects no entities; remove it"
+        return None
+
+    def rate(self, settings: TrainSettings) -> float:
+        """q_u."""
+        return settings.federated.user_rate
+
+    def protects(self, settings: TrainSettings) -> Protect:
+        """DP-FedAvg hides users and nothing else."""
+        return Protect.USERS
+
+    def mechanism(
+        self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
+    ) -> PoissonUsersGaussian:
+        """The mechanism of every one of ``steps``, its noise calibrated where the settings give none."""
+        own = settings.federated
+        assert own.users is not None
+        quiet = PoissonUsersGaussian(
+            sampling_rate=own.user_rate,
+            noise_multiplier=1.0,
+            clip_norm=settings.clip_norm,
+            normaliser=own.user_rate * own.users * self.points_mean(settings),
+            noise=settings.noise,
+            users=own.users,
+            entities=self.sampling(settings),
+        )
+        given = settings.noise_multiplier or self.noise_of_scale(settings)
+        steps = self.steps(settings) if steps is None else steps
+        return replace(quiet, noise_multiplier=given or self.noise_for(quiet, settings, steps))
+
+    def points_mean(self, settings: TrainSettings) -> float:
+        """What of the normaliser is not q_u·|U|."""
+        return 1.0
+
+    def sampling(self, settings: TrainSettings) -> EntitySampling | None:
+        """How entities are sampled: not at all."""
+        return None
+
+    def noise_of_scale(self, settings: TrainSettings) -> float | None:
+        """ζ of the papers' z: the same in DP-FedAvg."""
+        return settings.federated.noise_scale
+
+    def noise_for(self, quiet: PoissonUsersGaussian, settings: TrainSettings, steps: int) -> float:
+        """About the least ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
+        from redactory.training.accounting import calibrate_noise
+        from redactory.training.accounting.bounds import LARGEST_EPSILON
+        from redactory.training.accounting.calibration import Search, noise_for
+        from redactory.training.uedp.algorithm1 import figures_of
+
+        target, delta = settings.epsilon, settings.delta
+        protect = self.protects(settings)
+        if protect is Protect.USERS:
+            return calibrate_noise(target, delta, quiet.sampling_rate, steps, relation=self.relation)
+
+        def spent(coarser: float, ratio: float) -> float:
+            tried = replace(quiet, noise_multiplier=ratio)
+            found = figures_of(tried, steps, delta, protect, coarser).sound.epsilon
+            return LARGEST_EPSILON if found is None else max(found, 1e-9)
+
+        search = Search(1.0, 0.5, _MOST_NOISE, _TOLERANCE)
+        noise = noise_for(target, partial(spent, 1.0), partial(spent, _ROUGH), search)
+        if noise is None:
+            raise GuaranteeError("no noise reaches the target epsilon: raise train.epsilon, or lower M")
+        return noise
+
+    def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
+        """Of one user; Algorithm 1 has no pair to compose."""
+        from redactory.training.accounting import Spending
+
+        if not isinstance(mechanism, PoissonUsersGaussian) or mechanism.entities is not None:
+            return None
+        return Spending(mechanism.of_one_user(), steps)
+
+    def noisy_steps(
+        self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission
+    ) -> Phase:
+        """Sampled users, each training on their own points."""
+        from redactory.training.uedp.federated import federated_phase
+
+        assert isinstance(mechanism, PoissonUsersGaussian)
+        assert made.originals is not None
+        assert made.originals.incidence is not None
+        return federated_phase(
+            made.settings.federated,
+            made.settings.physical_tokens,
+            made.network,
+            descent,
+            made.placed(made.learnt().points),
+            made.originals.incidence,
+            mechanism,
+            made.stream,
+            ledger,
+            made.every,
+        )
+
+
+class Algorithm1(UserLevel):
+    """Algorithm 1 of the UeDP paper, soundly accounted."""
+
+    name = "uedp-alg1"
+    about = "users and entities hidden at once, by Algorithm 1 of the UeDP paper"
+
+    def own_problem(self, settings: TrainSettings) -> str | None:
+        """Its spending cannot be composed."""
+        if settings.budget is not None:
+            return "train.budget: trainings with uedp-alg1 cannot be composed with others: leave it out"
+        return None
+
+    def protects(self, settings: TrainSettings) -> Protect:
+        """As the settings say."""
+        return settings.units.protect
+
+    def points_mean(self, settings: TrainSettings) -> float:
+        """q_e·W_e + q_s·W_s (equation 4); 1 where no W_e is given."""
+        own = settings.federated
+        if own.total_entity_weight is None:
+            return 1.0
+        extended = own.total_extended_weight if own.estimator == "f_E+" else None
+        return own.entity_rate * own.total_entity_weight + own.extended_rate * (extended or 0.0)
+
+    def sampling(self, settings: TrainSettings) -> EntitySampling:
+        """The second level: entities, and points without one, throw coins as well."""
+        own = settings.federated
+        return EntitySampling(
+            entity_rate=own.entity_rate,
+            extended_rate=own.extended_rate,
+            estimator=own.estimator,
+            rule=own.rule,
+            max_users_per_entity=own.max_users_per_entity,
+            entity_weight=own.entity_weight,
+            extended_weight=own.extended_weight,
+        )
+
+    def noise_of_scale(self, settings: TrainSettings) -> float | None:
+        """z(q_u|U| + 1), or in the patent z(|U| + 1)."""
+        own = settings.federated
+        if own.noise_scale is None:
+            return None
+        assert own.users is not None
+        return own.noise_scale * ((1.0 if own.noise_form == "patent" else own.user_rate) * own.users + 1.0)

@@ -1,0 +1,73 @@
+"""``uedp-bounded``: users and entities are hidden at once, by bounding how many points each contributes.
+
+``docs/explanation/uedp.md``, "What is promised instead".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.mechanism import Relation
+from redactory.training.trainers.base import Trainer
+from redactory.training.units.settings import Adjacency
+
+if TYPE_CHECKING:
+    from redactory.training.settings import TrainSettings
+
+
+class UedpBounded(Trainer):
+    """DP-SGD on the points that a stable rule keeps under its caps."""
+
+    name = "uedp-bounded"
+    about = "users and entities hidden at once, by bounded contributions"
+    noised = "vault"
+    classifies = of_units = hides_units = True
+    relation = Relation.ADD_OR_REMOVE
+
+    def problem(self, settings: TrainSettings) -> str | None:
+        """Caps, and what the rule is proved for."""
+        own, units = settings.bounding, settings.units
+        missing = own.missing_cap(units.protect)
+        if missing is not None:
+            return (
+                f"train.bounding.{missing}: units.protect is {units.protect.value}, so a cap is needed; "
+                "redactory plan suggests one from the numbers of users and points"
+            )
+        if own.rule == "none" and settings.noise_multiplier is None:
+            return "train.noise_multiplier: rule none has no epsilon to calibrate to; give the noise"
+        if own.rule == "none" and settings.budget is not None:
+            return "train.budget: rule none has no epsilon to book; give a rule with caps"
+        if own.rule == "r-loc" and units.copies == "merge":
+            return "train.units.copies: r-loc is proved for points of one user each: keep the copies"
+        if own.rule == "none" and own.constants == "public" and units.copies == "merge":
+            return (
+                "train.units.copies: where points vanish, other users' copies of them would come: keep the "
+                "copies, or give bounding.constants graph"
+            )
+        return None
+
+    def rows(self, settings: TrainSettings, group_size: int | None) -> int:
+        """K; without a cap there is no figure for a unit either."""
+        from redactory.training.uedp.bounded_accounting import affected, bounded_training
+
+        try:
+            return affected(bounded_training(settings, 1.0, 0)).gone
+        except GuaranteeError:
+            return 1
+
+    def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
+        """The noise multiplier that reaches the target epsilon under C1."""
+        from redactory.training.uedp.bounded_accounting import bounded_training, calibrate, conditions_of
+
+        training = bounded_training(settings, 1.0, steps)
+        return calibrate(settings.epsilon, training, conditions_of(settings), settings.delta)
+
+    def kept(self, incidence: Any, settings: TrainSettings) -> Any:
+        """The selection, its caps counted again: a function of the hypergraph and of ids (condition (b))."""
+        from redactory.training.uedp.bounding import R_LOC, bound
+
+        own = settings.bounding
+        adjacency = Adjacency.USER_REMOVAL if own.rule == R_LOC else Adjacency.FIXED_GRAPH
+        chosen = bound(incidence, own.k_user, own.k_entity, own.rule, adjacency, own.entities_per_point)
+        return incidence.take(chosen.kept)

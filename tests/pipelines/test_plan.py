@@ -1,0 +1,497 @@
+"""A plan: the card's figures without a training, for every trainer and for messages, and what would help."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import redactory
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.training.accounting import calibrate_noise, epsilon
+from redactory.training.mechanism import PoissonGaussian, Relation
+
+CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
+CONLL_SHARE = 11_176 / 14_040
+NUMBERS = {"trainer": "crt", "sampling_rate": 0.05, "steps": 100, "group_sizes": []}
+
+
+def planned(config: Any = None, **settings: Any) -> dict[str, Any]:
+    """A plan, every null with its reason."""
+    found: dict[str, Any] = json.loads(json.dumps(redactory.plan(config, **settings), allow_nan=False))
+    figures = ("epsilon", "epsilon_sound", "epsilon_bayesian", "epsilon_as_published", "mu_total")
+    assert all(found[name] is not None or found["reasons"][name] for name in figures if name in found)
+    return found
+
+
+def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any) -> dict[str, Any]:
+    users, a_step = data
+    own = {"users": users, "user_rate": a_step / users, "max_users_per_entity": spread, "noise_scale": 2.0}
+    inner = {key: changes.pop(key) for key in [*changes] if key not in ("steps", "epsilon", "units.protect")}
+    federated = {f"federated.{key}": value for key, value in {**own, **inner}.items()}
+    return planned(trainer="uedp-alg1", **{"steps": 50, **federated, **changes})
+
+
+def bounded(points: int, batch: int, users: int, k: int, **changes: Any) -> dict[str, Any]:
+    caps = {"bounding.k_user": k, "bounding.k_entity": k, "noise_multiplier": 8.0, "steps": 500}
+    rate = batch / min(points, k * users)
+    given = {"sampling_rate": rate, "users": users, "points": points, **caps, **changes}
+    return planned(trainer="uedp-bounded", **given)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return planned(
+        trainer="crt", sampling_rate=0.01, steps=1000, noise_multiplier=1.0, points=10_000, gamma=0.1,
+        group_sizes=[2],
+    )  # fmt: skip
+
+
+def test_the_plan_says_what_the_theory_says(found: dict[str, Any]) -> None:
+    assert found["epsilon"] == found["epsilon_substitution"] == pytest.approx(2.8434, abs=1e-3)
+    assert found["epsilon_add_remove"] == pytest.approx(1.8282, abs=1e-3)
+    assert found["epsilon_bayesian"] == pytest.approx(0.712, abs=2e-3)
+    assert found["epsilon_group"]["2"] == pytest.approx(9.33, rel=5e-3)
+    assert found["epsilon_confidentiality"] is None
+    assert found["coverage_failure"] is None
+    assert "not measured" in found["reasons"]["epsilon_confidentiality"]
+    assert found["as_published"]["note"] == "as published, not a guarantee"
+    assert found["as_published"]["epsilon"] == pytest.approx(2.1014, abs=1e-3)
+    assert found["as_published"]["epsilon_bayesian"] < found["epsilon_bayesian"]
+    assert found["noise_to_batch"] == pytest.approx(0.01)
+
+
+def test_the_curve_rises_to_the_figures(found: dict[str, Any]) -> None:
+    values = [row["epsilon"] for row in found["curve"]]
+    assert values == sorted(values)
+    assert found["curve"][-1]["steps"] == 1000
+    assert values[-1] == pytest.approx(found["epsilon"], abs=5e-3)
+    assert found["curve"][-1]["epsilon_bayesian"] == pytest.approx(found["epsilon_bayesian"], abs=5e-3)
+
+
+def test_alternatives_keep_epsilon_and_change_the_ratio(found: dict[str, Any]) -> None:
+    factors = [entry["factor"] for entry in found["improve"]]
+    assert factors == sorted(factors)
+    for entry in found["improve"]:
+        own = PoissonGaussian(entry["sampling_rate"], entry["noise_multiplier"], 1.0, 1.0)
+        spent = epsilon(own, entry["steps"], 1e-5, Relation.SUBSTITUTION, 2e-3)
+        assert spent == pytest.approx(found["epsilon"], rel=5e-3)
+        assert entry["noise_to_batch"] == pytest.approx(entry["factor"] * found["noise_to_batch"], rel=2e-3)
+
+
+@pytest.mark.parametrize("trainer", ["crt-drop", "dpsgd"])
+def test_a_target_is_met_and_not_by_far(trainer: str) -> None:
+    result = planned(**{**NUMBERS, "trainer": trainer, "epsilon": 3.0})
+    assert result["noise_calibrated"]
+    assert 2.97 < result["epsilon"] <= 3.0
+    own = "epsilon_add_remove" if trainer == "crt-drop" else "epsilon_substitution"
+    assert result["epsilon"] == result[own]
+
+
+def test_a_bayesian_target_is_met() -> None:
+    result = planned(**NUMBERS, epsilon=0.5, bayesian=True, gamma=0.1)
+    assert 0.49 < result["epsilon_bayesian"] <= 0.5
+    assert result["epsilon"] > 1.5
+
+
+def test_a_measured_delta_2_gives_every_secret_a_figure_above_it_only() -> None:
+    small = {**NUMBERS, "steps": 20, "noise_multiplier": 2.0, "gamma": 0.1}
+    every = planned(**small, delta_2=1e-6)
+    assert every["coverage_failure"] == 1e-6
+    assert every["epsilon_bayesian"] < every["epsilon_confidentiality"] < every["epsilon"]
+    above = planned(**small, delta_2=1e-5)
+    assert above["epsilon_confidentiality"] is None
+    assert "not above" in above["reasons"]["epsilon_confidentiality"]
+
+
+def test_dpsgd_has_no_figures_of_policies_and_a_truncated_sampler_its_own() -> None:
+    own = {**NUMBERS, "sampling_rate": 0.1, "steps": 20, "noise_multiplier": 2.0}
+    result = planned(**{**own, "trainer": "dpsgd"})
+    assert result["epsilon_bayesian"] is None
+    assert "not used" in result["reasons"]["epsilon_bayesian"]
+    cut = {**own, "truncated_batch_size": 12, "dataset_size": 100}
+    assert planned(**cut)["epsilon"] > result["epsilon"]
+    noise = calibrate_noise(4.0, 1e-5, 0.1, 20, 1e-2, truncation=(12, 100), tolerance=1e-2)
+    assert 3.5 < planned(**{**cut, "noise_multiplier": noise})["epsilon"] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"sampling_rate": 0.0}, "sampling_rate"),
+        ({"steps": 0}, "at least one step"),
+        ({"steps": "many"}, "a number is needed"),
+        ({"delta": 1.0}, "delta"),
+        ({"gamma": 1.5}, "gamma"),
+        ({"delta_2": 0.5, "gamma": 0.1}, "at most gamma"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"group_sizes": [1]}, "group_sizes"),
+        ({"bayesian": True, "gamma": 0.0}, "gamma 0"),
+        ({"bayesian": True, "trainer": "dpsgd"}, "no Bayesian"),
+        ({"points": 0}, "at least one point"),
+        ({"trainer": "sgd"}, "no privacy mechanism"),
+        ({"dedup.mode": "bloom"}, "no stability proof"),
+        ({"trainer": "uedp-bounded"}, "k_user"),
+        ({"trainer": "uedp-bounded", "units.protect": "entities"}, "k_entity"),
+        ({"trainer": "uedp-bounded", "bounding.k_user": 1, "bounding.rule": "shortest"}, "rule"),
+        ({"trainer": "uedp-bounded", "bounding.k_user": 1, "bounding.entities_per_point": 2}, "r-loc"),
+        ({"trainer": "uedp-alg1"}, "public bound on the number of users"),
+        ({"trainer": "uedp-alg1", "federated.users": 9, "federated.max_users_per_entity": 10}, "at most us"),
+        ({"trainer": "user-level", "federated.users": 9, "federated.max_users_per_entity": 2}, "no entities"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_no_training_are_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        redactory.plan(**{**NUMBERS, **change})
+
+
+def test_a_configuration_is_planned_as_it_would_be_trained(tmp_path: Path) -> None:
+    train = {"epochs": 2, "sampling_rate": 0.1, "noise_multiplier": 2.0, "group_sizes": []}
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump({"input": "absent.jsonl", "train": train}), encoding="utf-8")
+    result = redactory.plan(path, plot=tmp_path / "plot.svg")
+    assert (result["steps"], result["expected_batch"], result["private_points"]) == (20, 256.0, None)
+    own = PoissonGaussian(0.1, 2.0, 1.0, 1.0)
+    assert result["epsilon"] == epsilon(own, 20, 1e-5, Relation.SUBSTITUTION)
+    assert (tmp_path / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
+    changed = redactory.plan(path, noise_multiplier="8/2", **{"train.epochs": "1"})
+    assert (changed["steps"], changed["noise_multiplier"]) == (10, 4.0)
+
+
+def test_flagging_everything_leaves_nothing_uncovered() -> None:
+    detect = {"conservative": {"flags_everything": True}}
+    train = {"epochs": 1, "sampling_rate": 0.1, "noise_multiplier": 2.0, "group_sizes": []}
+    result = planned({"input": "absent.jsonl", "detect": detect, "train": train})
+    assert result["coverage_failure"] == 0.0
+    assert result["epsilon_confidentiality"] == pytest.approx(result["epsilon"])
+
+
+@pytest.mark.parametrize("points", [3, 14, 49, 107])
+def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
+    """At q = 1/14 it planned 45 steps in three epochs, and the trainer made 42."""
+    own = {"trainer": "dpsgd", "sampling_rate": f"1/{points}", "epochs": 3, "noise_multiplier": 2.0}
+    assert planned(**own, group_sizes=[])["steps"] == 3 * math.ceil(1.0 / (1.0 / points))
+
+
+# Users and entities: every figure of the theory that a plan can state.
+
+
+@pytest.mark.parametrize(
+    ("data", "spread", "changes", "sound"),
+    [
+        (CONLL, 1, {}, 0.0306),
+        (CONLL, 5, {}, 0.127),
+        (CONLL, 20, {}, 0.532),
+        (CONLL, 100, {}, 3.09),
+        (CONLL, None, {}, 54.25),
+        (SEC, 20, {}, 0.305),
+        (SEC, None, {}, 54.32),
+        (AG, 20, {}, 0.056),
+        (AG, None, {}, 54.37),
+        (CONLL, None, {"noise_form": "patent"}, 1.442),
+        (SEC, None, {"noise_form": "patent"}, 1.747),
+        (AG, None, {"noise_form": "patent"}, 1.857),
+        (SEC, 20, {"steps": 500}, 1.071),
+        (SEC, 100, {"steps": 500}, 6.49),
+        (SEC, None, {"steps": 500}, 342.2),
+        (CONLL, 20, {"steps": 2_634}, 4.85),
+        (CONLL, 5, {"rule": "all"}, 0.127),
+        (CONLL, 20, {"rule": "all"}, 0.381),
+        (CONLL, 100, {"rule": "all"}, 1.707),
+        (CONLL, None, {"rule": "all"}, 27.4),
+        (CONLL, None, {"units.protect": "users"}, 0.0088),
+        (SEC, None, {"units.protect": "users"}, 0.0049),
+        (AG, None, {"units.protect": "users"}, 0.0009),
+    ],
+)
+def test_algorithm_1_has_the_figures_of_the_theory(
+    data: tuple[int, int], spread: int | None, changes: dict[str, Any], sound: float
+) -> None:
+    found = algorithm1(data, spread, **changes)
+    assert found["epsilon_sound"] == found["epsilon"] == pytest.approx(sound, rel=4e-3, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("data", "share", "published"),
+    [
+        (CONLL, CONLL_SHARE, (0.52, 0.62, 1.18)),
+        (AG, None, (None, 0.75, 1.48)),
+        (SEC, None, (None, 0.71, 1.40)),
+    ],
+)
+def test_what_the_paper_prints_stands_beside_it_under_its_label(
+    data: tuple[int, int], share: float | None, published: tuple[float | None, float, float]
+) -> None:
+    """At an enforced M, so that the sound figure is quick; the published one does not know of M."""
+    found = algorithm1(data, 1, sensitive_share=share)
+    plain = algorithm1(data, 1, sensitive_share=share, estimator="f_E")
+    printed = plain["as_published"]
+    assert printed["note"] == "as published, not a guarantee"
+    assert printed["all"]["f_E"] == plain["epsilon_as_published"] == pytest.approx(published[1], abs=0.008)
+    assert printed["all"]["user-level"] == pytest.approx(published[2], abs=0.008)
+    if published[0] is None:
+        assert found["epsilon_as_published"] is None
+        assert "share" in found["reasons"]["epsilon_as_published"]
+    else:
+        assert found["epsilon_as_published"] == pytest.approx(published[0], abs=0.008)
+        patent = algorithm1(data, 1, sensitive_share=share, noise_form="patent")
+        assert patent["epsilon_as_published"] == pytest.approx(found["epsilon_as_published"])
+
+
+@pytest.mark.parametrize(("spread", "per_batch"), [(1, 0.0464), (4, 0.1302), (16, 0.470)])
+def test_algorithm_1_needs_this_much_noise_for_eight(spread: int, per_batch: float) -> None:
+    found = algorithm1(CONLL, spread, noise_scale=None, epsilon=8.0, steps=500)
+    assert found["noise_calibrated"]
+    assert 7.9 < found["epsilon_sound"] <= 8.0
+    assert found["noise_to_batch"] == pytest.approx(per_batch, rel=1.5e-2)
+
+
+def test_algorithm_1_without_a_cap_needs_a_thousand_times_the_noise_of_bounded_contributions() -> None:
+    found = algorithm1(CONLL, noise_scale=26.8 * 50 / 51, steps=500)
+    assert found["noise_to_batch"] == pytest.approx(26.8)
+    assert found["epsilon_sound"] == pytest.approx(8.0, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("points", "batch", "users", "at_8"),
+    [
+        (14_000, 256, 1_000, {1: 6.75, 4: 6.78, 16: 7.96}),
+        (14_000, 256, 3_000, {1: 1.92, 4: 1.92}),
+        (14_000, 256, 10_000, {1: 0.51, 4: 1.62}),
+        (100_000, 512, 1_000, {4: 15.96, 16: 15.99}),
+        (100_000, 512, 3_000, {1: 4.20, 4: 4.21, 16: 4.22}),
+        (100_000, 512, 10_000, {1: 1.09, 4: 1.09, 16: 1.84}),
+    ],
+)
+def test_bounded_contributions_have_the_figures_of_the_theory(
+    points: int, batch: int, users: int, at_8: dict[int, float]
+) -> None:
+    """The plan's own figure is that of k = 4; the others stand in its list of choices."""
+    found = bounded(points, batch, users, 4)
+    assert found["K"] == 8
+    assert found["expected_batch"] == pytest.approx(batch)
+    assert found["epsilon_sound"] == found["epsilon"]
+    figures = {entry["k"]: entry["epsilon"] for entry in found["choices"]} | {4: found["epsilon"]}
+    assert {k: figures[k] for k in at_8} == pytest.approx(at_8, abs=0.011)
+    second = found["second"]["epsilon_sound"]
+    assert second["lower"] <= found["epsilon"] <= second["upper"] * 1.02
+
+
+@pytest.mark.parametrize(
+    ("points", "batch", "users", "k", "target", "sigma"),
+    [
+        (14_000, 256, 1_000, 4, 2.0, 22.90),
+        (14_000, 256, 1_000, 16, 8.0, 7.97),
+        (100_000, 512, 10_000, 1, 8.0, 1.59),
+        (100_000, 512, 10_000, 16, 2.0, 7.42),
+    ],
+)
+def test_bounded_contributions_need_this_noise(
+    points: int, batch: int, users: int, k: int, target: float, sigma: float
+) -> None:
+    found = bounded(points, batch, users, k, noise_multiplier=None, epsilon=target)
+    assert found["noise_multiplier"] == pytest.approx(sigma, rel=6e-3)
+    assert 0.98 * target < found["epsilon_sound"] <= target
+
+
+def test_the_curve_over_points_needs_no_cap() -> None:
+    rule = {"bounding.rule": "none", "bounding.constants": "public"}
+    found = planned(
+        trainer="uedp-bounded", sampling_rate="256/14000", noise_multiplier=2.0, steps=500, **rule
+    )
+    assert [found["curve"][k] for k in ("1", "2", "4", "8", "16")] == pytest.approx(
+        [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
+    )
+    assert found["adjacency_curve"] == "any units with at most K points, removal"
+    assert found["K"] is None
+    assert found["epsilon_sound"] is None
+    assert "no selection enforces a cap" in found["reasons"]["epsilon_sound"]
+
+
+@pytest.mark.parametrize(("k", "one_sided", "both"), [(1, 0.39, 1.07), (4, 1.79, 5.07), (16, 8.88, 29.09)])
+def test_a_user_who_vanishes_costs_about_three_times_as_much(k: int, one_sided: float, both: float) -> None:
+    rule = {"bounding.rule": "r-loc", "bounding.entities_per_point": 3}
+    own = {"trainer": "uedp-bounded", "sampling_rate": 0.02, "noise_multiplier": 8.0, **rule}
+    caps = {"bounding.k_user": k, "bounding.k_entity": k}
+    found = planned(**own, **caps, steps=500, **{"bounding.constants": "public"})
+    assert found["epsilon_sound"] == pytest.approx(one_sided, abs=0.006)
+    assert found["epsilon_user_removal"] == pytest.approx(both, rel=8e-3)
+    assert found["adjacency_user_removal"] == "user removal and entity zero-out"
+    from_counts = planned(**own, **caps, steps=5)
+    assert from_counts["epsilon_user_removal"] is None
+    assert "follow the data" in from_counts["reasons"]["epsilon_user_removal"]
+
+
+def test_each_relation_goes_by_its_name() -> None:
+    names = {
+        protect: algorithm1(CONLL, 1, **{"units.protect": protect})["adjacency"]
+        for protect in ("users", "entities", "both", "either")
+    }
+    assert names == {
+        "users": "user zero-out on a fixed graph",
+        "entities": "entity zero-out on a fixed graph",
+        "both": "user-entity zero-out on a fixed graph",
+        "either": "user-or-entity zero-out on a fixed graph",
+    }
+    whole = algorithm1(CONLL)
+    assert (whole["adjacency"], whole["M"]) == ("user-entity removal", 946)
+    assert whole["M_source"] == "the public number of users"
+    assert bounded(1_000, 64, 500, 2, steps=10)["adjacency"] == "user-entity zero-out on a fixed graph"
+
+
+def test_the_cap_that_is_suggested_keeps_most_for_nothing() -> None:
+    found = planned(
+        trainer="uedp-bounded", sampling_rate=0.02, noise_multiplier=8.0, steps=100, users=1_000, points=8_000
+    )
+    assert (found["k_user"], found["k_entity"], found["K"], found["kept_at_most"]) == (8, 8, 16, 8_000)
+    assert found["noise_to_batch"] == pytest.approx(8.0 / 160)
+    by_cap = {entry["k"]: entry for entry in found["choices"]}
+    assert list(by_cap) == [1, 2, 4, 8, 16]
+    assert [entry["kept_at_most"] for entry in by_cap.values()] == [1_000, 2_000, 4_000, 8_000, 8_000]
+    assert by_cap[8]["suggested"]
+    assert by_cap[8]["epsilon"] == pytest.approx(found["epsilon"])
+    assert by_cap[8]["epsilon"] < 1.02 * by_cap[1]["epsilon"] < 0.6 * by_cap[16]["epsilon"]
+
+
+def test_user_level_has_a_figure_of_its_own() -> None:
+    """DP-FedAvg: the Poisson-sampled Gaussian over users; the papers' accountant gives more, not less."""
+    own = {"trainer": "user-level", "federated.users": 946, "federated.user_rate": "50/946"}
+    found = planned(**own, noise_multiplier=2.0, steps=50)
+    assert found["adjacency"] == "user removal"
+    assert found["epsilon_sound"] == pytest.approx(0.831, abs=2e-3)
+    assert found["epsilon_as_published"] == pytest.approx(1.176, abs=2e-3)
+    assert found["noise_to_batch"] == pytest.approx(0.04)
+    assert found["second"]["epsilon_sound"]["lower"] <= found["epsilon"]
+    reached = planned(**{**own, "federated.user_rate": 0.1}, epsilon=2.0, steps=100)
+    assert 1.98 < reached["epsilon"] <= 2.0
+
+
+@pytest.mark.parametrize("trainer", ["uedp-bounded", "uedp-alg1", "user-level"])
+def test_a_plan_of_units_has_a_picture(trainer: str, tmp_path: Path) -> None:
+    own = {"sampling_rate": 0.05, "bounding.k_user": 2, "bounding.k_entity": 2}
+    if trainer != "uedp-bounded":
+        own = {"federated.users": 40, "federated.user_rate": 0.1}
+    found = planned(trainer=trainer, plot=tmp_path / "plan.svg", noise_multiplier=4.0, steps=16, **own)
+    rows = found["steps_curve"]
+    assert rows[-1]["steps"] == 16
+    assert rows[-1]["epsilon"] == pytest.approx(found["epsilon"])
+    assert [row["epsilon"] for row in rows] == sorted(row["epsilon"] for row in rows)
+    picture = (tmp_path / "plan.svg").read_text(encoding="utf-8")
+    assert picture.startswith("<svg")
+    assert "as published, not a guarantee" in picture or trainer == "uedp-bounded"
+
+
+def test_too_little_noise_has_a_reason() -> None:
+    found = planned(
+        trainer="uedp-bounded", sampling_rate=0.5, noise_multiplier=1e-3, steps=5,
+        **{"bounding.k_user": 1, "bounding.k_entity": 1},
+    )  # fmt: skip
+    assert found["epsilon_sound"] is None
+    assert "little noise" in found["reasons"]["epsilon_sound"]
+    with pytest.raises(ConfigurationError, match="no epsilon to calibrate to"):
+        redactory.plan(trainer="uedp-bounded", **{"bounding.rule": "none"})
+
+
+def test_a_configuration_of_units_is_planned_as_it_would_be_trained() -> None:
+    train = {"public_text": "public.jsonl", "epochs": 2, "sampling_rate": 0.1, "noise_multiplier": 4.0}
+    caps = {"bounding": {"k_user": 2, "k_entity": 3}, "units": {"missed_mentions": 1}}
+    config = {"input": "absent.jsonl", "train": {**train, "trainer": "uedp-bounded", **caps}}
+    assert redactory.plan(config)["K"] == 6
+    own = {"users": 50, "user_rate": 0.2, "max_users_per_entity": 5, "rule": "all"}
+    found = redactory.plan({**config, "train": {**train, "trainer": "uedp-alg1", "federated": own}})
+    assert (found["steps"], found["noise_multiplier"], found["M"]) == (10, 4.0, 5)
+    assert found["noise"] == pytest.approx(4.0 / 11)
+
+
+# Messages.
+
+
+COINS = {"participation.rate": 0.05, "participation.steps": 200, "delta": "1/872"}
+
+
+def messages(**settings: Any) -> dict[str, Any]:
+    return planned(trainer="ldp", **settings)
+
+
+def test_three_sends() -> None:
+    found = messages(noise_multiplier=2.0, **{"participation.sends": 3, "participation.kind": "fixed"})
+    assert round(found["epsilon_sound"], 2) == 8.39
+    assert (found["sensitivity"], found["mu"]) == (2.0, 1.0)
+    assert found["mu_total"] == pytest.approx(3**0.5)
+    bounds = found["second"]["epsilon_sound"]
+    assert bounds["lower"] <= found["epsilon_sound"] <= bounds["upper"]
+    assert found["epsilon_as_published"] == pytest.approx(3.71, abs=0.01)
+    assert set(found["as_published"]["why_not"]) == {"sensitivity"}
+    assert any("send once" in line for line in found["notes"])
+    pair = messages(noise_multiplier=2.0, pairs="true")
+    assert pair["sensitivity"] == pytest.approx(2.828, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["visible", "hidden"])
+def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
+    found = messages(
+        epsilon=3.0,
+        **{"participation.kind": kind, "participation.rate": 0.1, "participation.steps": "30"},
+    )
+    assert 2.98 < found["epsilon_sound"] <= 3.0
+    assert found["noise_source"] == "found for the target"
+    assert found["epsilon_sound"] in [entry["epsilon"] for entry in found["compared"]]
+
+
+def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
+    seen = {**COINS, "participation.kind": "visible"}
+    found = messages(**seen, **{"published.epsilon": 0.8, "published.true_share": "1/10"})
+    figures = found["inference"]
+    assert figures["epsilon_claimed"] == pytest.approx(0.8, rel=1e-6)
+    assert figures["epsilon_visible"] == pytest.approx(140.0, abs=0.1)
+    assert figures["epsilon_hidden"] == pytest.approx(15.3, abs=0.05)
+    assert figures["epsilon_one_send"] == pytest.approx(16.3, abs=0.05)
+    assert found["epsilon_sound"] == figures["epsilon_visible"]
+    assert "fictitious" in found["as_published"]["why_not"]
+    assert any("large" in line for line in found["notes"])
+    # the same noise with another share of true queries: the claim moves, the sound figure does not
+    noise = found["noise_multiplier"]
+    less = messages(**seen, noise_multiplier=noise, **{"published.true_share": 0.05})
+    assert less["epsilon_as_published"] < 0.5
+    assert less["epsilon_sound"] == found["epsilon_sound"]
+
+
+def test_as_published_for_sends_and_for_another_rate() -> None:
+    fixed = {"participation.kind": "fixed"}
+    sent = messages(**fixed, **{"published.epsilon": 4.0, "participation.sends": 5})
+    assert sent["epsilon_as_published"] == pytest.approx(4.0, rel=1e-6)
+    assert sent["epsilon_sound"] > 8.0
+    other = messages(
+        noise_multiplier=5.8,
+        **fixed,
+        **{"participation.sends": 50, "published.rate": 0.05, "published.steps": 1000},
+    )
+    assert (other["as_published"]["formula"], other["as_published"]["rate"]) == ("equation 8", 0.05)
+    assert "sampling" in other["as_published"]["why_not"]
+    assert messages(noise_multiplier=0.01)["epsilon_sound"] is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ({"noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"published.rate": 0.1}, "belong together"),
+        ({"published.rate": 1.5}, "rate or share"),
+        ({"published.share": 1.5}, "no such number"),
+        ({"published.true_share": 0.5}, "rate of its queries"),
+        ({"delta": 1.0}, "delta"),
+        ({"plot": "plan.svg"}, "plot"),
+    ],
+)
+def test_numbers_of_no_messages_are_refused(numbers: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        redactory.plan(**{"trainer": "ldp", "noise_multiplier": 2.0, **numbers})
+
+
+def test_a_target_that_no_noise_reaches_is_refused() -> None:
+    with pytest.raises(GuaranteeError, match="10000"):
+        redactory.plan(trainer="dpsgd", epsilon=1e-7, steps=10_000, sampling_rate=0.5)
