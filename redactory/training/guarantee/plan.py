@@ -231,12 +231,16 @@ def _units(spec: TrainingSpec, known: Known, by_steps: bool) -> dict[str, Any]:
     of_users = isinstance(spec.mechanism, PoissonUsersGaussian)
     own = _of_users(spec) if of_users else _of_caps(spec, known)
     values, reasons = dict(found.figures.values), dict(found.figures.reasons)
+    if "epsilon_sound" in reasons:
+        reasons["epsilon"] = reasons["epsilon_sound"]
     if of_users:
         values["as_published"] = _published(spec, spec.steps)
         values["epsilon_as_published"] = (values["as_published"] or {}).get("epsilon")
+        for state in (values, reasons):
+            state.pop("epsilon_user_removal")  # no user's points vanish here but by name
         if not found.figures.second:
             reasons["second"] = found.no_second or ""
-    require_reasons({name: value for name, value in values.items() if name in found.figures.values}, reasons)
+    require_reasons({name: value for name, value in values.items() if name != "as_published"}, reasons)
     result = {
         **_common(spec),
         "protect": spec.protect.value,
