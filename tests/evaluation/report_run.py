@@ -146,6 +146,7 @@ def card(trainer: str, seeded: bool = False, **figures: float | str) -> dict[str
     holds = trainer != "sgd" and not seeded
     return {
         "trainer": trainer,
+        "recall": "Recall was not measured." if trainer == "crt" else None,
         "holds": holds,
         "holds_reason": None if holds else nothing,
         "delta": 1e-5,
