@@ -28,8 +28,7 @@ from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
 from redactory.dedup import NearSettings
-from redactory.dedup.earlier_near import choose_range
-from redactory.dedup.near import NEAR_RANGES, Comparison, compare_buckets, join_groups
+from redactory.dedup.near import NEAR_RANGES, Comparison, choose_range, compare_buckets, join_groups
 from redactory.dedup.signatures import (
     Shingler,
     SignedFiles,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from redactory.dedup.rules import told
+from redactory.dedup.rules import summary as dedup_summary
 from redactory.detectors import blind_of, blind_words
 from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.drift import METRICS
@@ -54,7 +54,7 @@ def render_report(run: RunFolder) -> str:
         flow=flow(counts),
         laws=conservation(manifest),
         found=_hits(manifest["hits"]),
-        dedup=told(manifest["dedup"]),
+        dedup=dedup_summary(manifest["dedup"]),
         missed=missed,
         resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
         shards=said("shards", shards) if shards else [],

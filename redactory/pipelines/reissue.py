@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from redactory.dedup import DedupSettings
-from redactory.dedup.earlier_near import copy_signed
 from redactory.dedup.index import Entry, IndexFolder, SeenFiles, write_seen
+from redactory.dedup.near import copy_signed
 from redactory.dedup.plan import SCREEN_ERROR_RATE, BloomParameters, Entries, write_entries
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256, hash_of

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup.earlier_near import choose_range, copy_signed, near_earlier
 from redactory.dedup.index import write_earlier
-from redactory.dedup.near import NEAR_RANGES
+from redactory.dedup.near import NEAR_RANGES, choose_range, copy_signed, near_earlier
 from redactory.dedup.signatures import ROW, SignedFiles, jaccard
 from tests.dedup.worlds import NearWorld, Text
 

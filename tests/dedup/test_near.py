@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.dedup import earlier_near as choice
 from redactory.dedup import near as room
-from redactory.dedup.earlier_near import SMALL, greedy
-from redactory.dedup.near import Forest, merged_forest
+from redactory.dedup.near import SMALL, Forest, greedy, merged_forest
 from redactory.dedup.plan import PAIR
 from redactory.dedup.signatures import jaccard
 from tests.dedup.worlds import NearWorld, Text, substitutions
@@ -170,7 +168,7 @@ def test_the_choice_is_greedy_in_the_order_of_ranks(
         else:
             expected.append((number, own))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "SMALL", small)
+        patch.setattr(room, "SMALL", small)
         assert list(greedy(range(len(sets)), sets.__getitem__, threshold)) == expected
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from redactory.dedup import RANGES, DedupSettings, DuplicatePlan, plan_range, write_digests
-from redactory.dedup.earlier_near import choose_range
-from redactory.dedup.near import NEAR_RANGES, Comparison, compare_buckets, join_groups
+from redactory.dedup.near import NEAR_RANGES, Comparison, choose_range, compare_buckets, join_groups
 from redactory.dedup.settings import Mode
 from redactory.dedup.signatures import (
     Shingler,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.dedup.rules import told
+from redactory.dedup.rules import summary as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
@@ -175,7 +175,7 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         "across-False": ["private side, mode exact"],
     }
     for name, path in runs.items():
-        sentences = told(said(path))
+        sentences = dedup_summary(said(path))
         page = html.unescape(RunFolder(path).report.read_text(encoding="utf-8"))
         assert all(sentence[1:] in page for sentence in sentences)
         for words in expected.get(name, []):
@@ -187,7 +187,7 @@ def test_a_filter_that_is_too_small_says_so(rows_file: Path, tmp_path: Path) -> 
     dedup = {"mode": "bloom", "bloom": {"capacity": 1, "error_rate": 0.1}, "across": False}
     summary = curate(rows_file, tmp_path / "run", dedup)
     assert summary["dedup"] == said(tmp_path / "run")
-    assert any("raise dedup.bloom.capacity" in sentence for sentence in told(summary["dedup"]))
+    assert any("raise dedup.bloom.capacity" in sentence for sentence in dedup_summary(summary["dedup"]))
 
 
 def test_nothing_is_lost_and_who_stands_for_whom_is_known(runs: dict[str, Path]) -> None:

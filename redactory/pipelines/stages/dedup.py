@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from redactory.dedup import DedupSettings, DuplicatePlan, plan_range
-from redactory.dedup.earlier_near import choose_range, copy_signed, near_earlier
 from redactory.dedup.index import (
     NOBODY,
     IndexFolder,
@@ -29,8 +28,11 @@ from redactory.dedup.near import (
     PRIVATE_SIDE,
     PUBLIC_SIDE,
     Comparison,
+    choose_range,
     compare_buckets,
+    copy_signed,
     join_groups,
+    near_earlier,
     nearest,
 )
 from redactory.dedup.plan import (
