@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -35,35 +34,12 @@ PRIVATE_TEXTS = [
     "Order number is <MASK>.",
     "<MASK>",
 ]
-_SHAPES = {
-    "flat": [0] * 17 + [1, 0, 0],
-    "sure": [round(1000 * math.exp(-(19 - i) / 1.4)) for i in range(20)],
-    "wide": [round(400 * math.exp(-((i - 12) ** 2) / 30)) for i in range(20)],
-    "half": [30, 20, 14, 10, 8, 7, 6, 6, 7, 8, 10, 13, 17, 24, 35, 52, 80, 140, 300, 700],
-}
-
-
-def _hits() -> list[dict[str, Any]]:
-    rows = [
-        ("strict", "PERSON", "ner", 11_204, "half"),
-        ("strict", "TRACKING_NUMBER", "pattern", 10_227, "flat"),
-        ("strict", "PHONE_NUMBER", "presidio", 3_361, "flat"),
-        ("strict", "GPE", "ner", 3_102, "wide"),
-        ("strict", "ORDER_NUMBER", "pattern", 3_399, "flat"),
-        ("strict", "DATE", "ner", 2_087, "wide"),
-        ("strict", "EMAIL_ADDRESS", "presidio", 412, "flat"),
-        ("strict", "CARDINAL", "ner", 96, "half"),
-        ("conservative", "digit", "rule", 22_480, "flat"),
-        ("conservative", "capital", "rule", 18_115, "flat"),
-        ("conservative", "unknown word", "rule", 9_811, "flat"),
-        ("conservative", "unsure plain token", "ner", 4_120, "sure"),
-        ("conservative", "ORG", "ner", 1_204, "wide"),
-        ("conservative", "list", "gazetteer", 733, "flat"),
-    ]
-    return [
-        {"policy": p, "label": label, "detector": d, "count": n, "histogram": _SHAPES[shape]}
-        for p, label, d, n, shape in rows
-    ]
+_HITS = [
+    ("strict", "PERSON", "ner", 11_204),
+    ("strict", "PHONE_NUMBER", "presidio", 3_361),
+    ("strict", "CARDINAL", "ner", 96),
+    *(("conservative", f"rule {n}", "rule", 22_480 - n) for n in range(16)),
+]
 
 
 COUNTS = {
@@ -112,15 +88,15 @@ def manifest() -> dict[str, Any]:
             "rule:digit": 22_480, "rule:capital": 18_115, "ner:PERSON": 11_204, "rule:unknown_word": 9_811,
             "ner:unsure": 4_120, "ner:GPE": 3_102, "mask": 12,
         },
-        "hits": _hits(),
+        "hits": [
+            {"policy": p, "label": label, "detector": d, "count": n, "histogram": [0] * 17 + [1, 0, 3]}
+            for p, label, d, n in _HITS
+        ],
         "masks": 31_877,
         "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
         "stages": [
             {"stage": "ingest", "seconds": 1.9, "peak_mb": 310.2, "counts": {}},
             {"stage": "detect", "seconds": 74.3, "peak_mb": 912.8, "counts": {}},
-            {"stage": "redact", "seconds": 3.1, "peak_mb": 402.0, "counts": {}},
-            {"stage": "dedup", "seconds": 1.2, "peak_mb": 377.5, "counts": {}},
-            {"stage": "shards", "seconds": 2.0, "peak_mb": 391.1, "counts": {}},
         ],
     }  # fmt: skip
 
@@ -194,9 +170,14 @@ def add_models(run: RunFolder) -> None:
         seal(folder, {"trainer": name}, [folder.guarantee])
         one = {"perplexity": 4.81, "perplexity_per_word": 6.92, "tokens": 1000, "words": 800, "texts": 90}
         highest, control = exposures[name]
+        add_result(run, name, "perplexity", {"as_is": one, "masked": one})
         canary = {"highest_exposure": highest, "control_highest_exposure": control, "copies_left": 10}
-        for evaluation, result in (("perplexity", {"as_is": one, "masked": one}), ("canary", canary)):
-            sealed = folder.result(evaluation)
-            sealed.root.mkdir()
-            write_json(sealed.root / "result.json", result)
-            seal(sealed, {"parent": file_sha256(folder.manifest)}, [sealed.root / "result.json"])
+        add_result(run, name, "canary", canary)
+
+
+def add_result(run: RunFolder, model: str, evaluation: str, result: dict[str, Any]) -> None:
+    """An evaluation of a finished model."""
+    folder = run.model(model).result(evaluation)
+    folder.root.mkdir(exist_ok=True)
+    write_json(folder.root / "result.json", result)
+    seal(folder, {"parent": file_sha256(run.model(model).manifest)}, [folder.root / "result.json"])
