@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import stat
 import subprocess
@@ -517,7 +516,3 @@ def _put(store: Store, name: str, data: bytes, folder: Path) -> None:
     path = folder / "object"
     path.write_bytes(data)
     store.put(path, name)
-
-
-def test_the_environment_is_that_of_the_server(server: str) -> None:
-    assert os.environ["AWS_ENDPOINT_URL"] == server

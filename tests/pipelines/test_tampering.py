@@ -29,7 +29,7 @@ from tests.pipelines.leaving import small_run
 from tests.pipelines.nightly.test_nights import Job
 from tests.pipelines.test_export import TRAINING
 
-DOCUMENTED = (ROOT / "docs" / "how-to" / "verify.md").read_text(encoding="utf-8")
+DOCUMENTED = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
 Tampering = Callable[[Path], Any]
 
 
@@ -277,10 +277,10 @@ class Told(str):
 GONE = Told("What is gone is not missed")
 TAIL = Told("What came after the last seal is held by nothing")
 NAMED = Told("Another run of the same signer, under the name of this one")
-PRIVATE = Told("no digest covers them")
+PRIVATE = Told("**Not looked at**: ")
 MOVED = Told("A run that was moved out of its job has left its log behind")
-BOTH = Told("It is not seen where the log was put back as well")
-KIND = Told("What it does not look at")
+BOTH = Told("It is not noticed where the log was put back as well")
+KIND = PRIVATE
 Case = tuple[str, str, Tampering, str]
 PART, MODEL = "part-00000.parquet", "models/crt"
 LISTED = [

@@ -88,16 +88,6 @@ def _drop_public(run: Path) -> None:
     pq.write_table(table.slice(1), path)
 
 
-def _stray(run: Path) -> None:
-    (RunFolder(run).public / "notes.txt").write_text("left behind")
-
-
-def _cut_journal(run: Path) -> None:
-    journal = RunFolder(run).journal
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
-
-
 @pytest.mark.parametrize(
     ("change", "check"),
     [
@@ -105,8 +95,6 @@ def _cut_journal(run: Path) -> None:
         (_add_public("Call Anna Smith on 212-555-0143"), "re-scan of public"),
         (_drop_public, "conservation"),
         (_drop_public, "point ids"),
-        (_stray, "no stray files"),
-        (_cut_journal, "journal"),
     ],
 )
 def test_a_forged_run_with_right_digests_fails(
@@ -117,12 +105,6 @@ def test_a_forged_run_with_right_digests_fails(
     failed = _failed(copy)
     assert check in failed
     assert "files" not in failed
-
-
-def test_a_changed_report_fails(copy: Path) -> None:
-    report = copy / "report.html"
-    report.write_text(report.read_text().replace("public", "Public", 1))
-    assert _failed(copy) == {"report"}
 
 
 def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) -> None:
