@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 _NEEDED = {
     "bool": "true or false",
@@ -94,3 +95,20 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def read_back(cls, written: Mapping[str, Any]) -> Self:
+        """What a manifest says, also one of an earlier version: keys that are no more are left out."""
+        value = copy.deepcopy(dict(written))
+        while True:
+            try:
+                return cls.model_validate(value)
+            except ValidationError as error:
+                gone = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
+                if not gone:
+                    raise
+            for *sections, key in gone:
+                section: Any = value
+                for name in sections:
+                    section = section[name]
+                del section[key]

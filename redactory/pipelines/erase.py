@@ -110,7 +110,7 @@ def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> 
 def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     manifest = read_manifest(run)
     require_key(manifest, key)
-    config = Config.model_validate(manifest["configuration"])
+    config = Config.read_back(manifest["configuration"])
     points, lone = points_of(run, person, key)
     rejected = rejected_rows(run, person, config.input)
     before = [r for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]

@@ -18,7 +18,7 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
 
     ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
     """
-    settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+    settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     if changed := changed_since(settings, manifest["policies"]):
         raise ConfigurationError(f"{changed}; bring back what it was, or curate again")
     detector = Detector(settings)

@@ -186,7 +186,7 @@ def check_made_of(run: RunFolder, config: Config, sources: list[Source] | None =
 
 def _curation(manifest: dict[str, Any]) -> dict[str, Any]:
     try:
-        return Config.model_validate(manifest["configuration"]).curation()
+        return Config.read_back(manifest["configuration"]).curation()
     except ValidationError:
         # made by a version that had other settings
         return {}

@@ -409,7 +409,7 @@ def _settings_of(run: RunFolder, manifest: dict[str, Any]) -> Config:
         # a manifest names every column: whether a row needs an id follows from whether one was rejected
         made = {**made, "input": {k: v for k, v in made["input"].items() if k != "id" or v != default}}
     try:
-        return Config.model_validate(made)
+        return Config.read_back(made)
     except ValidationError:
         raise RunStateError(
             f"{run.root.name} was made by a version with other settings: curate its input again as a new run"

@@ -315,7 +315,7 @@ def forget(run: RunFolder, manifest: Mapping[str, Any], told: Mapping[str, Any] 
             else:
                 draft.replace(place)
         promote_finished(index)
-        settings = DedupSettings.model_validate(manifest["configuration"]["dedup"])
+        settings = DedupSettings.read_back(manifest["configuration"]["dedup"])
         for entry in index.entries():
             if entry.body["token"] in tokens:
                 _rewrite(index, entry, room / entry.name, settings, told)

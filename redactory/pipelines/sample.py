@@ -178,7 +178,7 @@ def _fitted_points(run: RunFolder, manifest: dict[str, Any]) -> Ids | None:
 
 def fitted_policy(manifest: dict[str, Any]) -> FittedPolicy | None:
     """How the run's conservative policy was fitted; None where it was not."""
-    return DetectSettings.model_validate(manifest["configuration"]["detect"]).conservative.fitted
+    return DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
 
 
 # What the policies were measured to miss, kept in the run: training, guarantee and report go by it.
@@ -290,7 +290,7 @@ def _score(
     refuse_fitted_rows([row.text for row in rows], fitted_policy(manifest), load_digest_key())
     if fates is None:
         with waiting(progress, "load engines"):
-            settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+            settings = DetectSettings.read_back(manifest["configuration"]["detect"])
             if other := changed_since(settings, manifest["policies"]):
                 raise CheckFailed(f"{other}: nothing can be measured with it")
             fates = detect_fates(manifest)

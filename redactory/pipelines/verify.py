@@ -171,7 +171,7 @@ def rescan(seen: Seen) -> str:
     """
     manifest = seen.manifest
     try:
-        settings = DetectSettings.model_validate(manifest["configuration"]["detect"])
+        settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     except ValidationError:
         raise ConfigurationError("not made: the settings are those of another version") from None
     named = settings.named_files()

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines import loading
+from redactory.pipelines.config import Config
 from redactory.pipelines.describe import EXAMPLE
 from redactory.pipelines.loading import check, load_config
 
@@ -247,3 +249,12 @@ def test_speed_and_places_do_not_change_the_hash() -> None:
 def test_something_that_is_neither(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="neither a configuration"):
         load_config(tmp_path / "absent.jsonl")
+
+
+def test_a_manifest_of_an_earlier_version_is_read_without_the_keys_that_are_no_more() -> None:
+    given = {"input": {"path": "rows.jsonl", "gone": 1}, "output": "run", "former": {"a": 2}}
+    config = Config.read_back(given)
+    assert config.input.path == ("rows.jsonl",)
+    assert "gone" in given["input"], "nothing is changed in the manifest"
+    with pytest.raises(ValidationError):
+        Config.read_back({"input": {"path": 3}, "former": 1})

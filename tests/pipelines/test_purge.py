@@ -102,9 +102,9 @@ def test_a_purged_quarantine_is_never_listed_as_an_empty_one(run: Path) -> None:
 
 
 def test_the_log_of_a_run_that_belongs_to_no_job_is_read(run: Path, tmp_path: Path) -> None:
-    assert _said(["release", "log", str(run)]).strip() == "Nothing was entered yet."
+    assert _said(["release", "list", str(run), "--log"]).strip() == "Nothing was entered yet."
     redactory.purge(run, ["quarantine"], by="A. Keeper")
-    assert "written anew (purge: quarantine), by A. Keeper" in _said(["release", "log", str(run)])
+    assert "written anew (purge: quarantine), by A. Keeper" in _said(["release", "list", str(run), "--log"])
     redactory.purge(run, ["vault"])
     told = redactory.release_log(run)
     assert (told["job"], [record["type"] for record in told["records"]]) == (None, ["reissued"] * 2)

@@ -107,7 +107,7 @@ def standing(run: RunFolder, values: Iterable[str]) -> set[str]:
 
 def _sentences(own: Evaluated, labelled: Path, label: str | None) -> tuple[list[SecretSentence], str]:
     """The points of the labelled rows that stand in the vault and hold a whole secret of ``label``."""
-    cut = segmenter(SegmentSettings.model_validate(own.manifest["configuration"]["segment"]))
+    cut = segmenter(SegmentSettings.read_back(own.manifest["configuration"]["segment"]))
     found = [
         SecretSentence(text, span["start"], span["end"], span["label"])
         for row in labelled_rows(labelled)

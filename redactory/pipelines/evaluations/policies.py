@@ -106,7 +106,7 @@ def evaluate_recall(
 def _recall(
     run: RunFolder, config: Config, manifest: dict[str, Any], labelled: Path, progress: Progress
 ) -> dict[str, Any]:
-    fitted = DetectSettings.model_validate(manifest["configuration"]["detect"]).conservative.fitted
+    fitted = DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
     refuse_fitted_rows((row["text"] for row in labelled_rows(labelled)), fitted, load_digest_key())
     cut = segmenter(config.segment)
     secrets = [
@@ -180,9 +180,7 @@ def evaluate_redaction(
     """
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
-    chosen, reason = independent_engine(
-        DetectSettings.model_validate(manifest["configuration"]["detect"]), engine
-    )
+    chosen, reason = independent_engine(DetectSettings.read_back(manifest["configuration"]["detect"]), engine)
     return sealed(folder.state, _measured, folder, manifest, chosen, reason, sample, rare, progress)
 
 
