@@ -7,16 +7,23 @@ the mode's rule says.  A mode without a claim must be seen to exceed the largest
 from __future__ import annotations
 
 import itertools
+import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from redactory.dedup import RULES
+from redactory.dedup import RULES, DedupSettings
 from redactory.dedup.plan import OnePass
 from redactory.dedup.settings import Mode
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
+from redactory.pipelines.loading import load_config
 from tests.dedup.worlds import KEY, WORDS, NearWorld, planned, substitutions
 
 Kept = Callable[[list[str]], list[str]]
@@ -125,3 +132,169 @@ def test_near_duplicates_exceed_every_claim(tmp_path: Path) -> None:
             assert RULES["minhash"].group_size is None
             return
     pytest.fail("the middle never stayed")
+
+
+# The settings: each side's mode, and what cannot be asked for.
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "near"},
+        {"private_mode": "greedy"},
+        {"scope": "sides"},
+        {"near": True},
+        {"near": {"threshold": 0.2}},
+        {"near": {"threshold": 1.1}},
+        {"bloom": {"capacity": 0}},
+        {"bloom": {"error_rate": 0.5}},
+    ],
+)
+def test_what_is_unknown_or_senseless_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        DedupSettings.model_validate(wrong)
+
+
+def test_every_mode_has_a_rule_and_the_default_a_proof() -> None:
+    assert set(RULES) == set(Mode.__args__)  # type: ignore[attr-defined]
+    assert DedupSettings() == DedupSettings(mode="exact", scope="corpus")
+    assert RULES[DedupSettings().mode].group_size == 1
+
+
+def test_the_private_side_follows_the_other_unless_it_is_told() -> None:
+    assert DedupSettings(mode="folded").modes() == {"folded"}
+    both = DedupSettings(mode="minhash", private_mode="exact")
+    assert (both.mode_of("public"), both.mode_of("private")) == ("minhash", "exact")
+
+
+def test_a_limit_across_the_split_needs_the_count() -> None:
+    config = {"input": "x.jsonl", "release": {"max_cross_split": 0}}
+    assert load_config(config).release.max_cross_split == 0
+    with pytest.raises(ConfigurationError, match=r"max_cross_split needs dedup\.across"):
+        load_config({**config, "dedup": {"across": False}})
+
+
+def test_what_changes_speed_only_is_not_part_of_the_shards_identity() -> None:
+    plain, batched = (load_config({"input": "x.jsonl", "detect": {"batch_size": n}}) for n in (1, 2))
+    assert plain.curation_hash() == batched.curation_hash()
+    other = load_config({"input": "x.jsonl", "dedup": {"near": {"threshold": 0.8}}})
+    assert other.curation_hash() != plain.curation_hash()
+
+
+# Rule S1: one text more, less or other changes the kept texts by one substitution at most.
+
+
+Rule = Callable[[list[str]], list[str]]
+
+
+def redact(text: str) -> str:
+    """A perfect policy for secrets that are digits; a function of the text alone."""
+    return re.sub(r"\d+", "<MASK>", text)
+
+
+def kept_by_the_room(texts: list[str]) -> list[str]:
+    """Redact, then keep the first of each digest: the real digests, ranges and plan, in two partitions."""
+    with tempfile.TemporaryDirectory() as folder:
+        return planned(Path(folder), [redact(text) for text in texts], "exact")
+
+
+def changed(texts: list[str], place: int, text: str | None) -> list[str]:
+    return texts[:place] + ([] if text is None else [text]) + texts[place + 1 :]
+
+
+PHRASES = st.sampled_from(
+    ["ssn 1", "ssn 2", "ssn 34", "ssn <MASK>", "hello", "hello you", "Hello", "call 5", ""]
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(PHRASES, min_size=1, max_size=8), st.data())
+def test_one_text_changes_at_most_one(texts: list[str], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(texts) - 1))
+    other = changed(texts, place, data.draw(st.none() | PHRASES))
+    kept = kept_by_the_room(texts)
+    assert len(kept) == len(set(kept)), "the kept texts are a set"
+    assert set(kept) == {redact(text) for text in texts}
+    assert substitutions(kept, kept_by_the_room(other)) <= 1
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.lists(PHRASES, max_size=8), st.integers(0, 8), st.integers(0, 99), st.integers(0, 99))
+def test_a_caught_secret_changes_nothing(texts: list[str], place: int, one: int, other: int) -> None:
+    before, after = texts[:place], texts[place:]
+    kept = kept_by_the_room([*before, f"ssn {one}", *after])
+    assert kept == kept_by_the_room([*before, f"ssn {other}", *after])
+    assert kept == kept_by_the_room([*before, "ssn <MASK>", *after])
+
+
+def set_rule(texts: list[str]) -> list[str]:
+    """What S1 says, in one line."""
+    return list(dict.fromkeys(redact(text) for text in texts))
+
+
+def placeholder_rule(texts: list[str]) -> list[str]:
+    """Sabotage: a duplicate stays in its place as a mask, and places count (numbered rows)."""
+    seen: set[str] = set()
+    rows = []
+    for place, text in enumerate(redact(text) for text in texts):
+        rows.append(f"{place}:{'<MASK>' if text in seen else text}")
+        seen.add(text)
+    return rows
+
+
+def dedup_first_rule(texts: list[str]) -> list[str]:
+    """Sabotage: dedup before redaction, as published."""
+    return [redact(text) for text in dict.fromkeys(texts)]
+
+
+def near_rule(texts: list[str]) -> list[str]:
+    """Sabotage: a text that differs from a kept one in one character is dropped too."""
+    kept: list[str] = []
+    for text in texts:
+        if not any(
+            len(text) == len(k) and sum(a != b for a, b in zip(text, k, strict=True)) <= 1 for k in kept
+        ):
+            kept.append(text)
+    return kept
+
+
+SMALL = ["aa", "ab", "ba", "bb"]
+SECRETS = ["s 1", "s 2", "s <MASK>", "t"]
+
+
+def most_moved(rule: Rule, alphabet: list[str], length: int) -> int:
+    """The most substitutions that changing one text can cause, over every corpus of ``length`` texts."""
+    most = 0
+    for texts in itertools.product(alphabet, repeat=length):
+        own = rule(list(texts))
+        for place, text in itertools.product(range(length), alphabet):
+            most = max(most, substitutions(own, rule(changed(list(texts), place, text))))
+    return most
+
+
+def worst_of_a_caught_secret(rule: Rule, length: int) -> int:
+    """As :func:`worst`, where only digits change into other digits or into the mask."""
+    most = 0
+    for texts in itertools.product(SECRETS, repeat=length):
+        own = rule(list(texts))
+        for place, secret in itertools.product(range(length), ["1", "2", "<MASK>"]):
+            other = changed(list(texts), place, re.sub(r"\d|<MASK>", secret, texts[place]))
+            most = max(most, substitutions(own, rule(other)))
+    return most
+
+
+def test_s1_over_every_small_corpus() -> None:
+    assert most_moved(set_rule, SMALL, 4) == 1
+    assert most_moved(set_rule, SECRETS, 4) == 1
+    assert worst_of_a_caught_secret(set_rule, 4) == 0
+
+
+@pytest.mark.parametrize("texts", [list(t) for t in itertools.product(SECRETS[:3], repeat=2)])
+def test_the_room_follows_s1(texts: list[str]) -> None:
+    assert kept_by_the_room(texts) == set_rule(texts)
+
+
+def test_rules_that_are_not_stable_are_found() -> None:
+    assert most_moved(placeholder_rule, SMALL, 4) == 3
+    assert most_moved(near_rule, SMALL, 4) > 1
+    assert worst_of_a_caught_secret(dedup_first_rule, 4) > 0

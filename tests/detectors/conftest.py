@@ -11,7 +11,7 @@ from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.spacy_model import lean_spacy
 from redactory.detectors.tagger import train_tagger
-from tests.detectors.detector_texts import SMALL_FIT, TEXTS, labelled_texts
+from tests.detectors.support import SMALL_FIT, TEXTS, labelled_texts
 from tests.detectors.tiny_models import bert_folder, stanza_folder
 
 

@@ -19,9 +19,7 @@ from redactory.detectors import DetectSettings, Reading
 from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, engines_of, identities_of
 from redactory.detectors.stanza_ner import StanzaEngine
-from tests.detectors.detector_texts import TEXTS
-from tests.detectors.finder import OFF
-from tests.detectors.nasty_texts import EMPTY, NASTY, alone, covered_by
+from tests.detectors.support import EMPTY, NASTY, OFF, TEXTS, alone, covered_by
 
 LONG = "Anna lives in Paris and I don't know Robert. " * 12
 ALL_TEXTS = (*TEXTS[:20], LONG, *NASTY, *EMPTY)

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from redactory.detectors import Detector, Reading, Span
+from redactory.detectors import Detector, DetectSettings, Reading, Span
+from redactory.detectors import detector as module
+from redactory.detectors.detector import windows
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    TIMEOUT,
+    TOO_LONG,
+    Plain,
+    engines_of,
+    identities_of,
+    joined,
+)
 from redactory.detectors.settings import SpacySettings, TaggerSettings
 from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.detectors.tagger import TaggerEngine
-from tests.detectors.detector_texts import TEXTS
-from tests.detectors.finder import Finder, with_engines, with_settings
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.settings import Settings
+from tests.detectors.support import OFF, TEXTS, Finder, with_engines, with_settings
 
 
 def same_in_batches(detector: Detector, alone: dict[str, Reading], texts: Sequence[str], size: int) -> bool:
@@ -139,3 +156,236 @@ def test_memory_stays_flat(tagger_folder: Path, monkeypatch: pytest.MonkeyPatch)
             patch.setattr(type(nlp), "memory_zone", lambda self: contextlib.nullcontext())
             strings, lexemes = grown_by(engine, nlp)
         assert min(strings, lexemes) > 800
+
+
+# Windows of long texts: they cover, they overlap, and what is short is found wherever the cuts fall.
+
+
+LONG_TEXTS = st.text("ab é.!?\"'’\n", max_size=200) | st.text(max_size=200)
+SIZES = st.integers(3, 60).flatmap(lambda chars: st.tuples(st.just(chars), st.integers(1, (chars - 1) // 2)))
+
+
+def cut_short(text: str, places: list[tuple[int, int]], length: int) -> list[int]:
+    """By brute force: the starts of the pieces of that length that lie whole in no window."""
+    starts = range(max(0, len(text) - length) + 1)
+    whole = {s for s in starts for start, end in places if start <= s and min(s + length, len(text)) <= end}
+    return [s for s in starts if s not in whole]
+
+
+@given(LONG_TEXTS, SIZES)
+def test_windows_cover_overlap_and_are_short_enough(text: str, sizes: tuple[int, int]) -> None:
+    chars, overlap = sizes
+    places = list(windows(text, chars, overlap))
+    assert places[0][0] == 0
+    assert places[-1][1] == len(text)
+    assert all(0 <= end - start <= chars for start, end in places)
+    assert all(start < end for start, end in places) or not text
+    for (start, end), (following, last) in itertools.pairwise(places):
+        assert start < following <= end - overlap, "neighbours share the overlap, and windows move on"
+        assert end < last, "none lies whole in its neighbour"
+    assert (len(places) > 1) == (len(text) > chars)
+
+
+@given(LONG_TEXTS, SIZES)
+def test_what_is_no_longer_than_the_overlap_lies_whole_in_a_window(text: str, sizes: tuple[int, int]) -> None:
+    places = list(windows(text, *sizes))
+    for length in range(1, sizes[1] + 1):
+        assert cut_short(text, places, length) == []
+
+
+def test_cuts_fall_between_sentences_else_words_else_anywhere() -> None:
+    sentences = "One two three four five. " * 10
+    words = "onetwo " * 40
+    for text, good in ((sentences, {". "}), (words, {"o "})):
+        inner = {text[end - 2 : end] for _, end in windows(text, 64, 16) if end < len(text)}
+        assert inner == good
+        starts = {text[start - 2 : start] for start, _ in windows(text, 64, 16) if start}
+        assert starts == good
+    assert [end for _, end in windows("x" * 100, 64, 16)] == [64, 100]
+
+
+@pytest.fixture
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 64)
+    monkeypatch.setattr(module, "OVERLAP", 16)
+
+
+FILLER = "some words. And more of them, again and again " * 4
+
+
+def missed(detector: Detector) -> list[int]:
+    """Where a name of as many letters as windows share, put into a long text, is not found in place."""
+    lost = []
+    for place in range(len(FILLER) + 1):
+        text = FILLER[:place] + "Anna Kowalskitwo" + FILLER[place:]
+        (found,) = detector.detect([text])
+        if {(s.start, s.end) for s in found.strict} != {(place, place + 16)}:
+            lost.append(place)
+    return lost
+
+
+@pytest.mark.usefixtures("short_windows")
+def test_a_name_is_found_wherever_the_cuts_of_a_long_text_fall() -> None:
+    finder = Finder("Anna Kowalskitwo")
+    assert missed(with_engines(finder)) == []
+    assert max(len(text) for batch in finder.batches for text in batch) == 64
+
+
+@pytest.mark.usefixtures("short_windows")
+def test_windows_without_overlap_are_found_to_lose_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def side_by_side(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
+        return ((i, min(i + chars, len(text))) for i in range(0, max(len(text), 1), chars))
+
+    monkeypatch.setattr(module, "windows", side_by_side)
+    assert missed(with_engines(Finder("Anna Kowalskitwo")))
+
+
+@pytest.mark.usefixtures("short_windows")
+def test_the_real_engines_find_what_lies_across_a_cut(detector: Detector) -> None:
+    filler = "we talked about the weather and then about food. " * 8
+    texts = [filler[:place] + "anna.smith@example.org " + filler[place:] for place in range(49, 343, 49)]
+    for text, found in zip(texts, detector.detect(texts), strict=True):
+        assert "anna.smith@example.org" in {text[s.start : s.end] for s in found.strict}
+
+
+@pytest.mark.usefixtures("short_windows")
+def test_a_text_in_windows_is_read_the_same_in_any_batch(detector: Detector) -> None:
+    texts = [text for text in TEXTS if len(text) < 600]
+    expected = [detector.read([text])[0] for text in texts]
+    assert detector.read(texts) == expected
+    assert with_settings(detector, batch_size=3).read(texts) == expected
+
+
+@pytest.mark.usefixtures("short_windows")
+def test_a_list_reads_a_long_text_whole() -> None:
+    """A term may be longer than what windows share."""
+    term = "Anna " + "of the long name " * 5 + "Kowalski"
+    windowed, whole = Finder(".+"), Finder(term)
+    detector = with_engines(windowed, whole=[whole])
+    for place in range(0, len(FILLER), 7):
+        text = f"{FILLER[:place]} {term} {FILLER[place:]}"
+        (found,) = detector.detect([text])
+        start = place + 1
+        assert Span(start, start + len(term), "PERSON", 0.9, "finder") in found.strict
+    assert max(len(text) for batch in windowed.batches for text in batch) <= 64
+    lists = {"deny": [{"words": [term], "label": "CLIENT"}]}
+    off = {**OFF, "conservative": {"rules": []}}
+    listed = Detector(DetectSettings.model_validate({**off, "lists": lists}))
+    (found,) = listed.detect([f"{FILLER} {term} {FILLER}"])
+    assert [s.label for s in found.strict] == ["CLIENT"]
+
+
+# Engines: what a configuration switches on, what each stands on, and what several say together.
+
+
+SPANS = st.builds(Span, st.integers(0, 9), st.integers(10, 19), st.just("A"), st.floats(0, 1), st.just("x"))
+TOKENS = st.builds(Plain, st.integers(0, 9), st.integers(10, 19), st.floats(0, 1), st.just("x"))
+PLACES = st.tuples(st.integers(0, 9), st.integers(10, 19))
+SOUND = st.builds(
+    Reading,
+    st.lists(SPANS, max_size=3).map(tuple),
+    st.lists(TOKENS, max_size=3).map(tuple),
+    st.lists(PLACES, max_size=2).map(tuple),
+)
+FAILED = st.builds(Reading, failure=st.sampled_from([TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED]))
+
+
+@given(st.lists(SOUND, max_size=4))
+def test_what_any_engine_says_is_said(readings: list[Reading]) -> None:
+    together = joined(readings)
+    assert together.failure is None
+    assert list(together.spans) == [span for reading in readings for span in reading.spans]
+    assert list(together.plain) == [token for reading in readings for token in reading.plain]
+    assert list(together.allowed) == [place for reading in readings for place in reading.allowed]
+
+
+@given(st.lists(SOUND, max_size=3), FAILED, st.lists(SOUND | FAILED, max_size=3))
+def test_a_failure_of_one_engine_is_a_failure_of_all(
+    before: list[Reading], failed: Reading, after: list[Reading]
+) -> None:
+    assert joined([*before, failed, *after]) == Reading(failure=failed.failure)
+
+
+@given(SOUND, st.integers(0, 50))
+def test_a_shifted_reading_says_the_same_elsewhere(reading: Reading, by: int) -> None:
+    text = "0123456789" * 2
+    moved = reading.shifted(by)
+    longer = "-" * by + text
+    for old, new in zip((*reading.spans, *reading.plain), (*moved.spans, *moved.plain), strict=True):
+        assert longer[new.start : new.end] == text[old.start : old.end]
+        assert new[2:] == old[2:]
+    for (start, end), (left, right) in zip(reading.allowed, moved.allowed, strict=True):
+        assert longer[left:right] == text[start:end]
+
+
+def sections() -> set[str]:
+    """The names of the settings that are a section of their own and may be null: the engines."""
+    kinds = {name: field.annotation for name, field in DetectSettings.model_fields.items()}
+    return {
+        name
+        for name, kind in kinds.items()
+        if type(None) in typing.get_args(kind)
+        and any(isinstance(k, type) and issubclass(k, Settings) for k in typing.get_args(kind))
+    }
+
+
+def test_every_section_switches_an_engine_on(tagger_folder: Path, tmp_path: Path) -> None:
+    """One that no engine reads would be a setting that is silently without effect."""
+    (tmp_path / "broken").mkdir()
+    some: dict[str, Any] = {
+        "tagger": {"models": [str(tagger_folder)]},
+        "spacy": {"model": "blank:en"},
+        "patterns": {},
+        "stanza": {"folder": str(tmp_path / "broken")},
+        "transformers": {"folder": str(tmp_path / "broken")},
+        "lists": {"deny": [{"words": ["Anna"]}]},
+    }
+    assert sections() == set(some)
+    for name, section in some.items():
+        settings = DetectSettings.model_validate({**OFF, name: section})
+        if name in ("stanza", "transformers"):
+            with pytest.raises(ConfigurationError, match=f"detect.{name}"):
+                engines_of(settings)
+        else:
+            windowed, whole = engines_of(settings)
+            (engine,) = windowed or whole
+            assert bool(whole) == (name == "lists")
+            assert [type(r) for r in engine.read(["Anna", ""])] == [Reading, Reading]
+            assert list(identities_of(settings)) == [name]
+
+
+def test_without_engines_the_rules_remain() -> None:
+    rules = {"rules": ["digit", "capital", "name"]}
+    nothing = DetectSettings.model_validate({**OFF, "conservative": rules})
+    assert engines_of(nothing) == ([], [])
+    assert identities_of(nothing) == {}
+    detections = list(Detector(nothing).detect(["all is well", "I met Anna, 5 times", ""]))
+    assert [{s.label for s in d.conservative} for d in detections] == [
+        set(),
+        {"CAPITAL", "NAME", "DIGIT"},
+        set(),
+    ]
+    assert not any(d.strict or d.failure for d in detections)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"spacy": {"model": "no_such_pipeline"}}, r"detect\.spacy\.model"),
+        ({"spacy": {"model": "no/such/folder"}}, r"detect\.spacy\.model"),
+        ({"tagger": {"models": ["no/such/folder"]}}, r"detect\.tagger\.models"),
+    ],
+)
+def test_an_engine_that_is_not_here_is_named_with_its_key(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        engines_of(DetectSettings.model_validate({**OFF, **section}))
+
+
+def test_a_pipe_that_is_no_transition_based_recognizer_is_refused(tmp_path: Path) -> None:
+    import spacy
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler", name="ner")
+    nlp.to_disk(tmp_path / "ruler")
+    with pytest.raises(ConfigurationError, match=r"detect\.spacy\.model"):
+        SpacyEngine(SpacySettings(model=str(tmp_path / "ruler")), "en")

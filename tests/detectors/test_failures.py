@@ -16,9 +16,7 @@ from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Plain
 from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
 from redactory.redaction import mask
-from tests.detectors.detector_texts import TEXTS
-from tests.detectors.finder import Finder, with_engines, with_settings
-from tests.detectors.pattern_oracle import analyzer_of
+from tests.detectors.support import TEXTS, Finder, analyzer_of, with_engines, with_settings
 
 
 def test_a_text_that_is_too_long_fails_and_its_neighbours_do_not(blank: Detector) -> None:

@@ -22,10 +22,8 @@ from redactory.detectors.recognizers import check_patterns, own_labels, presidio
 from redactory.detectors.settings import PatternSettings
 from redactory.detectors.triggers import Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
-from tests.detectors.detector_texts import TEXTS
-from tests.detectors.nasty_texts import NASTY
-from tests.detectors.pattern_oracle import Found, analyzer_of, found_by
 from tests.detectors.pattern_texts import FOUND, PLAIN, unmarked
+from tests.detectors.support import NASTY, TEXTS, Found, analyzer_of, found_by
 
 WRITTEN = [*PLAIN, *(unmarked(text)[0] for texts in FOUND.values() for text in texts)]
 AWKWARD = [

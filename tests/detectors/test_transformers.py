@@ -13,7 +13,7 @@ from redactory.detectors.classifier.engine import Piece, TransformersEngine, wor
 from redactory.detectors.engine import MISALIGNED, Reading
 from redactory.detectors.settings import TransformersSettings
 from redactory.foundation.errors import ConfigurationError
-from tests.detectors.nasty_texts import alone
+from tests.detectors.support import alone
 from tests.detectors.tiny_models import LABELS, bert_folder
 
 LONG = "Anna lives in Paris and I don't know Robert. " * 12

@@ -31,7 +31,7 @@ from redactory.detectors.tagger import LabelledText, Reliability
 from redactory.detectors.tagger.fitting import BINS, UNKNOWN
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.fit import fit
-from tests.detectors.detector_texts import labelled_texts
+from tests.detectors.support import labelled_texts
 from tests.detectors.tiny_models import bert_folder
 
 ROWS = labelled_texts(300, seed=1)

@@ -19,7 +19,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines import fit as module
 from redactory.pipelines.fit import LEAST_ROWS, _parts, _scores, fit
-from tests.detectors.detector_texts import SMALL_FIT, labelled_texts
+from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
 
 SHORT = {**SMALL_FIT.model_dump(), "epochs": 1}

@@ -1,0 +1,402 @@
+"""The folder of the index: what counts, what is removed, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redactory.dedup.index import (
+    FORMAT,
+    NOBODY,
+    Entry,
+    IndexFolder,
+    SeenFiles,
+    distinct,
+    earlier_of,
+    first_that_saw,
+    write_earlier,
+    write_seen,
+)
+from redactory.dedup.near import NEAR_RANGES, choose_range, copy_signed, near_earlier
+from redactory.dedup.plan import ENTRY, BloomParameters, write_entries
+from redactory.dedup.signatures import ROW, SignedFiles, jaccard
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import write_json
+from tests.dedup.worlds import NearWorld, Text, substitutions
+
+PARAMETERS: dict[str, Any] = {
+    "key": "0a",
+    "modes": {"public": "exact", "private": "folded"},
+    "near": {"threshold": 0.7},
+}
+NOW = datetime.datetime(2030, 1, 31, tzinfo=datetime.UTC)
+
+
+def index_in(folder: Path) -> IndexFolder:
+    index = IndexFolder(folder / "index")
+    with index.alone():
+        index.open(PARAMETERS)
+    return index
+
+
+def sealed(index: IndexFolder, token: str, days_old: float = 0, run: str = "night") -> Entry:
+    """A pending entry with one file."""
+    index.begin_draft(token, index.root.parent / run)
+    (index.draft(token) / "public.bloom").write_bytes(token.encode())
+    files = {"public.bloom": file_sha256(index.draft(token) / "public.bloom")}
+    created = (NOW - datetime.timedelta(days=days_old)).isoformat()
+    body = {"token": token, "run": run, "created": created, "files": files, "journal": token}
+    write_json(index.draft(token) / "entry.json", body)
+    return next(entry for entry in index.pending() if entry.folder.name == token)
+
+
+def names(index: IndexFolder) -> list[str]:
+    return [entry.name for entry in index.entries()]
+
+
+def test_entries_are_numbered_by_their_commits_and_no_number_serves_twice(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    assert (index.root.stat().st_mode & 0o777, index.entries()) == (0o700, [])
+    for token in ("b", "a"):
+        index.promote(sealed(index, token))
+    assert names(index) == ["000001-night", "000002-night"]
+    assert [entry.body["token"] for entry in index.entries()] == ["b", "a"]
+    assert not index.pending()
+    assert index.retain(0, None, NOW) == ["000001-night", "000002-night"]
+    index.promote(sealed(index, "c"))
+    assert names(index) == ["000003-night"]
+
+
+def test_a_number_counts_also_where_the_head_was_not_written_any_more(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    before = index.head.read_bytes()
+    index.promote(sealed(index, "a"))
+    index.head.write_bytes(before)
+    index.promote(sealed(index, "b"))
+    assert names(index) == ["000001-night", "000002-night"]
+
+
+@pytest.mark.parametrize(
+    ("keep_runs", "keep_days", "left"),
+    [(None, None, 4), (1, None, 1), (3, None, 3), (9, None, 4), (None, 7, 2), (None, 100, 4), (3, 7, 2)],
+)
+def test_retention_goes_by_numbers_and_dates(
+    tmp_path: Path, keep_runs: int | None, keep_days: int | None, left: int
+) -> None:
+    index = index_in(tmp_path)
+    for token, days in (("a", 30), ("b", 8), ("c", 7), ("d", 0)):
+        index.promote(sealed(index, token, days))
+    everything = names(index)
+    removed = index.retain(keep_runs, keep_days, NOW)
+    assert names(index) == everything[4 - left :]
+    assert removed == everything[: 4 - left]
+    assert not list((index.root / "removed").iterdir())
+
+
+def test_a_clock_that_is_years_ahead_empties_no_index(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    for token, days in (("a", 3), ("b", 2), ("c", 1)):
+        index.promote(sealed(index, token, days))
+    far = NOW + datetime.timedelta(days=3650)
+    assert index.retain(None, 7, far) == []
+    index.promote(sealed(index, "d", -3650))
+    assert index.retain(None, 7, far) == []
+
+
+def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_in(tmp_path)
+    index.promote(sealed(index, "a"))
+
+    def fail(_folder: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            index.retain(0, None, NOW)
+    assert names(index) == []
+    with index.alone():
+        index.open(PARAMETERS)
+    assert not list((index.root / "removed").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"key": "0b"}, "key 0a, and this run has key 0b"),
+        ({"modes": {"public": "none", "private": "folded"}}, "modes.public exact, .* modes.public none"),
+        ({"near": None}, "near.threshold 0.7, and this run has near.threshold None"),
+        ({"versions": {"unicode": "15"}}, "versions.unicode None, .* versions.unicode 15"),
+    ],
+)
+def test_other_parameters_are_refused_with_both_values(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    index = index_in(tmp_path)
+    before = index.head.read_bytes()
+    with pytest.raises(RunStateError, match=f"made with {said}: an index refuses to mix parameters.*another"):
+        index.checked({**PARAMETERS, **change})
+    with index.alone(), pytest.raises(RunStateError, match="refuses to mix"):
+        index.open({**PARAMETERS, **change})
+    assert index.head.read_bytes() == before
+
+
+def test_another_format_and_a_folder_of_other_files_are_refused(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    body = json.loads(index.head.read_text())
+    index.head.write_text(json.dumps({**body, "format": "redactory-index/0"}))
+    with pytest.raises(RunStateError, match=f"redactory-index/0, and this version writes {FORMAT}"):
+        index.read()
+    other = IndexFolder(tmp_path / "other")
+    other.root.mkdir()
+    (other.root / "letters.txt").write_text("mine")
+    with other.alone(), pytest.raises(RunStateError, match=r"letters\.txt, but no index"):
+        other.open(PARAMETERS)
+    with pytest.raises(RunStateError, match="is no index"):
+        other.read()
+
+
+def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    entry = index.promote(sealed(index, "a"))
+    entry.check()
+    (entry.folder / "public.bloom").write_bytes(b"b")
+    with pytest.raises(CheckFailed, match=r"public\.bloom is not what was written"):
+        entry.check()
+    (entry.folder / "public.bloom").unlink()
+    with pytest.raises(CheckFailed, match="is not what was written"):
+        entry.check()
+    (entry.folder / "entry.json").write_text("{")
+    with pytest.raises(CheckFailed, match=r"entry\.json cannot be read"):
+        index.entries()
+
+
+# Earlier runs: one point exchanged moves every later run by one text at most; what breaks that is found.
+
+
+Runs = Sequence[frozenset[str]]
+Rule = Callable[[Runs, int], list[frozenset[str]]]
+FEW, WIDE = 1, 1 << 20
+
+
+def seen_rule(runs: Runs, window: int) -> list[frozenset[str]]:
+    """What each run keeps, where it leaves out what the last ``window`` runs saw: the theorem's rule."""
+    return [run - frozenset().union(*runs[max(0, t - window) : t]) for t, run in enumerate(runs)]
+
+
+def kept_rule(runs: Runs, window: int) -> list[frozenset[str]]:
+    """Sabotage: only what they kept."""
+    kept: list[frozenset[str]] = []
+    for run in runs:
+        kept.append(run - frozenset().union(*kept[-window:]))
+    return kept
+
+
+def bloom_alone_rule(runs: Runs, window: int) -> list[frozenset[str]]:
+    """Sabotage: a text counts as seen where a filter of two bits says so."""
+    seen = [frozenset(bit for text in run for bit in (ord(text) % 3, ord(text) % 2 + 3)) for run in runs]
+    return [
+        frozenset(
+            text
+            for text in run
+            if not any({ord(text) % 3, ord(text) % 2 + 3} <= bits for bits in seen[max(0, t - window) : t])
+        )
+        for t, run in enumerate(runs)
+    ]
+
+
+def worst(rule: Rule, texts: str, length: int, window: int) -> int:
+    """The most substitutions in any run, when run 0 has one text exchanged, more or less."""
+    subsets = [frozenset(some) for n in range(len(texts) + 1) for some in itertools.combinations(texts, n)]
+    most = 0
+    for later in itertools.product(subsets, repeat=length - 1):
+        kept = {first: rule([first, *later], window) for first in subsets}
+        for one, other in itertools.combinations(subsets, 2):
+            if len(one - other) <= 1 and len(other - one) <= 1:
+                pairs = zip(kept[one], kept[other], strict=True)
+                most = max(most, *(substitutions(sorted(a), sorted(b)) for a, b in pairs))
+    return most
+
+
+@pytest.mark.parametrize(("length", "window"), [(3, 1), (4, 2), (5, 1), (5, 2), (5, 4)])
+def test_one_text_exchanged_moves_one_text_of_every_run(length: int, window: int) -> None:
+    assert worst(seen_rule, "ab", length, window) == 1
+
+
+def test_of_three_texts_too() -> None:
+    assert worst(seen_rule, "abc", 4, 2) == 1
+
+
+def test_kept_texts_alone_would_do_while_nothing_is_forgotten_and_not_after() -> None:
+    assert worst(kept_rule, "ab", 5, 4) == 1
+    assert worst(kept_rule, "ab", 5, 2) == 2
+
+
+def test_a_filter_alone_exceeds_the_claim() -> None:
+    assert worst(bloom_alone_rule, "abcd", 2, 1) > 1
+    assert worst(seen_rule, "abcd", 2, 1) == 1
+
+
+# ------------------------------------------------------------------------------------- the real files
+
+
+def entries_of(numbers: Sequence[int], begin: int = 0) -> np.ndarray:
+    """Digests of few high words, so that these collide; ids from ``begin`` on."""
+    entries = np.empty(len(numbers), ENTRY)
+    entries["high"] = [number // 4 * 0x3FFFFFFFFFFFFFFF % (1 << 64) for number in numbers]
+    entries["low"] = [number % 4 for number in numbers]
+    entries["id"] = np.arange(begin, begin + len(numbers))
+    return entries
+
+
+def seen(folder: Path, numbers: Sequence[int], capacity: int = WIDE, digests: bool = True) -> SeenFiles:
+    folder.mkdir(parents=True, exist_ok=True)
+    bound = BloomParameters(capacity, 0.01, "dedup/public", "key", "public", "policy")
+    files = SeenFiles(folder / "bloom", bound, folder / "digests.npy" if digests else None)
+    table = distinct([entries_of(numbers[::2]), entries_of(numbers[1::2])])
+    # two ranges, cut by the highest bit
+    low = table["high"] < np.uint64(1 << 63)
+    ranges = [folder / "range-0", folder / "range-1"]
+    write_entries(ranges[0], table[low])
+    write_entries(ranges[1], table[~low])
+    write_seen(files, ranges, len(table))
+    return files
+
+
+NUMBERS = st.lists(st.integers(0, 15), max_size=12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(NUMBERS, max_size=3), NUMBERS, st.sampled_from([FEW, 64]))
+def test_look_ups_are_exact_whatever_the_filter_lets_through(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[int]], asked: list[int], capacity: int
+) -> None:
+    folder = tmp_path_factory.mktemp("seen")
+    files = [seen(folder / str(place), numbers, capacity) for place, numbers in enumerate(runs)]
+    expected = [next((p for p, numbers in enumerate(runs) if n in numbers), NOBODY) for n in asked]
+    assert first_that_saw(files, entries_of(asked)).tolist() == expected
+
+
+def test_a_filter_alone_takes_texts_for_others(tmp_path: Path) -> None:
+    crowd = list(range(200))
+    files = seen(tmp_path, crowd, FEW, digests=False)
+    new = entries_of(range(1000, 1100))
+    assert (first_that_saw([files], new) == 0).any()
+    assert (first_that_saw([seen(tmp_path / "exact", crowd, FEW)], new) == NOBODY).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.dictionaries(st.integers(0, 20), st.integers(0, 3)), max_size=3),
+    st.lists(st.integers(0, 22)),
+)
+def test_what_was_written_down_is_found_by_any_order_of_points(
+    tmp_path_factory: pytest.TempPathFactory, tables: list[dict[int, int]], ids: list[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("earlier")
+    files = [folder / str(number) for number in range(len(tables))]
+    for path, table in zip(files, tables, strict=True):
+        assert write_earlier(path, table.items()) == len(table)
+    expected = [min((t[i] for t in tables if i in t), default=NOBODY) for i in ids]
+    assert earlier_of(files, np.array(ids, np.int64)).tolist() == expected
+
+
+# Near-duplicates of earlier runs, against the true similarity of every pair.
+
+
+THRESHOLD = 0.6
+SENTENCE = "the parcel that was sent to our house last week is not here yet and we wait for it"
+WORDS = SENTENCE.split()
+
+
+def variants(seed: int, count: int) -> list[Text]:
+    """Texts of a family or two: some words exchanged, so that similarities lie all over the scale."""
+    chance = np.random.default_rng(seed)
+    texts: list[Text] = []
+    for number in range(count):
+        words = list(WORDS if number % 3 else reversed(WORDS))
+        for place in chance.choice(len(words), chance.integers(0, 5), replace=False):
+            words[place] = f"w{chance.integers(4)}"
+        texts.append((" ".join(words), int(number % 4 == 0)))
+    return texts
+
+
+def entry(folder: Path, world: NearWorld, side: int, kept: list[int]) -> list[SignedFiles]:
+    """The copy of a world's texts that an entry of the index holds."""
+    out = []
+    for number, files in enumerate(world.files):
+        names = [folder / f"{name}-{side}-{number}" for name in ("buckets", "rows", "shingles")]
+        out.append(SignedFiles(*names))
+        copy_signed(files, np.array(kept, np.int64), side, out[-1])
+    return out
+
+
+def found(new: NearWorld, old: list[SignedFiles], side: int) -> set[int]:
+    hits: set[int] = set()
+    for number in range(NEAR_RANGES):
+        hits |= near_earlier(new.files, old, side, number, THRESHOLD)[0]
+    return hits
+
+
+def test_found_are_those_near_a_kept_text_of_their_side_and_no_others(tmp_path: Path) -> None:
+    old = NearWorld(tmp_path / "old", [variants(1, 20), variants(2, 17)], THRESHOLD)
+    new = NearWorld(tmp_path / "new", [variants(3, 25), [], variants(4, 15)], THRESHOLD)
+    kept = [point for point in old.texts if point % 3]
+    for side in (0, 1):
+        mine = [p for p in kept if old.texts[p][1] == side]
+        files = entry(tmp_path / "entry", old, side, kept)
+        assert sum(len(np.load(one.rows)) for one in files) == len(mine)
+        best = {
+            point: max(jaccard(new.sets[point], old.sets[other]) for other in mine)
+            for point, (_, own) in new.texts.items()
+            if own == side
+        }
+        hits = found(new, files, side)
+        assert hits <= {point for point, similarity in best.items() if similarity >= THRESHOLD}
+        assert {point for point, similarity in best.items() if similarity >= THRESHOLD + 0.1} <= hits
+        assert 0 < len(hits) < len(best)
+
+
+def test_sides_and_groups_never_meet(tmp_path: Path) -> None:
+    texts: list[Text] = [(" ".join(WORDS), 0), (" ".join(WORDS[:9]), 1)]
+    old, new = (NearWorld(tmp_path / name, [texts], THRESHOLD) for name in ("old", "new"))
+    public, private = (entry(tmp_path / "entry", old, side, [0, 1]) for side in (0, 1))
+    assert found(new, public, 0) == {0}
+    assert found(new, private, 1) == {1}
+    # sabotage: an entry's files of the other side
+    assert found(new, private, 0) == found(new, public, 1) == set()
+    rows = np.load(public[0].rows)
+    rows["group"] = 7
+    with public[0].rows.open("wb") as file:
+        np.save(file, rows)
+    assert rows.dtype == ROW
+    assert found(new, public, 0) == set()
+
+
+def test_who_repeats_an_earlier_run_stands_for_nobody(tmp_path: Path) -> None:
+    words = WORDS[:12]
+    texts: list[Text] = [(" ".join(words[:n]), 1) for n in (12, 11, 10)]
+    world = NearWorld(tmp_path, [texts], THRESHOLD)
+    world.compare(across=False)
+    stands = set(world.dropped().values())
+    assert len(stands) == 1
+    write_earlier(tmp_path / "earlier", [(point, 0) for point in stands])
+    left: set[int] = set()
+    for number in range(NEAR_RANGES):
+        out = tmp_path / f"out-{number}"
+        groups = tmp_path / f"groups-range-{number}.npy"
+        choose_range(world.files, groups, THRESHOLD, out, [tmp_path / "earlier"])
+        pairs = np.load(out)
+        left |= set(pairs["first"].tolist()) | set(pairs["id"].tolist())
+    assert left == set(world.texts) - stands
