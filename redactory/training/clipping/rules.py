@@ -42,9 +42,9 @@ def rule_of(module: nn.Module) -> Rule | None:
         return _RULES[forward]
     if type(module).__module__.startswith("transformers."):
         if name == "Conv1D":
-            return _conv1d
+            return _OF_TRANSFORMERS[name]
         if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
-            return _their_rms_norm
+            return _OF_TRANSFORMERS["RMSNorm"]
     return None
 
 
@@ -76,20 +76,6 @@ class Linear(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             given = affine(delta, weight if ctx.turned else weight.t(), None)
         return None, given, None, None, None
-
-
-def _linear(module: nn.Linear, name: str, tape: Tape) -> Forward:
-    def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
-        return _apply(Linear, tape, _batched(input, name, tape), module.weight, module.bias, False)
-
-    return forward
-
-
-def _conv1d(module: Any, name: str, tape: Tape) -> Forward:
-    def forward(x: Tensor) -> Tensor:
-        return _apply(Linear, tape, _batched(x, name, tape), module.weight, module.bias, True)
-
-    return forward
 
 
 class Embedding(torch.autograd.Function):
@@ -157,13 +143,6 @@ class LayerNorm(torch.autograd.Function):
         return None, given, None, None, None
 
 
-def _layer_norm(module: nn.LayerNorm, name: str, tape: Tape) -> Forward:
-    def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
-        return _apply(LayerNorm, tape, _batched(input, name, tape), module.weight, module.bias, module.eps)
-
-    return forward
-
-
 class Scale(torch.autograd.Function):
     """``inputs`` [B, ..., shape] times ``weight`` [shape]: the parameter of an RMSNorm."""
 
@@ -178,22 +157,6 @@ class Scale(torch.autograd.Function):
     def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
         ctx.tape.dense(ctx.parameter, _summed(delta * ctx.saved_tensors[0], ctx.parameter.shape))
         return None, delta * ctx.parameter if ctx.needs_input_grad[1] else None, None
-
-
-def _rms_norm(module: nn.RMSNorm, name: str, tape: Tape) -> Forward:
-    def forward(x: Tensor) -> Tensor:
-        plain = F.rms_norm(_batched(x, name, tape), module.normalized_shape, None, module.eps)
-        return _apply(Scale, tape, plain, module.weight)
-
-    return forward
-
-
-def _their_rms_norm(module: Any, name: str, tape: Tape) -> Forward:
-    def forward(hidden_states: Tensor) -> Tensor:
-        plain = _their_normalised(_batched(hidden_states, name, tape), module.variance_epsilon)
-        return _apply(Scale, tape, plain, module.weight)
-
-    return forward
 
 
 def _their_normalised(x: Tensor, eps: float) -> Tensor:
@@ -238,11 +201,36 @@ def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
     return forward
 
 
+def _of_one_input(
+    function: type[torch.autograd.Function],
+    parameters: Callable[[Any], tuple[Any, ...]],
+    before: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
+) -> Rule:
+    """A layer that is ``function`` of its input, after ``before``, and of the module's ``parameters``."""
+
+    def rule(module: Any, name: str, tape: Tape) -> Forward:
+        def forward(*given: Tensor, **named: Tensor) -> Tensor:
+            (x,) = (*given, *named.values())
+            return _apply(function, tape, before(module, _batched(x, name, tape)), *parameters(module))
+
+        return forward
+
+    return rule
+
+
 _RULES: dict[Any, Rule] = {
-    nn.Linear.forward: _linear,
+    nn.Linear.forward: _of_one_input(Linear, lambda m: (m.weight, m.bias, False)),
     nn.Embedding.forward: _embedding,
-    nn.LayerNorm.forward: _layer_norm,
-    nn.RMSNorm.forward: _rms_norm,
+    nn.LayerNorm.forward: _of_one_input(LayerNorm, lambda m: (m.weight, m.bias, m.eps)),
+    nn.RMSNorm.forward: _of_one_input(
+        Scale, lambda m: (m.weight,), lambda m, x: F.rms_norm(x, m.normalized_shape, None, m.eps)
+    ),
+}
+_OF_TRANSFORMERS = {
+    "Conv1D": _of_one_input(Linear, lambda m: (m.weight, m.bias, True)),
+    "RMSNorm": _of_one_input(
+        Scale, lambda m: (m.weight,), lambda m, x: _their_normalised(x, m.variance_epsilon)
+    ),
 }
 
 

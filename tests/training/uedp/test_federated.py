@@ -197,7 +197,15 @@ def test_workers_of_dask_give_the_bits_of_one_process() -> None:
         return moved(phase).numpy().tobytes()
 
     serial = bits(map)
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    # a thread of this process, which is sent octets all the same
+    cluster = LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        dashboard_address=None,
+        silence_logs=50,
+    )
     with cluster, update_map(1, cluster.scheduler_address) as every:
         assert bits(every) == serial
 
