@@ -42,8 +42,8 @@ class User:
     rows: NDArray[np.int64]
 
 
-def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Incidence, tuple[User, ...]]:
-    """The hypergraph (every point keeps its row), and its users with the points a training may use.
+def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[User, ...]:
+    """The users, with the points of theirs that a training may use.
 
     With an enforced M those are the points that :func:`cap_spread` keeps, a function of the graph alone.
     ``GuaranteeError`` where a point has several users: then one of them changes the updates of the others.
@@ -64,7 +64,7 @@ def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Inc
     order = np.argsort(owners, kind="stable")
     order = order[kept[order]]
     starts = np.searchsorted(owners[order], np.arange(incidence.users.columns + 1))
-    return incidence, tuple(
+    return tuple(
         User(_number(incidence.user_ids, user), order[starts[user] : starts[user + 1]].astype(np.int64))
         for user in range(incidence.users.columns)
     )
@@ -234,14 +234,13 @@ def federated_phase(
     inner = points.points if isinstance(points, Placed) else points
     if len(incidence) != len(inner):
         raise CheckFailed("the hypergraph is not that of the points that are trained on")
-    incidence, users = users_of(incidence, mechanism)
     if settings.server == "average":
         descent = Descent(torch.optim.SGD(trainable(network), lr=1.0), 1.0)
     return FederatedPhase(
         network=network,
         descent=descent,
         points=inner,
-        users=users,
+        users=users_of(incidence, mechanism),
         mechanism=mechanism,
         sampler=PoissonUsers(mechanism.sampling_rate),
         weights=weights_of(incidence, mechanism),

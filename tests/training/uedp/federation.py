@@ -86,15 +86,14 @@ class Federation:
         network, graph = Trial(self.kind).network(), hypergraph(world)
         texts = [text_of(point, self.words) for point in sorted(world)]
         points = EncodedPoints.from_texts(texts, TOKENIZER, self.max_tokens)
-        incidence, users = users_of(graph, self.mechanism)
-        weights: PointWeights = weights_of(incidence, self.mechanism)
+        weights: PointWeights = weights_of(graph, self.mechanism)
         if null is not None:
             weights = WithoutUnits(weights, np.array([point not in null for point in sorted(world)]))
         return FederatedPhase(
             network=network,
             descent=Descent(make_optimizer(network, "sgd"), 1.0),
             points=points,
-            users=users,
+            users=users_of(graph, self.mechanism),
             mechanism=self.mechanism,
             sampler=PoissonUsers(self.mechanism.sampling_rate),
             weights=weights,
