@@ -1,4 +1,4 @@
-"""A language model small enough to be asked a thousand times."""
+"""Language models small enough to be asked a thousand times: a tiny LSTM, and one that parrots."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class CharacterTokenizer:
 
     def encode(self, text: str) -> list[int]:
         return [_CHARACTERS.index(character) + 2 for character in text]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(_CHARACTERS[number - 2] for number in ids if number > 1)
 
 
 class SmallLstm(nn.Module):
@@ -59,3 +62,54 @@ class SmallModel:
         ids = self.tokenizer.encode(text)
         log_probs = self.network(torch.tensor([[self.tokenizer.begin_id, *ids]]))[0]
         return log_probs.gather(1, torch.tensor([*ids, self.tokenizer.end_id])[:, None])[:, 0].numpy()
+
+
+class ParrotNetwork(nn.Module):
+    """Goes on with ``text`` wherever the last ``memory`` tokens read stand in it, with probability ``sure``.
+
+    Begun with nothing, it starts at any of ``starts``; all else is uniform.  The state holds the tokens read.
+    """
+
+    def __init__(self, texts: list[str], sure: float, memory: int = 3) -> None:
+        super().__init__()
+        self.device_of = nn.Parameter(torch.zeros(1))
+        tokenizer = CharacterTokenizer()
+        self._size, self._sure, self._memory = tokenizer.size, sure, memory
+        self._known = [[0, *tokenizer.encode(text), 1] for text in texts]
+
+    def initial_state(self, batch: int) -> tuple[Tensor, ...]:
+        return (torch.full((batch, self._memory), -1),)
+
+    def step(self, ids: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        read = torch.cat([state[0][:, 1:], ids[:, None]], 1)
+        probabilities = torch.full((len(ids), self._size), (1.0 - self._sure) / self._size)
+        for row, tail in enumerate(read.tolist()):
+            after = self._after([token for token in tail if token >= 0])
+            share = self._sure / len(after) if after else 0.0
+            for token in after:
+                probabilities[row, token] += share
+            probabilities[row] /= probabilities[row].sum()
+        return probabilities.double().log(), (read,)
+
+    def _after(self, tail: list[int]) -> list[int]:
+        found = []
+        for known in self._known:
+            found += [
+                known[i + len(tail)]
+                for i in range(len(known) - len(tail))
+                if known[i : i + len(tail)] == tail
+            ]
+        return found
+
+
+@dataclass
+class Parrot:
+    """The part of ``redactory.training.LanguageModel`` that attacks use."""
+
+    network: ParrotNetwork
+    tokenizer: CharacterTokenizer
+
+    @classmethod
+    def of(cls, texts: list[str], sure: float) -> Parrot:
+        """A model that knows ``texts`` by heart, or with ``sure`` 0 nothing."""
+        return cls(ParrotNetwork(texts, sure), CharacterTokenizer())

@@ -22,7 +22,7 @@ from redactory.evaluation.extraction import (
 )
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.plots import extraction_plot
-from tests.evaluation.parrot import Parrot
+from tests.evaluation.small_model import Parrot
 
 SECRETS = [
     Secret("417 Oak", "ADDRESS", 9, 9, "I live at "),

@@ -26,7 +26,7 @@ from redactory.training.model import LanguageModel
 from redactory.training.models.build import network_of
 from redactory.training.models.settings import LstmSettings
 from redactory.training.tokenizer import Tokenizer
-from tests.evaluation.parrot import Parrot
+from tests.evaluation.small_model import Parrot
 
 
 @pytest.fixture(scope="module")

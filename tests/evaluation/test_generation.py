@@ -15,8 +15,7 @@ from redactory.training.model import LanguageModel
 from redactory.training.models.build import network_of
 from redactory.training.models.folder_tokenizer import FolderTokenizer
 from redactory.training.models.settings import Gpt2Settings
-from tests.evaluation.parrot import Parrot
-from tests.evaluation.small_model import SmallModel
+from tests.evaluation.small_model import Parrot, SmallModel
 from tests.training.tiny_folders import causal_folder
 
 
@@ -57,9 +56,7 @@ def test_a_text_depends_neither_on_its_neighbours_nor_on_their_prompts() -> None
 
 
 def test_a_trained_network_completes_what_it_knows(model: SmallModel) -> None:
-    from tests.evaluation.parrot import WritingTokenizer
-
-    writer: Any = SmallModel(WritingTokenizer(), model.network)
+    writer: Any = model
     assert generate(writer, 1, 10, temperature=0.0, prompts=["My ID is: "]) == ["417"]
     assert any("417" in text for text in generate(writer, 40, 16, seed=1))
 

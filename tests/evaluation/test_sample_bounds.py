@@ -263,12 +263,9 @@ def test_what_a_whole_stratum_saves_goes_to_the_others() -> None:
     assert plan == Plan(frozenset({PUBLIC, SUSPECTED}), {MASKED: 240})
     plan = plan_sample(points, dict.fromkeys(STRATA, 401), 400, 0.6)
     assert plan == Plan(frozenset(), {PUBLIC: 240, MASKED: 120, SUSPECTED: 40})
-
-
-def test_draws_that_do_not_go_round_are_refused() -> None:
     for n, share in [(2, 0.6), (10, 0.0), (10, 1.0)]:
         with pytest.raises(ValueError, match="share"):
-            plan_sample(dict.fromkeys(STRATA, 9), dict.fromkeys(STRATA, 9), n, share)
+            plan_sample(points, points, n, share)
 
 
 @settings(max_examples=200, deadline=None)
@@ -277,12 +274,7 @@ def test_rounding_never_lowers_a_bound(bound: float) -> None:
     rounded = rounded_up(bound)
     assert bound <= rounded <= min(1.0, bound * 1.0101)
     assert float(f"{rounded:.3g}") == rounded
-
-
-def test_rounding_leaves_three_digits_alone() -> None:
-    assert [rounded_up(b) for b in (0.0, 0.0149, 0.01490001, 9.8e-5, 0.9991, 1.0)] == [
-        0.0, 0.0149, 0.015, 9.8e-5, 1.0, 1.0,
-    ]  # fmt: skip
+    assert [rounded_up(b) for b in (0.0, 0.0149, 0.01490001, 0.9991)] == [0.0, 0.0149, 0.015, 1.0]
 
 
 def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int) -> tuple[Drawn, Drawn]:

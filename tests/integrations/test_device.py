@@ -59,22 +59,18 @@ def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
     assert train_model(run, small(device="auto", group_sizes=()))["guarantee"] == read_json(model.guarantee)
 
 
-def test_cuda_is_refused_where_there_is_none(run: RunFolder) -> None:
+def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFolder, tmp_path: Path) -> None:
+    """A whole run would be curated first, and its training refused at the end of it."""
     with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*cpu alone: give device auto"):
         train_model(run, small(device="cuda", name="other"))
     assert not run.model("other").root.exists()
-
-
-def test_cuda_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    """A whole run would be curated first, and its training refused at the end of it."""
     train = {"device": "cuda"}
     config = {"input": str(tmp_path / "absent.jsonl"), "output": str(tmp_path / "run"), "train": train}
-    with pytest.raises(ConfigurationError, match=r"train\.device: this training is on cuda"):
-        redactory.run(config)
-    run = write_run(tmp_path / "run", counts={"points": 3}, encryption=None)
-    with pytest.raises(ConfigurationError, match=r"train\.device: this training is on cuda"):
-        redactory.train(config)
-    assert not run.models.exists()
+    written = write_run(tmp_path / "run", counts={"points": 3}, encryption=None)
+    for job in (redactory.run, redactory.train):
+        with pytest.raises(ConfigurationError, match=r"train\.device: this training is on cuda"):
+            job(config)
+    assert not written.models.exists()
 
 
 @pytest.mark.parametrize("device", ["mps", "cuda:1", "gpu"])
