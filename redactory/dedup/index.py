@@ -131,7 +131,7 @@ class IndexFolder:
     def read(self) -> dict[str, Any]:
         """What ``index.json`` says; ``RunStateError`` where there is none, or one of another format."""
         if not self.exists():
-            raise RunStateError(f"{self.root} is no index: {self.head.name} is missing")
+            raise RunStateError(f"{self.root} is not an index: {self.head.name} is missing")
         body: dict[str, Any] = read_json(self.head)
         if body.get("format") != FORMAT:
             raise RunStateError(

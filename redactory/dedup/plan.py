@@ -232,7 +232,7 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
     except ValueError:
         head = None
     if not isinstance(head, dict) or "format" not in head:
-        raise CheckFailed(f"{path.name} is no Bloom filter of Redactory's")
+        raise CheckFailed(f"{path.name} is not one of Redactory's Bloom filters")
     return head, content
 
 

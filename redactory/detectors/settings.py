@@ -233,7 +233,7 @@ class CustomRecognizer(Settings):
     @classmethod
     def _like_all_labels(cls, value: str) -> str:
         if not re.fullmatch("[A-Z][A-Z0-9_]*", value):
-            raise ValueError(f"'{value}' is no label: give capitals, digits and _, like CUSTOMER_NUMBER")
+            raise ValueError(f"'{value}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER")
         return value
 
 

@@ -7,7 +7,6 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,8 @@ def lean_imports() -> Iterator[None]:
     What is imported already stays, and can be imported afterwards.  Nothing is hidden where spaCy's
     packages for transformers are installed.  Other threads should not import PyTorch at the same time.
     """
-    hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else _absent()
+    absent = [name for name in _NOT_USED if name not in sys.modules]
+    hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else absent
     # None in the place of a module is how Python says that it cannot be imported
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -57,24 +57,11 @@ def lean_spacy() -> ModuleType:
     return spacy
 
 
-def _absent() -> list[str]:
-    return [name for name in _NOT_USED if name not in sys.modules]
-
-
 # Loading a spaCy pipeline from what is installed, and naming it by its content.
 
 
 BLANK_PREFIX = "blank:"
 _EMBEDDINGS = frozenset({"tok2vec", "transformer"})
-
-
-@dataclass(frozen=True)
-class ModelIdentity:
-    """What a manifest says of a pipeline: its name, version, and the sha256 over its files."""
-
-    name: str
-    version: str
-    sha256: str
 
 
 def load_pipeline(model: str) -> Language:
@@ -100,19 +87,20 @@ def load_pipeline(model: str) -> Language:
 
 
 @functools.lru_cache(maxsize=8)
-def identify(model: str) -> ModelIdentity:
-    """The identity of ``model``; reads every file of it once a process."""
+def identify(model: str) -> dict[str, str]:
+    """What a manifest says of ``model``: name, version and the sha256 over its files; once a process."""
     with lean_imports():
         import spacy
 
     if model.startswith(BLANK_PREFIX):
         version = version_of("spacy")
-        return ModelIdentity(model, version, hash_of([model, version]))
+        return {"name": model, "version": version, "sha256": hash_of([model, version])}
     folder = model_folder(model)
     meta = spacy.util.load_meta(folder / "meta.json")
     # named by what it says of itself: the same pipeline may lie at many paths
     name = f"{meta.get('lang', 'xx')}_{meta.get('name', 'unknown')}"
-    return ModelIdentity(name, str(meta.get("version", "unknown")), folder_sha256(folder))
+    version = str(meta.get("version", "unknown"))
+    return {"name": name, "version": version, "sha256": folder_sha256(folder)}
 
 
 def meta_of(model: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,12 +40,14 @@ class SpacyEngine:
             else:
                 self._before.append(pipe)
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
-            raise ConfigurationError("detect.spacy.model: its 'ner' pipe is no transition-based recognizer")
+            raise ConfigurationError(
+                "detect.spacy.model: its 'ner' pipe is not a transition-based recognizer"
+            )
 
     @classmethod
     def identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
         """The pipeline's name, version and the sha256 over its files."""
-        return {**asdict(identify(settings.model)), "versions": versions("spacy", "thinc", "blis", "numpy")}
+        return {**identify(settings.model), "versions": versions("spacy", "thinc", "blis", "numpy")}
 
     @classmethod
     def finds(cls, settings: SpacySettings, language: str) -> list[Finds]:

@@ -144,7 +144,7 @@ def open_own(path: Path, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise RunStateError(
-        f"{path} is no file of its own but a pipe, or has a second name: look at it, and remove it"
+        f"{path} is not a file of its own but a pipe, or has a second name: look at it, and remove it"
     )
 
 
@@ -164,7 +164,7 @@ def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
     """What is told where something else than is ``wanted`` lies at ``path``; else the error itself."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return RunStateError(
-            f"{path} is no {wanted} but a link, or of another kind: look at it, and remove it"
+            f"{path} is not a {wanted} but a link, or of another kind: look at it, and remove it"
         )
     return error
 
@@ -189,7 +189,7 @@ def irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
 
 
 def why_not_in(folder: Path, name: str) -> str | None:
-    """Why what is called ``name``, from ``folder`` on, is no regular file below it; None where it is."""
+    """Why what is called ``name``, from ``folder`` on, is not a regular file below it; None where it is."""
     steps, mode = PurePosixPath(name), 0
     if steps.is_absolute() or ".." in steps.parts or "\0" in name:
         return "names a place outside"
@@ -200,7 +200,7 @@ def why_not_in(folder: Path, name: str) -> str | None:
             return "missing"
         if stat.S_ISLNK(mode):
             return "is a link, or lies behind one"
-    return None if stat.S_ISREG(mode) else "is no regular file"
+    return None if stat.S_ISREG(mode) else "is not a regular file"
 
 
 def write_bytes(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:

@@ -287,7 +287,7 @@ def check_wire(address: str, where: str) -> None:
         whole = False
     if not whole or parts.scheme not in (SECURE, OPEN):
         raise ConfigurationError(
-            f"{where}: '{address}' is no address of a scheduler; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
+            f"{where}: '{address}' is not the address of a scheduler; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
         )
     if parts.scheme == OPEN and not _is_here(parts.hostname or ""):
         raise ConfigurationError(

@@ -212,7 +212,7 @@ def _key_file(content: bytes) -> tuple[str, str, bytes]:
             return run_id, by, base64.b64decode(wrapped, validate=True)
     except (ValueError, KeyError, TypeError):
         pass
-    raise CheckFailed("state/data-key.json is no key file of a run")
+    raise CheckFailed("state/data-key.json is not a run's key file")
 
 
 def _wrapped(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:

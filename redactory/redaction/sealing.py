@@ -101,7 +101,7 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
             raise InvalidSignature
         named.verify(folder.signature.read_bytes(), folder.manifest.read_bytes())
     except (OSError, InvalidSignature):
-        return Finding(False, given is not None, f"{folder.signature.name} is no signature of it by {own}")
+        return Finding(False, given is not None, f"{folder.signature.name} is not its signature by {own}")
     if given is None:
         told = "whose key that is was not checked: give --public-key"
         return Finding(True, False, f"signed by the key {own}, which it names itself; {told}")
@@ -187,8 +187,8 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
         form = str(value.get("format", ""))
     except (OSError, ValueError, AttributeError):
         raise RunStateError(
-            f"{folder.root} is no folder that Redactory finished: it has no {folder.manifest.name} that can "
-            "be read; give another folder"
+            f"{folder.root} is not a folder that Redactory finished: it has no {folder.manifest.name} that "
+            "can be read; give another folder"
         ) from None
     _require_known(folder, form)
     return value
@@ -265,14 +265,14 @@ def _entry(folder: SealedFolder, path: Path, key: DigestKey | None) -> dict[str,
 def _unfinished(folder: SealedFolder) -> RunStateError:
     if not folder.root.exists():
         return RunStateError(
-            f"{folder.root} is no finished folder: nothing lies there; curate first, or give its place"
+            f"{folder.root} is not a finished folder: nothing lies there; curate first, or give its place"
         )
     mend = (
         "give a finished one, or go on with what was cut off (redactory curate --resume)"
         if folder.root.is_dir()
         else "a folder is needed, and this is a file"
     )
-    return RunStateError(f"{folder.root} is no finished folder: {folder.success.name} is missing; {mend}")
+    return RunStateError(f"{folder.root} is not a finished folder: {folder.success.name} is missing; {mend}")
 
 
 # What was measured of a model, sealed in its folder; what was brought from another model is none of it.

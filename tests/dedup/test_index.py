@@ -163,7 +163,7 @@ def test_another_format_and_a_folder_of_other_files_are_refused(tmp_path: Path) 
     (other.root / "letters.txt").write_text("mine")
     with other.alone(), pytest.raises(RunStateError, match=r"letters\.txt, but no index"):
         other.open(PARAMETERS)
-    with pytest.raises(RunStateError, match="is no index"):
+    with pytest.raises(RunStateError, match="is not an index"):
         other.read()
 
 

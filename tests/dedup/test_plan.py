@@ -274,5 +274,5 @@ def test_a_torn_or_changed_file_is_refused(data: st.DataObject) -> None:
 def test_a_file_that_is_no_filter_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"\x00\xff" * 40, b"[]\n", b"{}\n", '{"é"'.encode("latin-1")):
         (tmp_path / "x").write_bytes(content)
-        with pytest.raises(CheckFailed, match="no Bloom filter"):
+        with pytest.raises(CheckFailed, match="not one of Redactory's Bloom filters"):
             load_bloom(tmp_path / "x", PARAMETERS)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from redactory.detectors import Detector, DetectSettings, Reading, Span
 from redactory.detectors.engine import ENGINE_ERROR
@@ -22,7 +23,7 @@ from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
 from redactory.detectors.tagger import engine as module
 from redactory.detectors.tagger.engine import WEAK, _Tagger
-from redactory.detectors.tagger.fitting import BINS, _log_softmax, _most_likely, _reliability
+from redactory.detectors.tagger.fitting import BINS, _most_likely, _reliability
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import SMALL_FIT, TEXTS, labelled_texts
 
@@ -235,13 +236,13 @@ def drawn(tokens: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64
     """Logits of four labels, and truths that are drawn from them: calibrated by construction."""
     generator = np.random.default_rng(seed)
     logits = generator.normal(0, 2, (tokens, 4))
-    below = np.exp(_log_softmax(logits, 1.0)).cumsum(axis=1) < generator.random((tokens, 1))
+    below = np.exp(log_softmax(logits, axis=1)).cumsum(axis=1) < generator.random((tokens, 1))
     return logits, np.minimum(below.sum(axis=1), 3)
 
 
 def error_at(logits: NDArray[np.float64], truth: NDArray[np.int64], temperature: float) -> float:
     """The expected calibration error of the first label's confidence."""
-    return _reliability(np.exp(_log_softmax(logits, temperature)[:, 0]), truth == 0)[0]
+    return _reliability(np.exp(log_softmax(logits / temperature, axis=1)[:, 0]), truth == 0)[0]
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0, 8.0])
@@ -260,7 +261,7 @@ def test_rows_without_an_error_do_not_make_it_certain(tokens: int) -> None:
     """The likeliest temperature would be 0, and no token would ever be in doubt again."""
     truth = np.arange(tokens) % 3
     logits = np.where(np.arange(3) == truth[:, None], 6.0, 0.0)
-    confidence = float(np.exp(_log_softmax(logits, _most_likely(logits, truth)).max(axis=1)).mean())
+    confidence = float(np.exp(log_softmax(logits / _most_likely(logits, truth), axis=1).max(axis=1)).mean())
     assert 1 - confidence == pytest.approx(1 / (tokens + 2), rel=0.01)
 
 
@@ -331,6 +332,6 @@ def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path:
     pipe: Any = nlp.get_pipe("tagger")
     softmax_of(nlp).attrs["softmax_normalize"] = False
     logits = np.concatenate(pipe.model.predict([nlp.make_doc(text) for text in texts])).astype(np.float64)
-    expected = np.exp(_log_softmax(logits, 3.0)[:, pipe.labels.index("O")])
+    expected = np.exp(log_softmax(logits / 3.0, axis=1)[:, pipe.labels.index("O")])
     assert hot == pytest.approx(expected.tolist(), abs=1e-5)
     assert np.mean(np.abs(np.array(hot) - np.array(cold))) > 0.01

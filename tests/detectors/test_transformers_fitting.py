@@ -254,7 +254,7 @@ def _of_another_size(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (lambda f: (f / "config.json").unlink(), r"no folder with a config\.json"),
+        (lambda f: (f / "config.json").unlink(), r"not a folder with a config\.json"),
         (lambda f: (f / "model.safetensors").unlink(), "no token classifier"),
         (_slow, "slow"),
         (_without, r"random: bert\.encoder\.layer\.1\.output\.dense\.weight"),

@@ -316,7 +316,7 @@ def test_another_machine_is_spoken_to_with_tls_alone(address: str) -> None:
     "address", ["scheduler:8786", "inproc://1", "tls://scheduler", "ws://127.0.0.1:1", ""]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no address of a scheduler"):
+    with pytest.raises(ConfigurationError, match="is not the address of a scheduler"):
         check_dask(address)
 
 

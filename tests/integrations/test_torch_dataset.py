@@ -210,7 +210,7 @@ def test_what_is_not_as_it_was_sealed_is_refused(run: Path, tmp_path: Path) -> N
         ShardDataset(copy.root)
     copy.manifest.write_bytes(manifest)
     copy.success.unlink()
-    with pytest.raises(RunStateError, match="no finished folder"):
+    with pytest.raises(RunStateError, match="not a finished folder"):
         ShardDataset(copy.root)
 
 
@@ -239,7 +239,7 @@ def test_a_part_that_is_exchanged_as_it_is_opened_gives_no_row(
         return read_rows(path, first, columns)
 
     monkeypatch.setattr("redactory.training.shard_dataset.read_rows", exchanged)
-    with pytest.raises(RunStateError, match="no finished folder"):
+    with pytest.raises(RunStateError, match="not a finished folder"):
         next(iter(dataset))
 
 

@@ -203,7 +203,7 @@ def test_a_name_is_drawn_once(run: Path) -> None:
         audit_sample(run, 30, name="../up")
     with pytest.raises(ConfigurationError, match="stratum"):
         audit_sample(run, 2, name="few")
-    with pytest.raises(RunStateError, match="no finished folder"):
+    with pytest.raises(RunStateError, match="not a finished folder"):
         audit_sample(run / "public", 30)
 
 

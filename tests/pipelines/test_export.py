@@ -342,7 +342,7 @@ def test_what_must_not_leave_is_refused(own: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="vault/part-00000"):
         redactory.export(own, out)
     (own / "_SUCCESS").unlink()
-    with pytest.raises(RunStateError, match="no finished folder"):
+    with pytest.raises(RunStateError, match="not a finished folder"):
         redactory.export(own, out)
     assert not out.exists()
     assert [r.type for r in history(RunFolder(own))] == ["held", "rejected", "approved"]

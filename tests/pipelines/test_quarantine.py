@@ -216,7 +216,7 @@ def test_what_was_tried_is_not_tried_again_but_what_failed_once_more_is(
 
 
 def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunStateError, match="no finished folder"):
+    with pytest.raises(RunStateError, match="not a finished folder"):
         redactory.quarantine_retry(run.parent)
     monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
     with pytest.raises(RunStateError, match="another key"):

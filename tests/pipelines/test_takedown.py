@@ -583,7 +583,7 @@ def test_a_run_at_work_is_left_alone(run: Path) -> None:
         result = redactory.takedown([run], user_ids=["u"])
     assert "is being written by" in result["problems"][0]["problem"]
     (run / "_SUCCESS").unlink()
-    assert "no finished folder" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
+    assert "not a finished folder" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
 
 
 def test_samples_with_her_text_go_and_others_stay(run: Path) -> None:

@@ -153,7 +153,7 @@ def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, 
     ``ConfigurationError``, in the name of the setting ``key``, where the folder does not hold both.
     """
     if not (folder / "config.json").is_file():
-        raise ConfigurationError(f"{key}: '{folder}' is no folder with a config.json")
+        raise ConfigurationError(f"{key}: '{folder}' is not a folder with a config.json")
     try:
         from transformers import AutoModelForTokenClassification, AutoTokenizer
     except ImportError:

@@ -174,7 +174,7 @@ class Classifier:
             if isinstance(head, torch.nn.Linear) and head.out_features == len(self.reader.labels):
                 return head
         kind = type(self.model).__name__
-        raise ConfigurationError(f"base: a {kind} has no linear last layer that can be made anew")
+        raise ConfigurationError(f"base: a {kind} has no linear last layer that can be replaced")
 
     def to_disk(self, folder: Path) -> None:
         """Write what ``detect.transformers.folder`` takes; no path and no word of the rows is in it."""

@@ -165,6 +165,7 @@ def tagger_folder(model: str) -> Path:
     folder = Path(__file__).parent / "default" if model == DEFAULT else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(
-            f"detect.tagger.models: '{model}' is no folder that redactory fit wrote; give its path or default"
+            f"detect.tagger.models: '{model}' is not a folder that redactory fit wrote; give its path or "
+            "default"
         )
     return folder
