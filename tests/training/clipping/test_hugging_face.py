@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redactory.training.clipping import clipped_gradient
@@ -34,17 +33,6 @@ def llama() -> Any:
         num_key_value_heads=1, max_position_embeddings=16, use_cache=False, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     return LlamaForCausalLM(config)
-
-
-def bert() -> Any:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    config = BertConfig(
-        vocab_size=VOCABULARY, num_hidden_layers=1, hidden_size=8, intermediate_size=12,
-        num_attention_heads=2,
-        max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=3,
-    )  # fmt: skip
-    return BertForSequenceClassification(config)
 
 
 def with_adapters(model: Any, **more: Any) -> Any:
@@ -75,23 +63,6 @@ class Causal(nn.Module):
         return losses_of(self.model(**given).logits, data)
 
 
-class Classifier(nn.Module):
-    """The loss of each point's class."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def losses(self, data: Data) -> Tensor:
-        logits = self.model(
-            input_ids=data.inputs,
-            attention_mask=data.real.long(),
-            position_ids=torch.arange(data.inputs.shape[1]).expand_as(data.inputs),
-            token_type_ids=torch.zeros_like(data.inputs),
-        ).logits
-        return F.cross_entropy(logits, data.targets[:, 0] % 3, reduction="none")
-
-
 CASES: dict[str, tuple[Callable[[], nn.Module], torch.dtype]] = {
     "GPT-2, tied": (lambda: Causal(gpt2()), torch.float64),
     "GPT-2, tied, plain loss": (lambda: Causal(gpt2(), fused=False), torch.float64),
@@ -99,7 +70,6 @@ CASES: dict[str, tuple[Callable[[], nn.Module], torch.dtype]] = {
     "GPT-2, untied": (lambda: Causal(gpt2(tie_word_embeddings=False)), torch.float64),
     # Its norms compute in float32 whatever the model's type.
     "Llama": (lambda: Causal(llama()), torch.float32),
-    "BERT": (lambda: Classifier(bert()), torch.float64),
     "GPT-2 with adapters": (
         lambda: Causal(with_adapters(gpt2(), target_modules=["c_attn"], fan_in_fan_out=True), fused=False),
         torch.float64,

@@ -13,7 +13,6 @@ from scipy import stats
 
 from redactory.foundation.errors import GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
-from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import UserSide
@@ -31,15 +30,12 @@ LEVEL = 1e-6
 
 
 class Books:
-    """A budget that counts, and refuses where it is told to."""
+    """A budget that counts."""
 
-    def __init__(self, refuses: bool = False) -> None:
+    def __init__(self) -> None:
         self.booked: list[tuple[str, float | None, int]] = []
-        self._refuses = refuses
 
     def book(self, purpose: str, settings: LdpSettings, sentences: int) -> None:
-        if self._refuses:
-            raise BudgetExceeded("the budget is spent")
         self.booked.append((purpose, settings.noise_multiplier, sentences))
 
 
@@ -247,16 +243,6 @@ def test_a_budget_books_no_epsilon_in_test_mode() -> None:
         UserSide(WordEncoder(), settings_with(seed=3), budget=Books())
     with pytest.raises(GuaranteeError, match=r"test mode \(seed\)"):
         UserSide(WordEncoder(), settings_with(seed=None), RandomStream.from_seed(1), Books())
-
-
-def test_a_budget_that_refuses_lets_nothing_leave() -> None:
-    user = UserSide(WordEncoder(), settings_with(seed=None), budget=Books(refuses=True))
-    left: list[Message] = []
-    with pytest.raises(BudgetExceeded):
-        left.extend(user.training_messages(["one"], [0]))
-    with pytest.raises(BudgetExceeded):
-        left.extend(user.query_messages(["one"]))
-    assert not left
 
 
 def test_a_question_that_no_coin_sends_is_booked_too() -> None:

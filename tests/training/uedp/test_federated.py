@@ -19,7 +19,6 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.ledger import StepLedger
-from redactory.training.phases import trainable
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.uedp import local_update as local_map
 from redactory.training.uedp.entities import Mention
@@ -28,10 +27,8 @@ from redactory.training.uedp.incidence import Collector
 from redactory.training.uedp.local_update import (
     Cohort,
     clipped,
-    flat,
     own_points,
     summed_updates,
-    train_locally,
     update_map,
 )
 from redactory.training.units.federated_mechanism import users_mechanism_from_json
@@ -42,7 +39,6 @@ from tests.training.uedp.federation import (
     BETA,
     GONE_ENTITY,
     GONE_USER,
-    LOCAL,
     WORLD,
     Federation,
     drawn,
@@ -151,41 +147,11 @@ def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
 # ------------------------------------------------------------------------------ local updates, bits, order
 
 
-def test_an_update_is_clipped_as_a_whole_over_all_local_steps() -> None:
-    norms: list[float] = []
-
-    def measured(cohort: Cohort) -> NDArray[np.float64]:
-        parts = [summed_updates(replace(cohort, users=(user,))) for user in reversed(cohort.users)]
-        norms.extend(float(np.linalg.norm(part)) for part in parts)
-        return np.asarray(np.sum(parts, axis=0))
-
-    ours, theirs = Recorder(), Recorder()
-    Federation(update=measured).phase(WORLD, ours).step(0)
-    Federation().phase(WORLD, theirs).step(0)
-    assert torch.equal(ours.sums[0], theirs.sums[0])  # the order of the terms does not show
-    assert max(norms) == pytest.approx(BETA, rel=1e-5)
-    assert all(norm <= BETA for norm in norms)
-
-
 def test_an_update_that_is_not_finite_is_none() -> None:
     assert not clipped(torch.tensor([1.0, float("nan")]), 1.0).any()
     assert not clipped(torch.tensor([1.0, float("inf")]), 1.0).any()
     assert clipped(torch.tensor([0.3, 0.4]), 1.0).tolist() == pytest.approx([0.3, 0.4])
     assert not clipped(torch.zeros(2), 1.0).any()
-
-
-def test_one_local_step_is_the_weighted_gradient() -> None:
-    """Oracle of line 26: θ − η·Σ w ∇l, every batch from where the last one ended."""
-    phase = Federation(rule=replace(LOCAL, epochs=1, batch_size=100)).phase(WORLD, Recorder())
-    user = phase._drawn(0)[0]
-    network, expected = phase.network, flat(phase.network)
-    for row in np.flatnonzero(user.weights):
-        network.begin_step(user.stream, "local step", 0)
-        loss = network.point_losses(user.points.batch([int(row)])).sum()
-        gradient = torch.autograd.grad(loss, trainable(network))
-        expected -= 0.5 * user.weights[row] * torch.cat([part.flatten() for part in gradient])
-    train_locally(network, user, phase.rule)
-    assert torch.allclose(flat(network), expected, rtol=0, atol=1e-12)
 
 
 def test_workers_of_dask_give_the_bits_of_one_process() -> None:
@@ -310,15 +276,6 @@ def test_weights_are_those_of_the_paper(step: int) -> None:
     extended = np.array([not entities for _, entities in WORLD.values()])
     assert not only[extended].any()
     assert (only == any_rule)[~extended].all()
-
-
-def test_coins_come_at_their_rates() -> None:
-    found = np.array([weights(ANY, step) for step in range(400)])
-    alone = np.array([len(entities) == 1 for _, entities in WORLD.values()])
-    extended = np.array([not entities for _, entities in WORLD.values()])
-    assert (found[:, alone] > 0).mean() == pytest.approx(0.5, abs=0.05)
-    assert (found[:, extended] > 0).mean() == pytest.approx(0.6, abs=0.05)
-    assert np.mean([drawn(step, {3}) for step in range(400)]) == pytest.approx(0.6, abs=0.08)
 
 
 def test_points_of_several_users_are_refused() -> None:
