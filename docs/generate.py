@@ -28,6 +28,7 @@ from pydantic_core import PydanticUndefined
 
 import redactory
 from redactory.flows.cli import app
+from redactory.foundation.settings import sections_of
 from redactory.pipelines.config import Config
 from redactory.redaction import shards
 
@@ -133,17 +134,10 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
     """Every settings class with the dotted path at which it stands."""
     yield path, model
     for name, field in model.model_fields.items():
-        found = models_in(field.annotation)
+        found = list(sections_of(field.annotation))
         for below in found:
             kind = f" ({_kind_of(below)})" if len(found) > 1 else ""
             yield from sections(below, f"{path}.{name}".lstrip(".") + kind)
-
-
-def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The settings classes that a type holds, at any depth."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in models_in(part)]
 
 
 def _kind_of(model: type[BaseModel]) -> str:
@@ -152,7 +146,7 @@ def _kind_of(model: type[BaseModel]) -> str:
 
 
 def _cells(field: FieldInfo) -> tuple[str, str, str]:
-    below = models_in(field.annotation)
+    below = list(sections_of(field.annotation))
     rules = [*field.metadata, *(rule for part in typing.get_args(field.annotation) for rule in _rules(part))]
     bounds = [f"{sign} {value:g}" for rule in rules for sign, value in _bounds(rule)]
     values = ", ".join([_kind(field.annotation), *bounds])

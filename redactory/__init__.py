@@ -44,6 +44,8 @@ _PUBLIC = {
     "explain": "pipelines.describe.explain",
     "export": "pipelines.export.export_run",
     "fit": "pipelines.fit.fit",
+    "read": "pipelines.frames.read",
+    "redact_frame": "pipelines.frames.redact_frame",
     "generate": "pipelines.apply.generate",
     "rotate_key": "pipelines.keys.rotate_key",
     "shred_key": "pipelines.keys.shred_key",

@@ -34,6 +34,8 @@ from redactory.pipelines.evaluations.policies import evaluate_redaction as evalu
 from redactory.pipelines.export import export_run
 from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.fit_policy import fit_policy as fit_policy
+from redactory.pipelines.frames import read as read
+from redactory.pipelines.frames import redact_frame as redact_frame
 from redactory.pipelines.keys import rotate_key as rotate_key
 from redactory.pipelines.keys import shred_key as shred_key
 from redactory.pipelines.labelled import from_label_studio as from_label_studio

@@ -6,12 +6,13 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import typer.main
 from pydantic import BaseModel
 
 from redactory.flows.cli import app
+from redactory.foundation.settings import sections_of
 from redactory.pipelines.config import Config
 
 ROOT = Path(__file__).parents[1]
@@ -64,19 +65,11 @@ def commands(command: Any, name: str = "") -> Iterator[str]:
 def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
     """The dotted keys at the leaves of ``model``; of a key with several models, those of each."""
     for name, field in model.model_fields.items():
-        models = list(models_in(field.annotation))
+        models = list(sections_of(field.annotation))
         if not models:
             yield above + name
         for one in models:
             yield from keys(one, f"{above}{name}.")
-
-
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The pydantic models that a type holds, at any depth."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from models_in(part)
 
 
 if __name__ == "__main__":

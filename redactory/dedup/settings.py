@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -44,12 +44,8 @@ class NearSettings(Settings):
         le=10,
         description="Words in a shingle: 2 for sentences and turns, 3 to 5 for documents.",
     )
-    permutations: int = Field(
-        128,
-        ge=16,
-        le=1024,
-        description="Most hash values of a signature; bands and rows follow from the threshold.",
-    )
+    permutations: ClassVar[int] = 128
+    """Most hash values of a signature; bands and rows follow from the threshold."""
 
 
 class IndexSettings(Settings):

@@ -21,7 +21,7 @@ from pydantic import Field, PositiveInt, field_validator
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_json
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import Record, Settings
 
 _FORMAT = "redactory-fitted-rows/1"
 _PURPOSE = "fitted-rows"
@@ -30,7 +30,7 @@ _Share = Annotated[float, Field(gt=0, lt=1)]
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class FittedPolicy(Settings):
+class FittedPolicy(Record):
     """How ``redactory fit --policy`` came to the thresholds beside it; written by it, not by hand."""
 
     file_sha256: _Sha256 | None = Field(
@@ -330,7 +330,7 @@ class ConservativeSettings(Settings):
         "sentence's start; a word of the public list of given names; a word outside the public word list.",
     )
     fitted: FittedPolicy | None = Field(
-        None, description="How ``redactory fit --policy`` came to these numbers; written by it, not by hand."
+        None, description="The file of the record that redactory fit --policy wrote beside these numbers."
     )
     flags_everything: bool = Field(
         False,

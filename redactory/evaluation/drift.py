@@ -36,12 +36,15 @@ PER = 1_000
 """Rates are told for so many units."""
 
 
-class FloorSettings(Settings):
-    """The least change that counts."""
+class Floor(NamedTuple):
+    """The least change that counts: of a share, of hits per 1,000 points, as a part of what was expected."""
 
-    share: float = Field(0.01, ge=0, le=1, description="Of a share: 0.01 is one point in a hundred.")
-    rate: float = Field(0.5, ge=0, description="Of hits per 1,000 points.")
-    ratio: float = Field(0.1, ge=0, description="Of a rate, as a part of what was expected.")
+    share: float = 0.01
+    rate: float = 0.5
+    ratio: float = 0.1
+
+
+FLOOR = Floor()
 
 
 class DriftSettings(Settings):
@@ -52,7 +55,6 @@ class DriftSettings(Settings):
     sigmas: float = Field(
         3.5, gt=0, le=8, description="Width of the limits: so many standard deviations of a normal figure."
     )
-    floor: FloorSettings = FloorSettings()
     ignore: tuple[str, ...] = Field(
         (), description="Labels, detectors or figures (public, duplicate, ...) that hold nothing back."
     )
@@ -148,7 +150,7 @@ def width(sigmas: float, runs: int) -> float:
 def _judged(key: Key, before: Sequence[Count], now: Count, settings: DriftSettings) -> Finding:
     scale = 1 if now.kind == "share" else PER
     centre, sigma, varied = laney(before, now.of)
-    expected, floor = centre * scale, settings.floor
+    expected, floor = centre * scale, FLOOR
     least = floor.share if now.kind == "share" else max(floor.rate, floor.ratio * expected)
     room = max(width(settings.sigmas, len(before)) * sigma * varied * scale, least)
     low, high = max(0.0, expected - room), expected + room

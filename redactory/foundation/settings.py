@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import difflib
+import json
 import re
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 _NEEDED = {
     "bool": "true or false",
@@ -110,5 +112,33 @@ class Settings(BaseModel):
             for *sections, key in gone:
                 section: Any = value
                 for name in sections:
-                    section = section[name]
+                    # which of several a section is stands among the names too
+                    if isinstance(section, list) or name in section:
+                        section = section[name]
                 del section[key]
+
+
+class Record(Settings):
+    """What a command wrote and nobody writes by hand: in its place may stand the path of its JSON file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_file(cls, value: Any) -> Any:
+        if not isinstance(value, str | Path):
+            return value
+        try:
+            return json.loads(Path(value).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"its file cannot be read: {error.strerror}") from None
+        except ValueError:
+            raise ValueError("its file is not JSON") from None
+
+
+def sections_of(annotation: Any) -> Iterator[type[Settings]]:
+    """The settings, with keys of their own to write, that a type holds at any depth."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        if not issubclass(annotation, Record):
+            yield annotation
+        return
+    for part in get_args(annotation):
+        yield from sections_of(part)

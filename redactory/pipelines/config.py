@@ -43,9 +43,6 @@ class HookSettings(Settings):
     on_failure: Command = Field((), description="Called when a night ended with an error: [program, ...].")
     on_release: Command = Field((), description="Called when a run was released, or a held one approved.")
     on_held: Command = Field((), description="Called when a run was held back by the drift limits.")
-    timeout_seconds: float = Field(
-        60.0, gt=0, description="A command that takes longer is ended, and counts as failed."
-    )
 
 
 class KeepSettings(Settings):

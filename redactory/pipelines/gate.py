@@ -328,6 +328,10 @@ def hook_of(hooks: HookSettings, event: Event) -> str | None:
     return name if name and getattr(hooks, name) else None
 
 
+HOOK_SECONDS = 60.0
+"""A hook that takes longer is ended, and counts as failed."""
+
+
 def call_hooks(
     hooks: HookSettings, event: Event, job: JobFolder, run: RunFolder, facts: Mapping[str, Any]
 ) -> list[str]:
@@ -339,7 +343,7 @@ def call_hooks(
     if hook is None:
         return []
     message = {"event": event.value, "job": str(job.root), "run": str(run.root), **facts}
-    problem = _call(getattr(hooks, hook), message, hooks.timeout_seconds)
+    problem = _call(getattr(hooks, hook), message, HOOK_SECONDS)
     return [] if problem is None else [f"{hook} ({problem})"]
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.settings import plainly
+from redactory.foundation.settings import plainly, sections_of
 from redactory.pipelines.config import Config, path_in
 from redactory.pipelines.readers.files import endings
 from redactory.pipelines.share import WORK_VARIABLE
@@ -295,7 +295,7 @@ def _all_keys(model: Any) -> Iterator[tuple[str, ...]]:
     """Every key of the settings ``model``, each with the sections that it lies in."""
     for name, field in model.model_fields.items():
         yield (name,)
-        for below in _models_in(field.annotation):
+        for below in list(sections_of(field.annotation)):
             yield from ((name, *path) for path in _all_keys(below))
 
 
@@ -310,24 +310,14 @@ def _known_keys(location: list[Any]) -> list[str]:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is None:
             continue
-        kinds = _models_in(field.annotation)
+        kinds = list(sections_of(field.annotation))
         if not kinds:
             return []
         model = kinds[0]
     return sorted(model.model_fields)
 
 
-def _models_in(annotation: Any) -> list[Any]:
-    if _is_model(annotation):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
-
-
 def _kind_of(model: Any) -> Any:
     """The value of ``kind`` that says that a section is this one of several."""
     field = model.model_fields.get("kind")
     return typing.get_args(field.annotation)[0] if field else None
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)

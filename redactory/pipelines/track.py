@@ -183,7 +183,7 @@ def _quiet() -> Iterator[None]:
 
 def _parameters(settings: Mapping[str, Any]) -> dict[str, str]:
     """The choices of a model's manifest; what it leaves out plays no part in its training."""
-    every = choices(TrainSettings.model_validate(settings))
+    every = choices(TrainSettings.read_back(settings))
     return {key: value for key, value in every if key.partition(".")[0] in settings}
 
 

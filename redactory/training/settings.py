@@ -19,7 +19,7 @@ from pydantic import (
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.files import read_json
-from redactory.foundation.settings import Settings
+from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
 from redactory.training.units.settings import (
@@ -49,7 +49,7 @@ Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 """Below one half an upper bound would lie below what was seen."""
 
 
-class StratifiedSample(Settings):
+class StratifiedSample(Record):
     """The sample of the run's points that the labels come from, with bounds of its own.
 
     Where public points are over-sampled, misses over labels bound nothing: the bounds are those that
@@ -63,7 +63,7 @@ class StratifiedSample(Settings):
     delta_2_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of δ₂.")
 
 
-class RecallMeasurement(Settings):
+class RecallMeasurement(Record):
     """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
 
     The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample

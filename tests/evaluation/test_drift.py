@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from redactory.evaluation import drift
 from redactory.evaluation.drift import (
     METRICS,
     Count,
     DriftSettings,
     Figures,
     Finding,
-    FloorSettings,
+    Floor,
     Key,
     compare,
     figures_of,
     laney,
 )
 
-NO_FLOOR = FloorSettings(share=0, rate=0, ratio=0)
+NO_FLOOR = Floor(0, 0, 0)
 PUBLIC, NUMBERS = Key("public"), Key("hits/strict/label", "NUMBER")
 
 
@@ -42,8 +43,12 @@ def _rates(label: str, *counts: int, of: int = 1_000) -> list[Figures]:
     ]
 
 
-def _outside(history: Sequence[Figures], today: Figures, **more: Any) -> list[Finding]:
-    return [found for found in compare(history, today, DriftSettings(**more)) if found.outside]
+def _outside(
+    history: Sequence[Figures], today: Figures, floor: Floor = drift.FLOOR, **more: Any
+) -> list[Finding]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drift, "FLOOR", floor)
+        return [f for f in compare(history, today, DriftSettings(**more)) if f.outside]
 
 
 def test_laneys_limits_worked_out_by_hand() -> None:

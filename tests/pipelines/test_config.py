@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.settings import sections_of
 from redactory.pipelines import loading
 from redactory.pipelines.config import Config
 from redactory.pipelines.describe import EXAMPLE
@@ -80,7 +81,7 @@ def test_what_stands_there_is_told(value: dict[str, Any], says: str) -> None:
 def _places(model: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
         yield (*above, name)
-        for below in loading._models_in(field.annotation):
+        for below in sections_of(field.annotation):
             yield from _places(below, (*above, name))
 
 

@@ -264,11 +264,10 @@ def test_dropout_is_a_function_of_step_and_point_alone() -> None:
     assert losses(0, [0])[0] == losses(1, [0])[0]
 
 
-def test_no_dropout_is_the_plain_network() -> None:
-    none = dict.fromkeys(
-        ("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0
-    )
-    settings = AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=9, **none)
+def test_no_dropout_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in ("word", "input", "layer", "output", "weight"):
+        monkeypatch.setattr(AwdLstmSettings, f"{where}_dropout", 0.0)
+    settings = AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=9)
     network: LanguageNetwork = network_of(settings, _words()).double()
     network.initialise(RandomStream.from_seed(1))
     batch = EncodedPoints.from_texts(TEXTS, _words(), 40).batch([0, 1])

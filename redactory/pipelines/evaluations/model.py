@@ -71,8 +71,8 @@ class Evaluated:
         """
         configured = self.manifest["configuration"]
         columns = {key: value for key, value in configured["input"].items() if key not in optional}
-        settings = InputSettings.model_validate({**columns, "path": tuple(paths)})
-        cut = segmenter(SegmentSettings.model_validate(configured["segment"]))
+        settings = InputSettings.read_back({**columns, "path": tuple(paths)})
+        cut = segmenter(SegmentSettings.read_back(configured["segment"]))
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
             for entry in read_documents(source, settings):
                 if isinstance(entry, Document):

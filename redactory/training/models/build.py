@@ -74,7 +74,7 @@ def tokenizer_of(
 ) -> TextCodec:
     """The folder's own tokenizer, or one of the words of ``public_texts``; no private text is read."""
     if isinstance(settings, TransformerSettings) and settings.folder is not None:
-        return FolderTokenizer.from_folder(settings.folder, settings.single_digits)
+        return FolderTokenizer.from_folder(settings.folder, single_digits=True)
     return Tokenizer.from_texts(public_texts(), size, minimum_count)
 
 

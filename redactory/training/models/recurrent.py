@@ -146,7 +146,7 @@ class AwdLstmEncoder(RecurrentEncoder):
     @classmethod
     def rebuilt(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
-        return cls(config["vocabulary"], AwdLstmSettings.model_validate(config["settings"]))
+        return cls(config["vocabulary"], AwdLstmSettings.read_back(config["settings"]))
 
     @property
     def width(self) -> int:

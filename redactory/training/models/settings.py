@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
 from redactory.foundation.settings import Settings
 
-Dropout = Annotated[float, Field(ge=0, lt=1)]
 Pooling = Literal["last-max-mean", "last", "max", "mean"]
 """What of the states over a text a class is read off; a network's section names those that it offers."""
 _POOLING = (
@@ -37,13 +36,16 @@ class AwdLstmSettings(Settings):
     )
     hidden_size: PositiveInt = Field(1150, description="Width of the other LSTM layers' states.")
     layers: PositiveInt = Field(3, description="LSTM layers, one on top of the other.")
-    word_dropout: Dropout = Field(0.1, description="Share of the vocabulary's embeddings left out of a step.")
-    input_dropout: Dropout = Field(
-        0.65, description="Share of an embedding left out, the same at every place."
-    )
-    layer_dropout: Dropout = Field(0.3, description="The same, between two LSTM layers.")
-    output_dropout: Dropout = Field(0.4, description="The same, after the last LSTM layer.")
-    weight_dropout: Dropout = Field(0.5, description="Share of the recurrent weights left out of a step.")
+    word_dropout: ClassVar[float] = 0.1
+    """Share of the vocabulary's embeddings left out of a step; the paper's, like all of these."""
+    input_dropout: ClassVar[float] = 0.65
+    """Share of an embedding left out, the same at every place."""
+    layer_dropout: ClassVar[float] = 0.3
+    """The same, between two LSTM layers."""
+    output_dropout: ClassVar[float] = 0.4
+    """The same, after the last LSTM layer."""
+    weight_dropout: ClassVar[float] = 0.5
+    """Share of the recurrent weights left out of a step."""
     pooling: Pooling = Field("last-max-mean", description=_POOLING)
 
 
@@ -84,11 +86,6 @@ class TransformerSettings(Settings):
     width: PositiveInt = Field(256, description="Width of a fresh model.")
     heads: PositiveInt = Field(4, description="Attention heads of a fresh model; they divide the width.")
     context: PositiveInt = Field(128, description="Tokens that a fresh model can read; at least max_tokens.")
-    single_digits: bool = Field(
-        True,
-        description="A pretrained tokenizer cuts numbers into digits, so that a number that was learnt by "
-        "heart can be measured (canary exposure).",
-    )
     lora: LoraSettings | None = Field(None, description="Train low-rank adapters only.")
 
     @model_validator(mode="after")

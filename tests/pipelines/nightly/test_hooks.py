@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from redactory.pipelines import gate
 from redactory.pipelines.config import HookSettings
 from redactory.pipelines.gate import call_hooks
 from redactory.pipelines.release_log import Event
@@ -98,14 +99,17 @@ def test_a_hook_that_reads_nothing_or_is_not_there(tmp_path: Path) -> None:
     assert _called(tmp_path, Event.HELD, {"on_held": ["\x00"]})
 
 
-def test_a_hook_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+def test_a_hook_that_hangs_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = tmp_path / "started"
     code = (
         "import pathlib, subprocess, sys, time; "
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
         "pathlib.Path(sys.argv[1]).write_text(str(child.pid)); time.sleep(600)"
     )
-    hooks = {"on_failure": _python(code, str(started)), "timeout_seconds": 1.5}
+    hooks = {"on_failure": _python(code, str(started))}
+    monkeypatch.setattr(gate, "HOOK_SECONDS", 1.5)
     assert _called(tmp_path, Event.FAILED, hooks) == ["on_failure (it took longer than 1.5 s)"]
     child = Path("/proc") / started.read_text()
     for _ in range(100):
