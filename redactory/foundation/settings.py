@@ -113,7 +113,7 @@ class Settings(BaseModel):
                 section: Any = value
                 for name in sections:
                     # which of several a section is stands among the names too
-                    if isinstance(section, list) or name in section:
+                    if not (isinstance(section, dict) and name not in section):
                         section = section[name]
                 del section[key]
 
