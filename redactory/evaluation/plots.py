@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redactory.evaluation.statistics import proportion
 from redactory.foundation.errors import ConfigurationError, some
-from redactory.foundation.intervals import lower_bound, upper_bound
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -185,9 +185,7 @@ def audit_plot(result: Result) -> str:
     return shown.svg
 
 
-_MISSED, _CAUGHT = "planted, missed by π", "planted, caught by π"
-_PLANTED, _NEVER = "planted", "never planted"
-_KINDS = {_MISSED: RED, _CAUGHT: BLUE, _PLANTED: BLUE, _NEVER: GREY}
+_KINDS = {"planted, missed by π": RED, "planted, caught by π": BLUE, "planted": BLUE, "never planted": GREY}
 
 
 def exposure_plot(result: Result) -> str:
@@ -195,11 +193,13 @@ def exposure_plot(result: Result) -> str:
 
     A canary without an exposure is not drawn; how many there are is said.
     """
-    some_missed = any(row.get("missed") for row in result["canaries"])
+    missed, caught, planted, never = _KINDS
     kinds: dict[str, list[float | None]] = {kind: [] for kind in _KINDS}
+    if any(row.get("missed") for row in result["canaries"]):
+        planted = caught
     for row in result["canaries"]:
-        planted = (_MISSED if row.get("missed") else _CAUGHT) if some_missed else _PLANTED
-        kinds[planted if row["inserted"] else _NEVER].append(row["exposure"])
+        kind = never if not row["inserted"] else missed if row.get("missed") else planted
+        kinds[kind].append(row["exposure"])
     kinds = {kind: values for kind, values in kinds.items() if values}
     most, chance = float(result["largest_possible"]), (result.get("chance") or {}).get("highest_95")
     mean = 1.0 / math.log(2.0)
@@ -237,7 +237,7 @@ def extraction_plot(result: Result) -> str:
             (0.2, "controls", GREY, "controls: values of the same form that it never saw"),
         ):
             tried = [(place, group) for place, group in enumerate(groups) if group[kind]]
-            figures = [_share(group[f"{kind}_found"], group[kind]) for _, group in tried]
+            figures = [proportion(group[f"{kind}_found"], group[kind]) for _, group in tried]
             at = [place + side for place, _ in tried]
             style: dict[str, Any] = {"color": colour, "alpha": 0.7, "width": 0.38, "label": told}
             axes.bar(at, [one["value"] for one in figures], yerr=_reach(figures), error_kw=_THIN, **style)
@@ -247,11 +247,6 @@ def extraction_plot(result: Result) -> str:
         axes.legend(title=None if groups else "no secret was tried")
         axes.yaxis.set_major_formatter(_percent)
     return shown.svg
-
-
-def _share(found: int, n: int) -> dict[str, float]:
-    low, high = lower_bound(found, n, 0.975), min(upper_bound(found, n, 0.975), 1.0)
-    return {"value": found / n, "low": low, "high": high}
 
 
 def _times(group: Result) -> str:

@@ -40,7 +40,7 @@ among the lower ones; what is known without drawing takes no part.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,68 +54,55 @@ _DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A stratum that was drawn from: ``points`` N_h, ``draws`` n_h, ``secrets`` k_h, ``missed`` of these."""
+class Stratum:
+    """What labels say of a stratum: of N_h ``points``, n_h ``draws``, k_h ``secrets``, ``missed`` of these.
+
+    A stratum that was labelled whole, or is empty, has no draws, and nothing of it is left to chance: its
+    ``secrets`` are N_h φ_h, its ``missed`` ones N_h φ_h ρ_h.
+    """
 
     points: int
-    draws: int
-    secrets: int
-    missed: int
+    draws: int | None
+    secrets: float
+    missed: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.missed <= self.secrets <= self.draws and self.points > 0 < self.draws):
-            raise ValueError("needs 0 <= missed <= secrets <= draws, a draw, and points to draw from")
+        most = self.points if self.draws is None else self.draws
+        counted = 0 <= self.missed <= self.secrets * (1 + 1e-9) <= most * (1 + 2e-9)
+        if not counted or (self.draws is not None and not self.points > 0 < self.draws):
+            raise ValueError("needs 0 <= missed <= secrets <= draws (or points), and points to draw from")
 
     @property
     def holding(self) -> float:
         """N_h k_h / n_h: about how many points hold a secret."""
-        return self.points * self.secrets / self.draws
+        return self.secrets if self.draws is None else self.points * self.secrets / self.draws
 
     @property
     def missing(self) -> float:
         """About how many points hold a secret, each counted by the share of its secrets that π misses."""
-        return self.points * self.missed / self.draws
+        return self.missed if self.draws is None else self.points * self.missed / self.draws
 
     def most(self, error: float) -> float:
         """N_h φ⁺_h, which is too small with probability ``error`` at most."""
-        return self.points * upper_bound(self.secrets, self.draws, 1 - error)
+        return self._bounded(upper_bound, error)
 
     def least(self, error: float) -> float:
         """N_h φ⁻_h, which is too large with probability ``error`` at most."""
-        return self.points * lower_bound(self.secrets, self.draws, 1 - error)
+        return self._bounded(lower_bound, error)
 
     def missed_of(self, holding: float, error: float) -> float:
         """``holding`` · ρ⁺_h, too small with probability ``error`` at most."""
-        return holding * upper_bound(self.missed, self.secrets, 1 - error)
+        if self.draws is None:
+            return self.missed
+        return holding * upper_bound(int(self.missed), int(self.secrets), 1 - error)
+
+    def _bounded(self, bound: Callable[[int, int, float], float], error: float) -> float:
+        if self.draws is None:
+            return self.secrets
+        return self.points * bound(int(self.secrets), self.draws, 1 - error)
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A stratum that was labelled whole, or is empty: nothing of it is left to chance."""
-
-    points: int
-    holding: float
-    missing: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.missing <= self.holding * (1 + 1e-9) <= self.points * (1 + 2e-9):
-            raise ValueError("needs 0 <= missing <= holding <= points")
-
-    def most(self, error: float) -> float:
-        """N_h φ_h."""
-        return self.holding
-
-    def least(self, error: float) -> float:
-        """N_h φ_h."""
-        return self.holding
-
-    def missed_of(self, holding: float, error: float) -> float:
-        """N_h φ_h ρ_h."""
-        return self.missing
-
-
-Stratum = Drawn | Whole
-EMPTY = Whole(0, 0.0, 0.0)
+EMPTY = Stratum(0, None, 0.0, 0.0)
 
 
 class Unmeasured(NamedTuple):
@@ -142,7 +129,7 @@ def upper_bounds(strata: Mapping[str, Stratum], confidence: float, unmeasured: U
     """
     public, masked, suspected = (strata[name] for name in STRATA)
     upper, lower = _errors(confidence)
-    share = upper / max(1, sum(isinstance(stratum, Drawn) for stratum in strata.values()))
+    share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
     certain = public.most(share) + suspected.most(share) + sum(unmeasured)
     caught = masked.least(lower)
     gamma = (certain + masked.missed_of(caught, share)) / (certain + caught) if certain + caught else 1.0
@@ -172,7 +159,7 @@ def public_draws_needed(
     upper, lower = _errors(confidence)
     room = delta_2 / (1 - delta_2) * _private(strata, lower) - unmeasured.public
     public = strata[PUBLIC]
-    if isinstance(public, Whole):
+    if public.draws is None:
         return 0 if public.holding + unmeasured.public == 0 or public.holding <= room else None
     if room <= 0:
         return None
@@ -237,7 +224,7 @@ def rounded_up(bound: float) -> float:
 def _private(strata: Mapping[str, Stratum], error: float) -> float:
     """Private points that hold a secret, at least, but for a probability ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
-    drawn = sum(isinstance(stratum, Drawn) for stratum in private)
+    drawn = sum(stratum.draws is not None for stratum in private)
     return sum(stratum.least(error / max(1, drawn)) for stratum in private)
 
 

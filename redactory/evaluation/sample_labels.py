@@ -20,10 +20,8 @@ from redactory.evaluation.sample_bounds import (
     EMPTY,
     PUBLIC,
     STRATA,
-    Drawn,
     Stratum,
     Unmeasured,
-    Whole,
     estimates,
     public_draws_needed,
     rounded_up,
@@ -258,7 +256,7 @@ def _strata(draw: Draw, texts: Sequence[SampledText], label: str | None) -> dict
             # a text's copies times the share of its secrets that are asked for, and that are missed of these
             asked = [(text.times / max(1, len(text.secrets)), _missed(text, label)) for text in own]
             holding, missing = (sum(each * count(m) for each, m in asked) for count in (len, sum))
-            strata[name] = Whole(points, holding, missing)
+            strata[name] = Stratum(points, None, holding, missing)
         else:
             units = [
                 text.missed[place]
@@ -266,26 +264,20 @@ def _strata(draw: Draw, texts: Sequence[SampledText], label: str | None) -> dict
                 for place in secrets_drawn(text, stream)
                 if label in (None, text.secrets[place].label)
             ]
-            strata[name] = Drawn(points, draw["strata"][name]["draws"], len(units), sum(units))
+            strata[name] = Stratum(points, draw["strata"][name]["draws"], len(units), sum(units))
     return strata
 
 
 def _shown(draw: Draw, name: str, stratum: Stratum) -> dict[str, Any]:
     """A stratum as the result tells it: counts of draws, or of points where it was labelled whole."""
-    whole = isinstance(stratum, Whole)
-    draws, secrets, missed = (
-        (stratum.points, stratum.holding, stratum.missing)
-        if isinstance(stratum, Whole)
-        else (stratum.draws, stratum.secrets, stratum.missed)
-    )
     return {
         "points": stratum.points,
         "texts": draw["strata"][name]["texts"],
-        "whole": whole,
-        "draws": draws,
-        "secrets": secrets,
-        "missed_by_strict": missed,
-        "missed_by_both": secrets if name == PUBLIC else 0,
+        "whole": stratum.draws is None,
+        "draws": stratum.points if stratum.draws is None else stratum.draws,
+        "secrets": stratum.secrets,
+        "missed_by_strict": stratum.missed,
+        "missed_by_both": stratum.secrets if name == PUBLIC else 0,
     }
 
 

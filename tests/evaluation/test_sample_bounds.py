@@ -21,12 +21,10 @@ from redactory.evaluation.sample_bounds import (
     PUBLIC,
     STRATA,
     SUSPECTED,
-    Drawn,
     Plan,
     Rates,
     Stratum,
     Unmeasured,
-    Whole,
     estimates,
     plan_sample,
     public_draws_needed,
@@ -73,12 +71,12 @@ def samples(of: Population) -> Iterator[tuple[float, dict[str, Stratum]]]:
     for points, draws, phi, rho in of.values():
         own: list[tuple[float, Stratum]] = []
         if not draws:
-            own.append((1.0, Whole(points, points * phi, points * phi * rho)))
+            own.append((1.0, Stratum(points, None, points * phi, points * phi * rho)))
         for secrets in range(draws + 1) if draws else ():
             chance = float(binom.pmf(secrets, draws, phi))
             for missed in [secrets] if rho == 1 else range(secrets + 1):
                 share = float(binom.pmf(missed, secrets, rho))
-                own.append((chance * share, Drawn(points, draws, secrets, missed)))
+                own.append((chance * share, Stratum(points, draws, secrets, missed)))
         outcomes.append([outcome for outcome in own if outcome[0] > 1e-7])
     for three in product(*outcomes):
         probability = three[0][0] * three[1][0] * three[2][0]
@@ -101,7 +99,7 @@ def joined(strata: dict[str, Stratum]) -> Rates:
 
 def pooled(strata: dict[str, Stratum]) -> Rates:
     """What is wrong: all secrets of the sample as if drawn alike."""
-    drawn = {name: s for name, s in strata.items() if isinstance(s, Drawn)}
+    drawn = {name: s for name, s in strata.items() if s.draws}
     secrets = sum(s.secrets for s in drawn.values())
     missed = sum(s.missed for s in drawn.values())
     return Rates(*(_bound(misses, secrets, CONFIDENCE) for misses in (missed, drawn[PUBLIC].secrets)))
@@ -146,9 +144,9 @@ def test_too_few_masked_secrets_must_not_pass_for_known_ones() -> None:
 
 _MISSED = st.integers(0, 40).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k)))
 _COUNTS = st.tuples(st.integers(1, 10**6), st.integers(1, 40), _MISSED)
-_DRAWN = _COUNTS.map(lambda t: Drawn(t[0], max(t[1], t[2][0]), *t[2]))
+_DRAWN = _COUNTS.map(lambda t: Stratum(t[0], max(t[1], t[2][0]), *t[2]))
 _SHARES = st.tuples(st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1))
-_WHOLE = _SHARES.map(lambda t: Whole(t[0], t[0] * t[1], t[0] * t[1] * t[2]))
+_WHOLE = _SHARES.map(lambda t: Stratum(t[0], None, t[0] * t[1], t[0] * t[1] * t[2]))
 _STRATUM = _DRAWN | _WHOLE
 
 
@@ -163,25 +161,19 @@ def test_bounds_keep_their_order(
     wider = upper_bounds(strata, confidence, Unmeasured(left_out, left_out))
     assert wider.gamma >= bound.gamma - 1e-12
     assert wider.delta_2 >= bound.delta_2 - 1e-12
-    without = {**strata, MASKED: caught_whole(masked)}
+    without = {**strata, MASKED: replace(masked, missed=0)}
     assert upper_bounds(without, confidence).gamma <= bound.gamma + 1e-12
     # in truth whatever stands in a public point is missed, and so is what π did not mask
-    seen = estimates({PUBLIC: missed_whole(public), MASKED: masked, SUSPECTED: missed_whole(suspected)})
+    seen = estimates(
+        {
+            PUBLIC: replace(public, missed=public.secrets),
+            MASKED: masked,
+            SUSPECTED: replace(suspected, missed=suspected.secrets),
+        }
+    )
     if confidence > 0.9 and seen is not None:
         assert bound.delta_2 >= seen.delta_2 - 1e-9
         assert bound.gamma >= seen.gamma - 1e-9
-
-
-def caught_whole(stratum: Stratum) -> Stratum:
-    if isinstance(stratum, Whole):
-        return Whole(stratum.points, stratum.holding, 0.0)
-    return Drawn(stratum.points, stratum.draws, stratum.secrets, 0)
-
-
-def missed_whole(stratum: Stratum) -> Stratum:
-    if isinstance(stratum, Whole):
-        return Whole(stratum.points, stratum.holding, stratum.holding)
-    return Drawn(stratum.points, stratum.draws, stratum.secrets, stratum.secrets)
 
 
 def test_what_is_known_whole_has_no_interval() -> None:
@@ -189,7 +181,7 @@ def test_what_is_known_whole_has_no_interval() -> None:
     ((_, strata),) = samples(of)
     assert upper_bounds(strata, 0.95) == pytest.approx(truth(of))
     assert estimates(strata) == pytest.approx(truth(of))
-    clean = {**strata, PUBLIC: Whole(100, 0.0, 0.0)}
+    clean = {**strata, PUBLIC: Stratum(100, None, 0.0, 0.0)}
     assert upper_bounds(clean, 0.95).delta_2 == 0.0
     assert upper_bounds(clean, 0.95, Unmeasured(private=9)).delta_2 == 0.0
     assert upper_bounds(clean, 0.95, Unmeasured(public=9)).delta_2 == pytest.approx(9 / (9 + 360 + 20))
@@ -199,35 +191,33 @@ def test_what_is_not_there_and_what_is_not_known() -> None:
     empty = dict.fromkeys(STRATA, EMPTY)
     assert upper_bounds(empty, 0.95) == (1.0, 0.0)
     assert estimates(empty) is None
-    unseen = {PUBLIC: Drawn(10, 1, 1, 1), MASKED: Drawn(10, 1, 0, 0), SUSPECTED: Drawn(10, 1, 0, 0)}
+    unseen = {PUBLIC: Stratum(10, 1, 1, 1), MASKED: Stratum(10, 1, 0, 0), SUSPECTED: Stratum(10, 1, 0, 0)}
     assert upper_bounds(unseen, 0.95) == (1.0, 1.0)
-    all_private: dict[str, Stratum] = {PUBLIC: EMPTY, MASKED: Drawn(100, 50, 50, 0), SUSPECTED: EMPTY}
+    all_private: dict[str, Stratum] = {PUBLIC: EMPTY, MASKED: Stratum(100, 50, 50, 0), SUSPECTED: EMPTY}
     bound = upper_bounds(all_private, 0.95)
     assert bound.delta_2 == 0.0
     assert bound.gamma == pytest.approx(1 - (0.9 * 0.05) ** (1 / 50), rel=1e-6)
     quarantined = upper_bounds(all_private, 0.95, Unmeasured(private=10))
     assert quarantined.gamma > bound.gamma
     assert quarantined.delta_2 == 0.0
-    for wrong in [(0, 1, 0, 0), (5, 0, 0, 0), (5, 1, 2, 0), (5, 3, 1, 2)]:
+    drawn = [(0, 1, 0, 0), (5, 0, 0, 0), (5, 1, 2, 0), (5, 3, 1, 2)]
+    for wrong in [*drawn, (5, None, 6.0, 0.0), (5, None, 2.0, 3.0), (5, None, 1.0, -1.0)]:
         with pytest.raises(ValueError, match="needs"):
-            Drawn(*wrong)
-    for whole in [(5, 6.0, 0.0), (5, 2.0, 3.0), (5, 1.0, -1.0)]:
-        with pytest.raises(ValueError, match="needs"):
-            Whole(*whole)
+            Stratum(*wrong)
 
 
 def test_the_draws_that_are_said_to_be_needed_are_just_enough() -> None:
-    private: dict[str, Stratum] = {MASKED: Drawn(9_000, 80, 78, 1), SUSPECTED: Drawn(5_000, 80, 30, 30)}
-    strata = {PUBLIC: Drawn(20_000, 240, 2, 2), **private}
+    private: dict[str, Stratum] = {MASKED: Stratum(9_000, 80, 78, 1), SUSPECTED: Stratum(5_000, 80, 30, 30)}
+    strata = {PUBLIC: Stratum(20_000, 240, 2, 2), **private}
     for goal in (0.05, 1e-3):
         n = public_draws_needed(strata, goal, 0.95)
         assert n is not None
-        assert upper_bounds({PUBLIC: Drawn(20_000, n, 0, 0), **private}, 0.95).delta_2 <= goal
-        assert upper_bounds({PUBLIC: Drawn(20_000, n - 1, 0, 0), **private}, 0.95).delta_2 > goal
+        assert upper_bounds({PUBLIC: Stratum(20_000, n, 0, 0), **private}, 0.95).delta_2 <= goal
+        assert upper_bounds({PUBLIC: Stratum(20_000, n - 1, 0, 0), **private}, 0.95).delta_2 > goal
     assert public_draws_needed({**strata, PUBLIC: EMPTY}, 1e-3, 0.95) == 0
-    assert public_draws_needed({**strata, PUBLIC: Whole(9_000, 20.0, 20.0)}, 1e-3, 0.95) is None
-    assert public_draws_needed({**strata, PUBLIC: Whole(9_000, 5.0, 5.0)}, 1e-3, 0.95) == 0
-    unknown = dict.fromkeys(private, Drawn(9, 1, 0, 0))
+    assert public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 20.0, 20.0)}, 1e-3, 0.95) is None
+    assert public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 5.0, 5.0)}, 1e-3, 0.95) == 0
+    unknown = dict.fromkeys(private, Stratum(9, 1, 0, 0))
     assert public_draws_needed({**strata, **unknown}, 1e-3, 0.95) is None
     assert public_draws_needed(strata, 1e-3, 0.95, Unmeasured(public=500)) is None
 
@@ -277,7 +267,7 @@ def test_rounding_never_lowers_a_bound(bound: float) -> None:
     assert [rounded_up(b) for b in (0.0, 0.0149, 0.01490001, 0.9991)] == [0.0, 0.0149, 0.015, 1.0]
 
 
-def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int) -> tuple[Drawn, Drawn]:
+def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int) -> tuple[Stratum, Stratum]:
     """A masked stratum of 200 points, 40 draws: by one secret a draw, and by all secrets of a draw."""
     noise = np.random.default_rng(seed)
     drawn = noise.integers(0, 200, 40)
@@ -292,7 +282,7 @@ def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int)
     stream = RandomStream.from_seed(seed)
     taken = [row.missed[place] for row in rows for place in secrets_drawn(row, stream)]
     every = [missed for row in rows for missed in row.missed for _ in range(row.times)]
-    return Drawn(200, 40, len(taken), sum(taken)), Drawn(200, len(every), len(every), sum(every))
+    return Stratum(200, 40, len(taken), sum(taken)), Stratum(200, len(every), len(every), sum(every))
 
 
 def test_one_secret_of_each_draw_makes_independent_units_and_all_of_them_do_not() -> None:

@@ -18,7 +18,7 @@ import redactory
 from redactory.detectors.settings import _read_rows, write_fitted_rows
 from redactory.evaluation.recall import place_points
 from redactory.evaluation.report import promises, render_report
-from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Drawn, Unmeasured, Whole, upper_bounds
+from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Stratum, Unmeasured, upper_bounds
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
@@ -257,7 +257,7 @@ def test_the_bounds_are_those_of_the_strata(run: Path, truth: Truth, tmp_path: P
     strata = {}
     for name, s in result["strata"].items():
         counts = (s["points"], s["draws"], s["secrets"], s["missed_by_strict"])
-        strata[name] = Whole(s["points"], *counts[2:]) if s["whole"] else Drawn(*counts)
+        strata[name] = Stratum(counts[0], None if s["whole"] else counts[1], *counts[2:])
     bounds = upper_bounds(strata, 0.95, Unmeasured(0, sample["quarantined"]))
     for name in ("gamma", "delta_2"):
         assert getattr(bounds, name) <= result["misses"][name]["upper"] <= 1.01 * getattr(bounds, name)
