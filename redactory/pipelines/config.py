@@ -38,9 +38,9 @@ Command = tuple[str, ...]
 
 
 class HookSettings(Settings):
-    """Commands that are told how a night ended: a program and its arguments, never a shell's line."""
+    """Commands that learn how a scheduled run ended: a program and its arguments, never a shell's line."""
 
-    on_failure: Command = Field((), description="Called when a night ended with an error: [program, ...].")
+    on_failure: Command = Field((), description="Called when a run ended with an error: [program, ...].")
     on_release: Command = Field((), description="Called when a run was released, or a held one approved.")
     on_held: Command = Field((), description="Called when a run was held back by the drift limits.")
 
@@ -54,13 +54,13 @@ class KeepSettings(Settings):
 
 
 class NightlySettings(Settings):
-    """What a night does beside the curation."""
+    """What a scheduled run does beside the curation."""
 
     quiet_minutes: float = Field(
         60,
         ge=0,
         description="A last row that is not whole (no line end, an open quotation) is left for a later "
-        "night, until its file was not written for so long; then it is read as it is.",
+        "run, until its file was not written for so long; then it is read as it is.",
     )
     publish: str | None = Field(
         None,

@@ -37,21 +37,12 @@ class Kind(StrEnum):
     FAILED = "the store refused"
 
 
-_AWS_KINDS = {
-    "NO_SUCH_BUCKET": Kind.NOT_FOUND,
-    "NO_SUCH_KEY": Kind.NOT_FOUND,
-    "RESOURCE_NOT_FOUND": Kind.NOT_FOUND,
-    "ACCESS_DENIED": Kind.NOT_PERMITTED,
-    "INVALID_ACCESS_KEY_ID": Kind.NOT_PERMITTED,
-    "INVALID_CLIENT_TOKEN_ID": Kind.NOT_PERMITTED,
-    "INVALID_SIGNATURE": Kind.NOT_PERMITTED,
-    "SIGNATURE_DOES_NOT_MATCH": Kind.NOT_PERMITTED,
-    "MISSING_AUTHENTICATION_TOKEN": Kind.NOT_PERMITTED,
-    "EXPIRED_TOKEN": Kind.NOT_PERMITTED,
-    "NETWORK_CONNECTION": Kind.NOT_REACHED,
-    "REQUEST_TIMEOUT": Kind.NOT_REACHED,
-}
-_STATUS_KINDS = {"401": Kind.NOT_PERMITTED, "403": Kind.NOT_PERMITTED, "404": Kind.NOT_FOUND}
+_AWS_KINDS = (
+    ("NO_SUCH|NOT_FOUND|404", Kind.NOT_FOUND),
+    ("ACCESS|INVALID_CLIENT|SIGNATURE|TOKEN|401|403", Kind.NOT_PERMITTED),
+    ("NETWORK_CONNECTION|REQUEST_TIMEOUT", Kind.NOT_REACHED),
+)
+"""What a service's code, or its HTTP status, says."""
 
 
 class StoreError(RunStateError):
@@ -87,8 +78,7 @@ def kind_of(error: Exception) -> Kind:
     # class: fsspec makes "the key does not exist" of a credential a missing file
     found = _AWS.search(str(error))
     if found is not None:
-        code, status = found.groups()
-        return _AWS_KINDS.get(code) or _STATUS_KINDS.get(status) or Kind.FAILED
+        return next((kind for codes, kind in _AWS_KINDS if re.search(codes, found[0])), Kind.FAILED)
     for types, kind in (
         (ImportError, Kind.NOT_INSTALLED),
         (FileNotFoundError, Kind.NOT_FOUND),

@@ -26,12 +26,12 @@ from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import TEMPORARY_PREFIX
 from redactory.pipelines.curate import curate
 from redactory.redaction import RunFolder
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
 
 CONFIG: dict[str, Any] = {
     "segment": {"mode": "line"},
     "partition": {"documents": 9},
-    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+    "detect": BARE,
     "release": BLIND_ACCEPTED,
 }
 KILLED, REFUSED = -signal.SIGKILL, 3

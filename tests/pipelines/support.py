@@ -8,13 +8,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+import redactory
 from redactory.detectors import Detection, Span
+from redactory.flows.cli import app
 from redactory.pipelines.release_log import history, standings
 from redactory.redaction import RunFolder, parts
 
+BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
+"""No engine is asked: a detector stands in for them."""
 DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")
 BLIND_ACCEPTED: dict[str, Any] = {"accept_blind": ["PERSON", "LOCATION", "ORGANIZATION"]}
 """The section ``release`` of a run whose configured policies look for no names."""
+LINES: dict[str, Any] = {"segment": {"mode": "line"}, "detect": BARE, "release": BLIND_ACCEPTED}
+"""A configuration as short as can be: a point a line."""
 DATA = ("public", "private", "vault", "quarantine", "audit/points", "audit/spans")
 
 
@@ -50,3 +58,20 @@ def data_bytes(run: Path) -> dict[str, bytes]:
     """Every data file of a run with its content."""
     folder = RunFolder(run)
     return {p.relative_to(run).as_posix(): p.read_bytes() for f in folder.data_folders for p in parts(f)}
+
+
+def call(*arguments: object) -> Any:
+    """What a command gives, as somebody types it."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], terminal_width=400)
+
+
+def checks(run: Path, **given: Any) -> dict[str, dict[str, Any]]:
+    """The checks of a run or an export, by name."""
+    result = redactory.verify(run, **given)
+    assert result["ok"] == all(check["ok"] for check in result["checks"])
+    return {check["name"]: check for check in result["checks"]}
+
+
+def failed(run: Path, **given: Any) -> set[str]:
+    """The names of the checks that fail."""
+    return {name for name, check in checks(run, **given).items() if not check["ok"]}

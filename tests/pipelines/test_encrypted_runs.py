@@ -12,12 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet.encryption import create_decryption_properties
-from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import Detection
 from redactory.evaluation.report import write_report
-from redactory.flows.cli import app
 from redactory.foundation.errors import (
     CheckFailed,
     ConfigurationError,
@@ -43,7 +41,7 @@ from redactory.redaction import (
 )
 from redactory.redaction.shards import keyed_digest, table_digest
 from redactory.training.ledger import begin_or_resume
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import DigitDetector, call, checks, failed, write_rows
 
 ENCRYPTION, SIGNING = "REDACTORY_ENCRYPTION_KEY_FILE", "REDACTORY_SIGNING_KEY_FILE"
 NAMES = ("ann", "bob")
@@ -104,16 +102,6 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the re-scan of the public side, which takes seconds and is tested by itself."""
     monkeypatch.setitem(OF_A_RUN, "re-scan of public", Registered(lambda _: "left out here"))
-
-
-def checks(run: Path, **given: Any) -> dict[str, dict[str, Any]]:
-    result = redactory.verify(run, **given)
-    assert result["ok"] == all(check["ok"] for check in result["checks"])
-    return {check["name"]: check for check in result["checks"]}
-
-
-def failed(run: Path, **given: Any) -> set[str]:
-    return {name for name, check in checks(run, **given).items() if not check["ok"]}
 
 
 def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]) -> None:
@@ -445,10 +433,6 @@ def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
 
 
 # ------------------------------------------------------------------------------------------- the command line
-
-
-def call(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize("kind", ["digest", "encryption", "signing"])

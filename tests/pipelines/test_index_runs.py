@@ -27,13 +27,11 @@ from redactory.pipelines import index as indexing
 from redactory.pipelines import release
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
-from tests.pipelines.support import BLIND_ACCEPTED, DIGITS, DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import BARE, BLIND_ACCEPTED, DIGITS, DigitDetector, data_bytes, write_rows
 
 WORLD = ["hello", "Hello!", "so it is", "call {n}", "CALL {n}", "tel {n} now", "meet Anna", "broken {n}"]
 """Public ones and private ones, with variants under one local key, and one that cannot be processed."""
 Night = list[str]
-BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
-"""No engine is asked: a detector stands in for them."""
 
 
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges")

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import redactory
-from redactory.flows.cli import app
 from redactory.foundation import files
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import (
@@ -43,7 +41,7 @@ from redactory.redaction import (
 )
 from redactory.redaction.folder import JobFolder
 from redactory.redaction.keyservice import LocalKey
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import DigitDetector, call, data_bytes, write_rows
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"
 BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
@@ -119,10 +117,6 @@ def checked(run: RunFolder) -> checks.Check:
     assert found._asdict() in result["checks"]
     assert result["ok"], result["checks"]
     return found
-
-
-def call(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 # ------------------------------------------------------------------------------------------------ rotation

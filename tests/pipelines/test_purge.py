@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -27,35 +26,23 @@ from redactory.pipelines.erase import check_clock, due, purge_run
 from redactory.pipelines.release_log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, write_rows
+from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
-CONFIG: dict[str, Any] = {
-    "segment": {"mode": "line"},
-    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
-    "release": BLIND_ACCEPTED,
-}
+pytestmark = pytest.mark.usefixtures("unsynced")
 TEXTS = {"a": "it is me\ncall 4\nbroken", "b": "It is me!\ncall 77\nhello", "c": "call 4, please"}
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", "a key for purging runs")
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
 def _curate(folder: Path, **more: Any) -> Path:
     rows = [{"id": name, "user_id": f"u{name}", "text": text} for name, text in TEXTS.items()]
     rows.append({"id": "a", "user_id": "ua", "text": "an id twice"})
-    config = {**CONFIG, "input": str(write_rows(folder / "rows.jsonl", rows)), **more}
+    config = {**LINES, "input": str(write_rows(folder / "rows.jsonl", rows)), **more}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REDACTORY_KEY", "a key for purging runs")
-        return _curate(tmp_path_factory.mktemp("made"))
+    return _curate(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
@@ -70,10 +57,6 @@ def _said(words: list[str]) -> str:
     return done.stdout
 
 
-def _checks(run: Path) -> dict[str, dict[str, Any]]:
-    return {check["name"]: check for check in redactory.verify(run)["checks"]}
-
-
 def test_the_originals_go_and_the_shards_stay(run: Path) -> None:
     folder = RunFolder(run)
     before = {side: read_column(side, "text") for side in (folder.public, folder.private)}
@@ -82,9 +65,8 @@ def test_the_originals_go_and_the_shards_stay(run: Path) -> None:
     assert (done["purged"], done["release"], done["bytes"]) == (["vault", "quarantine"], 2, held)
     assert not parts(folder.vault) + parts(folder.quarantine)
     assert {side: read_column(side, "text") for side in before} == before
-    checks = _checks(run)
-    assert all(check["ok"] for check in checks.values()), checks
-    assert "quarantine, vault" in checks["purged"]["detail"]
+    assert not failed(run)
+    assert "quarantine, vault" in checks(run)["purged"]["detail"]
     (record,) = history(folder)
     assert record.body["what"] == ["vault", "quarantine"]
     assert (record.body["why"], record.body["by"]) == ("purge", "A. Keeper")
@@ -135,7 +117,7 @@ def test_asked_twice_it_is_gone_already(run: Path) -> None:
     again = redactory.purge(run, ["vault"])
     assert (again["purged"], again["already"], again["release"]) == ([], ["vault"], None)
     assert redactory.purge(run, ["vault", "quarantine"])["release"] == 3
-    assert all(check["ok"] for check in _checks(run).values())
+    assert not failed(run)
 
 
 def test_of_the_state_only_what_can_hold_text_goes(run: Path) -> None:
@@ -157,7 +139,7 @@ def test_what_needs_the_originals_says_so(run: Path) -> None:
     redactory.purge(run, ["vault"])
     with pytest.raises(RunStateError, match="vault/ was purged"):
         redactory.audit_sample(run, n=10)
-    config = {**CONFIG, "input": "rows.jsonl", "output": str(run)}
+    config = {**LINES, "input": "rows.jsonl", "output": str(run)}
     with pytest.raises(RunStateError, match="vault/ was purged"):
         redactory.train(config, trainer="sgd", minimum_plain_steps=1)
 
@@ -165,7 +147,7 @@ def test_what_needs_the_originals_says_so(run: Path) -> None:
 def test_a_part_that_comes_back_is_seen(run: Path, made: Path) -> None:
     redactory.purge(run, ["vault"])
     shutil.copy(made / "vault" / "part-00000.parquet", run / "vault")
-    assert not _checks(run)["no stray files"]["ok"]
+    assert not checks(run)["no stray files"]["ok"]
 
 
 def test_a_takedown_still_works_without_the_originals(run: Path) -> None:
@@ -174,10 +156,14 @@ def test_a_takedown_still_works_without_the_originals(run: Path) -> None:
     assert (told["points"], told["moved_up"], told["lost"]) == (3, 1, 0)
     # c says "call <MASK>, please" of its own; b's "call 77" is masked to what a's was
     assert Counter(read_column(run / "private", "text")) == Counter(["call <MASK>", "call <MASK>, please"])
-    assert all(check["ok"] for check in _checks(run).values())
+    assert not failed(run)
 
 
-def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path) -> None:
+def test_without_originals_a_folded_group_is_lost_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # by which a rank is drawn that has either of two documents stand for the other once
+    monkeypatch.setenv("REDACTORY_KEY", "a key for purging runs")
     kept = _curate(tmp_path, dedup={"mode": "folded"})
     redactory.purge(kept, ["vault"])
     rows = [row for batch in read_batches(RunFolder(kept).points) for row in batch.to_pylist()]
@@ -189,8 +175,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path) ->
     (told,) = redactory.takedown([kept], doc_ids=names)["runs"]
     assert told["lost"] == len(stands_for)
     assert told["moved_up"] == 0
-    checks = _checks(kept)
-    assert all(check["ok"] for check in checks.values()), checks
+    assert not failed(kept)
 
 
 def test_what_cannot_be_asked_for(run: Path, tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from redactory.pipelines.quarantine import content_of_entry, entries, harmless
 from redactory.pipelines.release_log import Event, enter, history, read_log
 from redactory.redaction import RunFolder, read_batches, read_column, read_manifest
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
+from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector, release_state, write_rows
 
-BARE = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
 SECRET = "zelda.quibble@example.com"
 

@@ -20,12 +20,12 @@ from redactory.pipelines import reissue as reissue_steps
 from redactory.pipelines.reissue import finish_reissue, pending
 from redactory.pipelines.release_log import history
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
+from tests.conftest import KEY
 from tests.pipelines import faults
 from tests.pipelines.faults import KILLED
 from tests.pipelines.kills import Died, Moments, die, died
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
-KEY = "a key for taking people out"
 Ask = Callable[[Path], Any]
 ASKED: dict[str, Ask] = {
     "takedown": lambda run: redactory.takedown([run], user_ids=["u"]),
@@ -40,10 +40,7 @@ def _in_a_process(asked: str, run: Path, at: int) -> None:
         ASKED[asked](run)
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", KEY)
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "input": str(write_rows(folder / "rows.jsonl", rows)),
         "partition": {"documents": 2},
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REDACTORY_KEY", KEY)
-        redactory.curate(config, output=folder / "run", detector=DigitDetector())
+    redactory.curate(config, output=folder / "run", detector=DigitDetector())
     (folder / "run" / "state" / "traceback-0.txt").write_text("something")
     return folder / "run"
 

@@ -28,14 +28,10 @@ from redactory.pipelines.reissue import finish_reissue
 from redactory.pipelines.release_log import Event, enter, history, put_back
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal, succeed
 from redactory.redaction.releases import releases
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
+from tests.conftest import KEY
+from tests.pipelines.support import LINES, DigitDetector, data_bytes, failed, write_rows
 
-CONFIG: dict[str, Any] = {
-    "segment": {"mode": "line"},
-    "partition": {"documents": 3},
-    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
-    "release": BLIND_ACCEPTED,
-}
+CONFIG: dict[str, Any] = {**LINES, "partition": {"documents": 3}}
 LINES = [
     "hello there",
     "Hello there!",
@@ -51,11 +47,6 @@ OTHERS = [["hello there", "call 1"], ["it is me", "call 22"], ["HELLO there"], [
 
 
 pytestmark = pytest.mark.usefixtures("unsynced", "few_hash_ranges")
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", "a key for taking people out")
 
 
 @pytest.fixture
@@ -95,9 +86,7 @@ def _person() -> dict[str, tuple[str | None, list[str]]]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REDACTORY_KEY", "a key for taking people out")
-        return _curate(tmp_path_factory.mktemp("made"), _person())
+    return _curate(tmp_path_factory.mktemp("made"), _person())
 
 
 @pytest.fixture
@@ -109,10 +98,6 @@ def _one(result: dict[str, Any]) -> dict[str, Any]:
     assert result["ok"], result["problems"]
     (own,) = result["runs"]
     return dict(own)
-
-
-def _failed(run: Path) -> set[str]:
-    return {check["name"] for check in redactory.verify(run)["checks"] if not check["ok"]}
 
 
 _LINES = st.lists(st.sampled_from(LINES), min_size=1, max_size=4)
@@ -184,7 +169,7 @@ def test_her_places_are_taken_and_her_words_are_gone(run: Path) -> None:
             for column in ("point_id", "dup_of", "private_point"):
                 if column in table.column_names:
                     assert not hers & set(table[column].to_pylist())
-    assert not _failed(run)
+    assert not failed(run)
     assert data_bytes(run).keys() == before.keys()
     (record,) = [r for r in history(RunFolder(run)) if r.type == "reissued"]
     assert record.body["persons"] == [{"kind": "user", "pseudonym": load_digest_key().pseudonym("user", "u")}]
@@ -219,7 +204,7 @@ def test_one_after_the_other_each_record_holds(run: Path) -> None:
     for name in ("hers", "d2", "hers too"):
         assert _one(redactory.takedown([run], doc_ids=[name]))["points"]
     assert [r.number for r in releases(RunFolder(run))] == [1, 2, 3, 4]
-    assert not _failed(run)
+    assert not failed(run)
 
 
 def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
@@ -229,7 +214,7 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     other = _curate(tmp_path / "other", _person())
     monkeypatch.delenv("REDACTORY_KEY")
     fresh = _curate(tmp_path / "fresh", _person())
-    monkeypatch.setenv("REDACTORY_KEY", "a key for taking people out")
+    monkeypatch.setenv("REDACTORY_KEY", KEY)
     manifest = json.loads((fresh / "manifest.json").read_text())
     assert manifest["key"]["fresh"]
     result = redactory.takedown([other, fresh, run], user_ids=["u"])
@@ -250,7 +235,7 @@ def test_a_job_is_gone_through_run_by_run(made: Path, tmp_path: Path) -> None:
     assert [Path(own["run"]).name for own in result["runs"]] == ["monday", "tuesday"]
     assert [own["release"] for own in result["runs"]] == [2, 2]
     assert (job / "_job" / "log.jsonl").is_file()
-    assert not _failed(job / "tuesday")
+    assert not failed(job / "tuesday")
     with pytest.raises(ConfigurationError, match="neither a run"):
         redactory.takedown([tmp_path / "nowhere"], doc_ids=["hers"])
 
@@ -322,7 +307,7 @@ def test_rejected_rows_are_searched_where_they_can_be(views: None, tmp_path: Pat
     assert sorted(row["row"] for row in left) == [3, 4, 6]
     counts = json.loads((run / "manifest.json").read_text())["counts"]
     assert (counts["rows"], counts["rejected"], counts["documents"]) == (3, 3, 0)
-    assert not _failed(run) - {"report"}
+    assert not failed(run) - {"report"}
 
 
 @pytest.mark.parametrize("mode", ["bloom", "minhash"])
@@ -341,7 +326,7 @@ def test_modes_without_a_proof_keep_one_text_a_group(views: None, tmp_path: Path
     told = _one(redactory.takedown([run], doc_ids=[names[kept["document"]]]))
     assert told["moved_up"] == 1
     assert sum(_shards(run)["public"].values()) == 1
-    assert not _failed(run) - {"report"}
+    assert not failed(run) - {"report"}
 
 
 def test_the_index_forgets_what_only_she_said(views: None, tmp_path: Path) -> None:
@@ -381,7 +366,7 @@ def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
     run = _curate(tmp_path, _person())
     redactory.takedown([run], user_ids=["u"])
-    assert not _failed(run)
+    assert not failed(run)
     manifest = json.loads((run / "manifest.json").read_text())
     assert all("content" in e for n, e in manifest["files"].items() if n.startswith("vault/"))
 
@@ -410,7 +395,7 @@ def test_a_signed_run_needs_a_key_to_sign(tmp_path: Path, monkeypatch: pytest.Mo
     assert f"signed by <code>{signer[:12]}</code>" in (run / "report.html").read_text()
     assert (run / "releases" / "1" / "manifest.json.sig").is_file()
     _flip(run / "releases" / "1" / "manifest.json.sig")
-    assert "earlier releases" in _failed(run)
+    assert "earlier releases" in failed(run)
 
 
 def _flip(path: Path) -> None:
@@ -473,7 +458,7 @@ def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE")
     monkeypatch.setattr("redactory.pipelines.reissue._require_signer", lambda *_: None)
     assert redactory.takedown([run], user_ids=["u"])["ok"]
-    assert _failed(run) == {"earlier releases"}
+    assert failed(run) == {"earlier releases"}
 
 
 @pytest.mark.parametrize(
@@ -489,7 +474,7 @@ def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], 
     for name in ("hers", "hers too"):
         redactory.takedown([run], doc_ids=[name])
     sabotage(run, made)
-    assert check in _failed(run)
+    assert check in failed(run)
 
 
 def _of_a_job(made: Path, job: Path) -> tuple[Path, Path]:
@@ -507,7 +492,7 @@ def _of_a_job(made: Path, job: Path) -> tuple[Path, Path]:
 
 def test_a_folder_from_before_is_refused_by_all_who_use_a_run(made: Path, tmp_path: Path) -> None:
     run, before = _of_a_job(made, tmp_path / "job")
-    assert not _failed(run)
+    assert not failed(run)
     shutil.rmtree(run)
     shutil.copytree(before, run)
     told = "the log knows release 2, and this is release 1: a folder from before a takedown was put back"
@@ -528,13 +513,13 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(made: Path, tmp_pa
             use()
     # the way back where the newer folder is lost
     assert _one(redactory.takedown([run], doc_ids=["hers"]))["release"] == 2
-    assert not _failed(run)
+    assert not failed(run)
 
 
 def test_a_folder_from_before_is_seen_under_another_name_too(made: Path, tmp_path: Path) -> None:
     run, before = _of_a_job(made, tmp_path / "job")
     other = Path(shutil.copytree(before, run.parent / "tuesday"))
-    assert "release log" in _failed(other)
+    assert "release log" in failed(other)
     with pytest.raises(RunStateError, match="from before a takedown was put back"):
         redactory.export(other, tmp_path / "export")
     # a run on its own has its log inside
@@ -542,9 +527,9 @@ def test_a_folder_from_before_is_seen_under_another_name_too(made: Path, tmp_pat
     kept = Path(shutil.copytree(alone, tmp_path / "kept"))
     _one(redactory.takedown([alone], doc_ids=["hers"]))
     shutil.copy(RunFolder(alone).release_log, RunFolder(kept).release_log)
-    assert "release log" in _failed(kept)
+    assert "release log" in failed(kept)
     moved = alone.rename(tmp_path / "renamed")
-    assert not _failed(moved)
+    assert not failed(moved)
     assert history(RunFolder(moved))
 
 
@@ -558,7 +543,7 @@ def test_an_older_folder_is_seen_by_its_digest_too_and_latest_by_where_it_leads(
     assert put_back(RunFolder(run)) is None
     # a record that names what lies here as superseded, whatever its number says
     enter(RunFolder(run), Event.REISSUED, release=3, supersedes=file_sha256(run / "manifest.json"))
-    assert "release log" in _failed(run)
+    assert "release log" in failed(run)
     (run.parent / "latest").unlink()
     (run.parent / "latest").symlink_to("tuesday")
     [_, problem] = redactory.list_releases(run.parent)["problems"]

@@ -16,7 +16,6 @@ from redactory.redaction import RunFolder
 from redactory.training.guarantee.compose import composed_card
 from tests.pipelines.support import DigitDetector, write_rows
 
-KEY = "a key for taking people out"
 TRAIN = {
     "trainer": "crt",
     "epochs": 1,
@@ -27,11 +26,6 @@ TRAIN = {
     "group_sizes": [],
     "threads": 1,
 }
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", KEY)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +46,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         "train": TRAIN,
         "output": str(folder / "run"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REDACTORY_KEY", KEY)
-        redactory.curate(config, detector=DigitDetector())
-        redactory.train(config)
+    redactory.curate(config, detector=DigitDetector())
+    redactory.train(config)
     return folder / "run", config
 
 

@@ -20,13 +20,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines.checks import OF_A_RUN, Registered
 from redactory.redaction import RunFolder, parts, seal
-
-
-def _failed(run: Path) -> set[str]:
-    result = redactory.verify(run)
-    failed = {check["name"] for check in result["checks"] if not check["ok"]}
-    assert result["ok"] == (not failed)
-    return failed
+from tests.pipelines.support import failed
 
 
 @pytest.fixture
@@ -58,10 +52,10 @@ def test_one_flipped_byte_anywhere_fails(
     broken[offset] ^= 1 << bit
     path.write_bytes(bytes(broken))
     try:
-        failed = _failed(curated)
+        found = failed(curated)
     finally:
         path.write_bytes(content)
-    assert failed, path.relative_to(curated)
+    assert found, path.relative_to(curated)
 
 
 def _reseal(run: Path) -> None:
@@ -102,9 +96,9 @@ def test_a_forged_run_with_right_digests_fails(
 ) -> None:
     change(copy)
     _reseal(copy)
-    failed = _failed(copy)
-    assert check in failed
-    assert "files" not in failed
+    found = failed(copy)
+    assert check in found
+    assert "files" not in found
 
 
 def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) -> None:
@@ -149,7 +143,7 @@ def test_other_engines_than_the_runs_fail_the_re_scan(copy: Path) -> None:
     manifest["policies"]["strict"]["hash"] = "0" * 64
     folder.manifest.write_text(json.dumps(manifest))
     folder.success.write_text(file_sha256(folder.manifest) + "\n")
-    assert "re-scan of public" in _failed(copy)
+    assert "re-scan of public" in failed(copy)
 
 
 def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
@@ -176,7 +170,7 @@ def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_l
         except RunStateError as error:
             problems = [{"problem": str(error)}]
         assert f"neither a folder nor a regular file: {place}" in problems[0]["problem"]
-    assert "files" in _failed(copy)
+    assert "files" in failed(copy)
     assert elsewhere.exists()
     assert not elsewhere.is_file() or elsewhere.read_bytes() == content
 

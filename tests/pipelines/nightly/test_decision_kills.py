@@ -22,7 +22,7 @@ from redactory.pipelines.curate import curate
 from redactory.pipelines.release_log import read_log
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.kills import Died, Moments, died
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector
+from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector
 
 WORDS = ("Ann", "looked at it")
 
@@ -53,7 +53,7 @@ class Scene:
                     "output": str(self.job.root),
                     "segment": {"mode": "line"},
                     "release": BLIND_ACCEPTED,
-                    "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
+                    "detect": BARE,
                     "dedup": {"index": {"path": str(self.index.root)}},
                     "nightly": {"hooks": {"on_release": hook, "on_held": hook}},
                 }

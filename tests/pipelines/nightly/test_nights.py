@@ -30,9 +30,7 @@ from redactory.pipelines.curate import curate
 from redactory.pipelines.release_log import ANCHOR, Event, enter, read_log, standings
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, release_state, write_rows
-
-BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
+from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector, release_state, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,11 +15,10 @@ from redactory.foundation.errors import RunStateError
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import check_room, check_sources, room_for, standing
 from redactory.pipelines.readers import find_sources
-from tests.pipelines.support import DigitDetector, write_rows
+from tests.pipelines.support import BARE, DigitDetector, write_rows
 
 GB = 10**9
 Usage = namedtuple("Usage", "total used free")
-BARE = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 
 
 @pytest.fixture
