@@ -121,7 +121,7 @@ def test_a_hostile_text_cannot_steer_the_terminal() -> None:
 
 def _show(run: Path, entry: str, output: int) -> subprocess.CompletedProcess[bytes]:
     code = "from redactory.flows.cli import main; main()"
-    command = [sys.executable, "-c", code, "quarantine", "show", str(run), entry]
+    command = [sys.executable, "-c", code, "quarantine", "list", str(run), entry]
     return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
 
 
