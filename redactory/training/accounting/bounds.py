@@ -17,6 +17,8 @@ from scipy import optimize
 from scipy.special import log_ndtr, ndtr
 
 LARGEST_EPSILON = 4096.0
+LONGEST_LINK, SMALLEST_REST = 600.0, 1e-300
+"""Of a chain: the largest first epsilon, and the smallest delta that is left for the second."""
 CHAIN_SPLITS = (0.2, 0.5, 0.8)
 FINE_SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16)
 """For two unlike curves, whose best split of delta is rarely near the middle."""
@@ -40,7 +42,7 @@ def chain(first: Curve, second: Curve, delta: float, splits: Sequence[float] = C
         for share in splits:
             a = one(share * delta)
             rest = (1.0 - share) * delta * math.exp(-min(a, 700.0))
-            if a < min(best, 600.0) and rest > 1e-300:
+            if a < min(best, LONGEST_LINK) and rest > SMALLEST_REST:
                 best = min(best, a + other(rest))
         return best if best < LARGEST_EPSILON else math.inf
 

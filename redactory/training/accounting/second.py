@@ -65,8 +65,13 @@ Steps = tuple[tuple[Branches, int], ...]
 
 
 @lru_cache(maxsize=1024)
-def bracket_of(steps: Steps, delta: float) -> Bracket:
-    """Bounds of the smallest epsilon of ``steps``, every one at least once, at ``delta``."""
+def bracket_of(steps: Steps, delta: float, lesser: float | None = None, loose: float = 0.0) -> Bracket:
+    """Bounds of the smallest epsilon of ``steps``, every one at least once, at ``delta``.
+
+    The upper bound is at ``lesser``, a delta that is a little smaller, where that is given: one composition
+    serves both.  They lie as far apart as a share ``loose`` of a large epsilon.
+    """
+    lesser = delta if lesser is None else lesser
     total = sum(count for _, count in steps)
     tail, eta = min(_TAIL, 1e-5 * delta / total), 1e-4 * delta
     widest = max(pair.spread(tail) for branches, _ in steps for _, pair in branches)
@@ -77,13 +82,14 @@ def bracket_of(steps: Steps, delta: float) -> Bracket:
     about = max(rough.chernoff(rough.tilt_for(delta), delta), 0.0)
     found = Bracket(0.0, math.inf)
     for _ in range(_TRIES):
-        cell = max(_WIDTH * min(max(about, _FLOOR / _WIDTH), _FAR) / (3.2 * wander), finest, 1e-13)
+        apart = max(_WIDTH * min(max(about, _FLOOR / _WIDTH), _FAR), loose * about)
+        cell = max(apart / (3.2 * wander), finest, 1e-13)
         fine = _Sum.of(steps, cell, tail, 0.1 * cell * wander / total)
         most = fine.width(delta, rough) / (_MOST_CELLS - 8)
         if most > cell:
             cell = finest = 1.01 * most
             fine = _Sum.of(steps, cell, tail, 0.1 * cell * wander / total)
-        found = fine.bracket(delta, wander, eta + 4.0 * total * tail, rough)
+        found = fine.bracket(delta, lesser, wander, eta + 4.0 * total * tail, rough)
         if (
             cell <= finest
             or math.isinf(found.upper)
@@ -125,8 +131,8 @@ class _Sum:
         tilt = rough.tilt_for(delta)
         return sum(self._reach(tilt, self.log_moment(tilt), sign, rough) for sign in (-1.0, 1.0))
 
-    def bracket(self, delta: float, wander: float, lost: float, rough: _Sum) -> Bracket:
-        """The smallest epsilon at ``delta``, from both sides; ``lost`` is what delta is short of besides."""
+    def bracket(self, delta: float, lesser: float, wander: float, lost: float, rough: _Sum) -> Bracket:
+        """The smallest epsilon: from below at ``delta``, from above at ``lesser``; both lack ``lost``."""
         total, tilt = sum(self.counts), rough.tilt_for(delta)
         moment, origin = self.log_moment(tilt), self.chernoff(tilt, delta)
         low, high = (sign * self._reach(tilt, moment, sign, rough) for sign in (-1.0, 1.0))
@@ -153,7 +159,7 @@ class _Sum:
         spread = self.cell * wander
         above = _WIDER * (total * self.cell**2 / 8.0 + 2.0 * spread) + self.cell + slips
         over = np.flatnonzero(curve - error > (delta + lost) * scale)
-        under = np.flatnonzero(curve + error <= (delta - lost) * scale)
+        under = np.flatnonzero(curve + error <= (lesser - lost) * scale)
         lower = float(losses[over[-1]]) - spread - self.cell - slips if len(over) else 0.0
         upper = float(losses[under[0]]) + above if len(under) else math.inf
         return Bracket(max(0.0, min(lower, _LARGEST_LOSS)), max(0.0, upper))

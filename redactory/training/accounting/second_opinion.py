@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import chain
+from redactory.training.accounting.bounds import CHAIN_SPLITS, LARGEST_EPSILON, LONGEST_LINK, SMALLEST_REST
 from redactory.training.accounting.figures import epsilon_of
 from redactory.training.accounting.pairs import Pair, directions, removal
 from redactory.training.accounting.second import Bracket, Steps, bracket_of
@@ -14,6 +15,8 @@ from redactory.training.accounting.spending import Spendings, in_clips
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
 
 NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
+_LOOSE = 2e-3
+"""How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
 TOO_SMALL = "delta is too small for this many steps"
 
 
@@ -31,8 +34,10 @@ def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
     return _worst(ways, delta)
 
 
-def removal_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
-    """Bounds of the epsilon of ``points`` points there or not."""
+def removal_bracket(
+    spent: Spendings, delta: float, points: int, lesser: float | None = None, loose: float = 0.0
+) -> Bracket:
+    """Bounds of the epsilon of ``points`` points there or not (:func:`bracket_of`)."""
     spent = in_clips(spent)
     if not spent:
         return Bracket(0.0, 0.0)
@@ -41,19 +46,23 @@ def removal_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
         tuple((((1.0, side[way]),), one.steps) for side, one in zip(sides, spent, strict=True))
         for way in (0, 1)
     ]
-    return _worst(ways, delta)
+    return _worst(ways, delta, lesser, loose)
 
 
 def group_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
-    """Bounds of the chain bound that ``group_epsilon_of`` searches."""
-
-    def lower(share: float) -> float:
-        return removal_bracket(spent, share, points).lower if share > 0.0 else float("inf")
-
-    def upper(share: float) -> float:
-        return removal_bracket(spent, share, points).upper if share > 0.0 else float("inf")
-
-    return Bracket(chain(lower, lower, delta), chain(upper, upper, delta))
+    """Bounds of the chain bound that ``group_epsilon_of`` searches, both of them a chain of bounds."""
+    lower = upper = math.inf
+    for share in CHAIN_SPLITS:
+        first = removal_bracket(spent, share * delta, points, loose=_LOOSE)
+        rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
+        if first.lower >= min(lower, LONGEST_LINK) or rest <= SMALLEST_REST:
+            continue
+        second = removal_bracket(spent, rest, points, lesser, _LOOSE)
+        lower = min(lower, first.lower + second.lower)
+        if first.upper < LONGEST_LINK:
+            upper = min(upper, first.upper + second.upper)
+    ends = [end if end < LARGEST_EPSILON else math.inf for end in (lower, upper)]
+    return Bracket(*ends)
 
 
 @dataclass(frozen=True)
@@ -101,8 +110,8 @@ def _too_small(main: Callable[[float], float | None], other: Callable[[float], B
     return f"none: {TOO_SMALL}, and so is every larger one below 0.1"
 
 
-def _worst(ways: list[Steps], delta: float) -> Bracket:
-    found = [bracket_of(steps, delta) for steps in ways]
+def _worst(ways: list[Steps], delta: float, lesser: float | None = None, loose: float = 0.0) -> Bracket:
+    found = [bracket_of(steps, delta, lesser, loose) for steps in ways]
     return Bracket(max(b.lower for b in found), max(b.upper for b in found))
 
 
