@@ -17,7 +17,7 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.models.build import is_classifier, rebuilt
+from redactory.training.models.build import LIBRARY, is_classifier, rebuilt
 from redactory.training.models.folder_tokenizer import (
     AROUND,
     BEFORE,
@@ -25,7 +25,7 @@ from redactory.training.models.folder_tokenizer import (
     read_of_library,
     save_for_library,
 )
-from redactory.training.models.hugging_face import CausalNetwork, ClassifierNetwork, has_adapters, merged
+from redactory.training.models.hugging_face import HuggingFaceNetwork, has_adapters, merged
 from redactory.training.models.network import Classifier, LanguageNetwork
 from redactory.training.points import EncodedPoints, LabelledPoints, Windows
 from redactory.training.tokenizer import TextCodec, Tokenizer
@@ -132,7 +132,7 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     """
     network = model.network
     weights = network.state_dict()
-    if isinstance(network, CausalNetwork | ClassifierNetwork):
+    if isinstance(network, HuggingFaceNetwork):
         inner = merged(network.model) if has_adapters(network.model) else network.model
         weights = inner.state_dict()
     with commit(folder.weights) as temporary:
@@ -145,7 +145,7 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     if isinstance(model.tokenizer, FolderTokenizer):
         return [*written, *_kept(model.tokenizer.save(folder.root))]
     assert isinstance(model.tokenizer, Tokenizer)
-    if isinstance(network, CausalNetwork | ClassifierNetwork):
+    if isinstance(network, HuggingFaceNetwork):
         around = AROUND if isinstance(model, TextClassifier) else BEFORE
         files = save_for_library(model.tokenizer, folder.root, network.context, around)
         return [*written, *_kept(files)]
@@ -185,7 +185,7 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
 
 def _read(folder: ModelFolder, network: Any) -> Any:
     weights = load_file(folder.weights)
-    inner = network.model if isinstance(network, CausalNetwork | ClassifierNetwork) else network
+    inner = network.model if isinstance(network, HuggingFaceNetwork) else network
     missing, unknown = inner.load_state_dict(weights, strict=False)
     # a shared tensor is saved under one of its names
     shared = set(inner.state_dict(keep_vars=True)) - set(_once(inner.state_dict(keep_vars=True)))
@@ -212,23 +212,16 @@ def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 # What opens a model's folder, for its card: other programs where the network is theirs, else our own.
 
 
-_LIBRARY = {
-    "gpt2": "AutoModelForCausalLM",
-    "llama": "AutoModelForCausalLM",
-    "bert": "AutoModelForSequenceClassification",
-}
-
-
 def library_of(kind: str) -> str:
     """The library that reads a network of this kind, as the front matter of a card names it."""
-    return "transformers" if kind in _LIBRARY else "redactory"
+    return "transformers" if kind in LIBRARY else "redactory"
 
 
 def opened_with(kind: str) -> str:
     """One sentence for people."""
-    if kind in _LIBRARY:
+    if kind in LIBRARY:
         return (
-            f"Plain `transformers` opens this folder: `{_LIBRARY[kind]}.from_pretrained`, and "
+            f"Plain `transformers` opens this folder: `{LIBRARY[kind][0]}.from_pretrained`, and "
             "`AutoTokenizer.from_pretrained` for its tokenizer."
         )
     return (

@@ -1,6 +1,6 @@
 """From settings, or a saved ``config.json``, to a network; and from settings to its tokenizer.
 
-A kind of recurrent network is a row of :data:`_RECURRENT`, one of Hugging Face a row of :data:`_LIBRARY`.
+A kind of recurrent network is a row of :data:`_RECURRENT`, one of Hugging Face a row of :data:`LIBRARY`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _sizes(own: TransformerSettings) -> dict[str, Any]:
     }
 
 
-_LIBRARY: dict[str, tuple[str, Callable[[TransformerSettings], dict[str, Any]]]] = {
+LIBRARY: dict[str, tuple[str, Callable[[TransformerSettings], dict[str, Any]]]] = {
     "gpt2": (
         "AutoModelForCausalLM",
         lambda own: {
@@ -157,7 +157,7 @@ def is_classifier(config: dict[str, Any]) -> bool:
 def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
     """The network of a saved ``config.json``, its weights still to be loaded; ``InputError`` if unknown."""
     kind, saved = config.get("model_type"), config.get("format")
-    if kind in _LIBRARY:
+    if kind in LIBRARY:
         require_transformers()
         from transformers import AutoConfig
 
@@ -178,13 +178,11 @@ def _task(kind: str) -> Any:
     require_transformers()
     import transformers
 
-    return getattr(transformers, _LIBRARY[kind][0])
+    return getattr(transformers, LIBRARY[kind][0])
 
 
 def _fresh(kind: str, settings: TransformerSettings, **more: Any) -> Any:
     task = _task(kind)
     from transformers import AutoConfig
 
-    return without_dropout(
-        task.from_config(AutoConfig.for_model(kind, **_LIBRARY[kind][1](settings), **more))
-    )
+    return without_dropout(task.from_config(AutoConfig.for_model(kind, **LIBRARY[kind][1](settings), **more)))

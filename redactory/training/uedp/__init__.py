@@ -5,7 +5,7 @@ conditions; where one fails there is a reason instead of a number.  What the pap
 always with the words "as published, not a guarantee".
 
 - ``entities``, ``incidence``, ``units``: users and entities of every point, as a hypergraph;
-- ``bounding``, ``bounded``: contribution bounding, and the trainer ``uedp-bounded``;
+- ``bounding``: contribution bounding, and which of its rules are stable under what;
 - ``federated``, ``local_update``: Algorithm 1 of UeDP and DP-FedAvg;
 - ``algorithm1``, ``bounded_accounting``, ``published``: their figures.
 """
