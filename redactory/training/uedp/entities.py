@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
@@ -26,25 +27,6 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _WORD = re.compile(r"\w")
 
 
-@dataclass(frozen=True)
-class EntitySettings:
-    """What counts as an entity, and which values are one.
-
-    ``categories``: labels whose hits are entities; None: every label.  ``listed``: the client's values,
-    found in the texts whether or not a detector saw them.  ``hubs``: values that are declared public and
-    are protected by nothing; they must be named without looking at the corpus; ``hub_labels``: of some of
-    them, the labels under which they are (every label for the others).  ``aliases``: from a value to the
-    value it stands for.  ``titles``: words dropped before a name.
-    """
-
-    categories: frozenset[str] | None = None
-    listed: tuple[str, ...] = ()
-    hubs: tuple[str, ...] = ()
-    hub_labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    titles: frozenset[str] = TITLES
-
-
 @dataclass(frozen=True, slots=True)
 class Mention:
     """An entity in a point: the keyed digest of its value, and the label it goes by there."""
@@ -54,35 +36,48 @@ class Mention:
 
 
 class EntityNames:
-    """The digests of values under ``settings``; equal for two values exactly where they are one entity.
+    """What counts as an entity, and the digests of values; equal for two exactly where they are one entity.
 
-    Case, white space, signs at either end and titles do not tell two values apart; an alias is its
-    canonical value.  ``ConfigurationError`` where the settings contradict each other; the message names
-    the list, never the value.
+    Case, white space, signs at either end and ``titles`` before a name do not tell two values apart; a value
+    of ``aliases`` is the one it stands for.  ``categories``: labels whose hits are entities; None: every
+    label.  ``listed``: the client's values, found in the texts whether or not a detector saw them.  ``hubs``:
+    values that are declared public and are protected by nothing; they must be named without looking at the
+    corpus; ``hub_labels``: of some of them, the labels under which they are (every label for the others).
+    ``ConfigurationError`` where these contradict each other; the message names the list, never the value.
     """
 
-    def __init__(self, settings: EntitySettings, key: DigestKey) -> None:
+    def __init__(
+        self,
+        key: DigestKey,
+        *,
+        categories: frozenset[str] | None = None,
+        listed: Sequence[str] = (),
+        hubs: Sequence[str] = (),
+        hub_labels: Mapping[str, frozenset[str]] = MappingProxyType({}),
+        aliases: Mapping[str, str] = MappingProxyType({}),
+        titles: frozenset[str] = TITLES,
+    ) -> None:
         self._key, self._purpose = key, key.purpose("uedp/entity")
-        self._titles = settings.titles
-        self.categories = settings.categories
-        self._aliases = self._resolved(settings.aliases)
-        hubs = [self._place("hubs", row, value) for row, value in enumerate(settings.hubs, 1)]
-        listed = [self._place("listed", row, value) for row, value in enumerate(settings.listed, 1)]
-        self._hubs = {self._digest_of(tokens) for tokens in hubs}
+        self._titles = titles
+        self.categories = categories
+        self._aliases = self._resolved(aliases)
+        public = [self._place("hubs", row, value) for row, value in enumerate(hubs, 1)]
+        own = [self._place("listed", row, value) for row, value in enumerate(listed, 1)]
+        self._hubs = {self._digest_of(tokens) for tokens in public}
         self._hub_labels = {
-            self._digest_of(tokens): settings.hub_labels[value]
-            for tokens, value in zip(hubs, settings.hubs, strict=True)
-            if value in settings.hub_labels
+            self._digest_of(tokens): hub_labels[value]
+            for tokens, value in zip(public, hubs, strict=True)
+            if value in hub_labels
         }
-        self._hub_forms = {_words(_tokens(value)) for value in settings.hubs}
-        wanted = {self._digest_of(tokens) for tokens in listed}
+        self._hub_forms = {_words(_tokens(value)) for value in hubs}
+        wanted = {self._digest_of(tokens) for tokens in own}
         if self._hubs & wanted:
             raise ConfigurationError(
                 "entities: a value stands on both listed and hubs; keep it on one of them"
             )
         self.listed = frozenset(wanted)
         forms = {alias for alias in self._aliases if self._digest_of(alias) in wanted}
-        self._forms = {tokens: self._digest_of(tokens) for tokens in {*listed, *forms}}
+        self._forms = {tokens: self._digest_of(tokens) for tokens in {*own, *forms}}
         self._lengths = sorted({len(tokens) for tokens in self._forms})
 
     def digest(self, value: str) -> bytes | None:
@@ -90,25 +85,19 @@ class EntityNames:
         tokens = self.normalised(value)
         return self._digest_of(tokens) if tokens else None
 
-    def counts(self, mention: Mention) -> bool:
-        """Whether a mention makes its point a point of that entity."""
-        labels = self._hub_labels.get(mention.entity)
-        if mention.entity in self._hubs and (labels is None or mention.label in labels):
-            return False
-        return self._chosen(mention) or mention.entity in self.listed
-
-    def _chosen(self, mention: Mention) -> bool:
-        return self.categories is None or mention.label in self.categories
-
     def mention(self, value: str, label: str) -> Mention | None:
         """The mention of ``value`` under ``label`` where it counts; None where it does not."""
         tokens = self.normalised(value)
         if not tokens:
             return None
-        found = Mention(self._digest_of(tokens), label)
+        entity = self._digest_of(tokens)
+        chosen = self.categories is None or label in self.categories
+        labels = self._hub_labels.get(entity)
+        hub = entity in self._hubs and (labels is None or label in labels)
         # with a title it is a person's name, whatever country or month has the same
         titled = _words(_tokens(value)) not in {_words(tokens), *self._hub_forms}
-        return found if self.counts(found) or (titled and self._chosen(found)) else None
+        counts = (chosen and titled) or (not hub and (chosen or entity in self.listed))
+        return Mention(entity, label) if counts else None
 
     def lookup(self, text: str) -> Iterator[Mention]:
         """Every place of ``text`` where a listed value, or an alias of one, stands word for word."""

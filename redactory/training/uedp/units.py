@@ -31,7 +31,6 @@ from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.entities import (
     LABELS,
     EntityNames,
-    EntitySettings,
     Mention,
     hub_list,
 )
@@ -247,14 +246,14 @@ def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNam
     """
     hubs = {value: LABELS[name] for name in units.hubs for value in hub_list(name)}
     own = _lines("hubs_file", units.hubs_file)
-    settings = EntitySettings(
+    return EntityNames(
+        key or load_digest_key(),
         categories=None if units.labels is None else frozenset(units.labels),
         listed=_lines("entities", units.entities),
         hubs=(*hubs, *own),
         hub_labels={value: labels for value, labels in hubs.items() if value not in own},
         aliases=_aliases(units.aliases),
     )
-    return EntityNames(settings, key or load_digest_key())
 
 
 def read_units(run: RunFolder, units: UnitSettings) -> Incidence:

@@ -20,7 +20,6 @@ from redactory.training.uedp.entities import (
     LISTED,
     TITLES,
     EntityNames,
-    EntitySettings,
     Mention,
     hub_list,
 )
@@ -33,7 +32,7 @@ WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8)
 
 
 def names(**changes: Any) -> EntityNames:
-    return EntityNames(EntitySettings(**changes), KEY)
+    return EntityNames(KEY, **changes)
 
 
 @pytest.mark.parametrize(
@@ -278,14 +277,14 @@ def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
         output=root,
     )
     run = RunFolder(root)
-    graph = read_incidence(run, EntityNames(EntitySettings(), load_digest_key()))
+    graph = read_incidence(run, EntityNames(load_digest_key()))
     rows = sum(batch.num_rows for batch in read_batches(run.vault, ["point_id"]))
     documents = [json.loads(line) for line in corpus.read_text().splitlines()]
     assert len(graph) == rows
     assert graph.users.columns == len({row["user_id"] for row in documents})
     assert graph.entities.columns > 20
     assert int(graph.entities.degrees().max()) > 1
-    merged = read_incidence(run, EntityNames(EntitySettings(), load_digest_key()), Copies.MERGE)
+    merged = read_incidence(run, EntityNames(load_digest_key()), Copies.MERGE)
     assert len(merged) < rows
     assert int(merged.users.lengths.max()) > 1
     assert merged.users.columns == graph.users.columns
