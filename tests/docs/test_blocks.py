@@ -25,13 +25,12 @@ def _carry_out(machine: Machine, page: Path, folder: Path) -> None:
     """Do in ``folder`` what ``page`` says; fail with the end of what was printed."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("REDACTORY_")}
     key = {"REDACTORY_KEY_FILE": "redactory.key"} if (folder / "redactory.key").exists() else {}
-    # what a page leaves running is a process of its own; the machine carries out one command at a time
-    alone = re.search(r" &$", script(page), re.M)
-    commands = Path(sys.executable).parent if alone else machine.commands
-    path = f"{commands}{os.pathsep}{kept['PATH']}"
+    # the machine carries out one command at a time: what a page leaves running is a process of its own
+    written = re.sub(r"^python (.* &)$", rf"{sys.executable} \1", script(page), flags=re.M)
+    path = f"{machine.commands}{os.pathsep}{kept['PATH']}"
     done = subprocess.run(
         ["bash"],
-        input=script(page),
+        input=written,
         cwd=folder,
         env={**kept, **key, "PATH": path},
         capture_output=True,
