@@ -369,11 +369,6 @@ def membership(
     }
 
 
-def perplexities(model: LanguageModel, texts: Sequence[str], progress: Progress = silent) -> Scores:
-    """exp(- mean natural log probability of a token) of each text, its end included: float64 [n]."""
-    return _perplexities(log_probs(model, texts, progress))
-
-
 def log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress = silent) -> list[Scores]:
     """Natural log probability of every token of every text, its end included."""
     found: list[Scores] = []

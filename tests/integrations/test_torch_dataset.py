@@ -58,6 +58,8 @@ def test_the_rows_are_those_of_the_side_in_order(run: Path, side: str) -> None:
     assert len(parts(run / side)) == 2
     assert list(dataset) == list(dataset) == due
     assert dataset.rows == len(due) > 20
+    (batch,) = DataLoader(ShardDataset(run, side, columns=("text",)), batch_size=100)
+    assert batch == {"text": [row["text"] for row in due]}
     assert list(ShardDataset(run, side)) == [{k: row[k] for k in ("point_id", "text")} for row in due]
 
 
@@ -79,11 +81,9 @@ def test_ranks_and_workers_share_the_rows(run: Path, ranks: int, workers: int) -
     ids = [row["point_id"] for row in rows_of(run, "private")]
     assert sorted(found) == sorted(ids)
     assert len(set(ids)) == len(ids)
-
-
-def test_batches_are_collated_by_torch_itself(run: Path) -> None:
-    (batch,) = DataLoader(ShardDataset(run), batch_size=100)
-    assert batch == {key: [row[key] for row in rows_of(run, "public")] for key in ("point_id", "text")}
+    if workers:
+        with pytest.raises(RunStateError, match="no row was read in this process"):
+            dataset.state_dict()
 
 
 @settings(max_examples=30, deadline=None)
@@ -122,13 +122,6 @@ def test_torchdatas_loader_resumes_it_with_its_workers(run: Path, workers: int) 
     again = loader()
     again.load_state_dict(stopped.state_dict())
     assert before + list(again) == due
-
-
-def test_a_loader_s_workers_are_not_asked_through_the_data_set(run: Path) -> None:
-    dataset = ShardDataset(run)
-    list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=itself))
-    with pytest.raises(RunStateError, match="no row was read in this process"):
-        dataset.state_dict()
 
 
 def test_a_state_of_something_else_is_refused(run: Path, tmp_path: Path) -> None:
