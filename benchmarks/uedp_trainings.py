@@ -109,7 +109,7 @@ def settings_of(job: Job, corpus: Corpus, tuned: Mapping[str, Any]) -> TrainSett
 def kept_points(corpus: Corpus, caps: Mapping[str, Any]) -> int:
     """How many points the caps of ``train.bounding`` keep."""
     units = read_units(corpus.run, UnitSettings())
-    return len(units.take(bound(units, caps["k_user"], caps["k_entity"]).kept))
+    return len(units.take(bound(units, caps["k_user"], caps["k_entity"])))
 
 
 def train_one(job: Job, corpus: Corpus, held_out: HeldOut, tuned: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,4 +70,4 @@ class UedpBounded(Trainer):
         own = settings.bounding
         adjacency = Adjacency.USER_REMOVAL if own.rule == R_LOC else Adjacency.FIXED_GRAPH
         chosen = bound(incidence, own.k_user, own.k_entity, own.rule, adjacency, own.entities_per_point)
-        return incidence.take(chosen.kept)
+        return incidence.take(chosen)

@@ -353,7 +353,7 @@ def points_by_label(incidence: Incidence) -> dict[str, int]:
 def _choice(incidence: Incidence, protect: Protect, cap: int, budget: Budget | None) -> Choice:
     k_user = cap if protect is not Protect.ENTITIES else None
     k_entity = cap if protect is not Protect.USERS else None
-    kept = incidence.take(bound(incidence, k_user, k_entity).kept)
+    kept = incidence.take(bound(incidence, k_user, k_entity))
     rate = None if budget is None else min(1.0, budget.batch_size / len(kept))
     training = BoundedTraining(
         rate or 1.0, 1.0, budget.steps if budget is not None else 0, k_user, k_entity, protect, GREEDY

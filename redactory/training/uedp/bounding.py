@@ -52,21 +52,6 @@ def check_stable(rule: str, adjacency: Adjacency) -> None:
 Kept = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Bounded:
-    """``kept`` bool [n] under a rule and its caps (None: no cap on that unit)."""
-
-    kept: Kept
-    rule: str
-    k_user: int | None
-    k_entity: int | None
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The numbers of the kept points."""
-        return np.flatnonzero(self.kept)
-
-
 def bound(
     incidence: Incidence,
     k_user: int | None,
@@ -74,8 +59,8 @@ def bound(
     rule: str = GREEDY,
     adjacency: Adjacency = Adjacency.FIXED_GRAPH,
     entities_per_point: int | None = None,
-) -> Bounded:
-    """The points that ``rule`` keeps; its caps are counted again before they are relied on.
+) -> Kept:
+    """The points that ``rule`` keeps, bool [n]; its caps (None: no cap on that unit) are counted again.
 
     ``entities_per_point`` r is for ``r-loc`` alone: points with more entities are left out.  Raises
     ``GuaranteeError`` for a rule that is not stable under ``adjacency``, ``ConfigurationError`` for caps
@@ -90,7 +75,7 @@ def bound(
     for cap, rows in ((k_user, incidence.users), (k_entity, incidence.entities)):
         if cap is not None and rows.columns and int(rows.degrees(kept).max()) > cap:
             raise CheckFailed("a unit has more kept points than its cap")
-    return Bounded(kept, rule, k_user, k_entity)
+    return kept
 
 
 def order_of(incidence: Incidence) -> NDArray[np.int64]:

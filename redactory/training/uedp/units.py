@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
 
-STRICT, CONSERVATIVE = "strict", "conservative"
 _PRIORITY_DIGITS = 16
 _COLUMNS = {
     "vault": ["point_id", "text"],
@@ -51,35 +49,24 @@ _COLUMNS = {
 Row = tuple[Any, ...]
 
 
-class Copies(Enum):
-    """What becomes of the points that a run calls duplicates (condition (a))."""
-
-    KEEP = "keep"
-    """Each stays a point of its own user."""
-    MERGE = "merge"
-    """They are left out; the point that was kept lists every user who holds a copy."""
-
-
-def read_incidence(
-    run: RunFolder,
-    names: EntityNames,
-    copies: Copies = Copies.KEEP,
-    policies: frozenset[str] = frozenset({STRICT}),
-) -> Incidence:
+def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False) -> Incidence:
     """The hypergraph of every point in a finished run's vault, in one pass over row groups.
 
+    The points that the run calls duplicates stay points of their own users; with ``merge`` they are left out,
+    and the point that was kept lists every user who holds a copy (condition (a)).
+
     The vault has every point that is not quarantined, duplicates included, with its text; ``audit/points``
-    its keyed owner and its fate; ``audit/spans`` the places of the hits of ``policies``.  Values are cut out
+    its keyed owner and its fate; ``audit/spans`` the places of the hits of π.  Values are cut out
     of the text, normalised, and kept as keyed digests.  Memory: the hypergraph, one row group of each table
-    and, for ``MERGE``, the duplicates.
+    and, for ``merge``, the duplicates.
 
     Raises ``CheckFailed`` where the tables are not what the run sealed or do not fit together,
-    ``GuaranteeError`` where ``MERGE`` meets a deduplication that does not know every holder.
+    ``GuaranteeError`` where ``merge`` meets a deduplication that does not know every holder.
     """
     for folder in (run.vault, run.points, run.spans):
         require_unchanged(run, folder)
-    holders = _holders(run) if copies is Copies.MERGE else {}
-    owners, hits = InOrder(_rows(run, "points")), InOrder(hits_of(run, policies))
+    holders = _holders(run) if merge else {}
+    owners, hits = InOrder(_rows(run, "points")), InOrder(hits_of(run))
     collector = Collector()
     for point, text in _rows(run, "vault"):
         owner = owners.at(point)
@@ -87,7 +74,7 @@ def read_incidence(
         if owner is None:
             raise CheckFailed(f"audit/points lacks point {point}, which the vault holds")
         _, released, user, fate, _ = owner
-        if fate == "duplicate" and copies is Copies.MERGE:
+        if fate == "duplicate" and merge:
             continue
         units = [bytes.fromhex(user), *holders.get(point, ())]
         # the first 64 bits of the keyed id: an order that nothing but the id and the key decides
@@ -125,9 +112,9 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     return found
 
 
-def hits_of(run: RunFolder, policies: frozenset[str] = frozenset({STRICT})) -> Iterator[Row]:
-    """(point id, its hits) for every point with hits of ``policies``; a hit is a row of ``audit/spans``."""
-    chosen = (row for row in _rows(run, "spans") if row[4] in policies)
+def hits_of(run: RunFolder) -> Iterator[Row]:
+    """(point id, its hits) for every point with hits of π; a hit is a row of ``audit/spans``."""
+    chosen = (row for row in _rows(run, "spans") if row[4] == "strict")
     for point, rows in groupby(chosen, itemgetter(0)):
         yield point, list(rows)
 
@@ -263,7 +250,7 @@ def read_units(run: RunFolder, units: UnitSettings) -> Incidence:
     entity's coins by them, and a resumed training must throw the same ones.  They are never written.
     """
     key = DigestKey(bytes.fromhex(parent_digest(run)))
-    return read_incidence(run, entity_names(units, key), Copies(units.copies))
+    return read_incidence(run, entity_names(units, key), units.copies == "merge")
 
 
 def _lines(key: str, path: Path | None) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from redactory.training.uedp.bounding import (
     NONE,
     R_LOC,
     RULES,
-    Bounded,
     bound,
     cap_spread,
     check_stable,
@@ -41,7 +40,7 @@ def keep(world: World, rule: str, k_u: int, k_e: int) -> set[int]:
     if not world:
         return set()
     incidence = hypergraph(world)
-    return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=R).kept)
+    return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=R))
 
 
 def used(world: World, kept: set[int]) -> tuple[int, int]:
@@ -99,7 +98,7 @@ def test_the_bound_of_r_loc_is_attained() -> None:
 
     def kept(part: World) -> set[int]:
         incidence = hypergraph(part, order)
-        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 3).kept)
+        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 3))
 
     assert kept(world) == {0}
     assert kept(without_user(world, 0)) == {1, 2, 3}
@@ -113,7 +112,7 @@ def test_r_loc_fills_an_entity_with_what_users_kept_alone() -> None:
 
     def kept(part: World) -> set[int]:
         incidence = hypergraph(part, order)
-        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 1).kept)
+        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 1))
 
     assert kept(world) == {0, *range(11, 20)}
     assert kept(without_user(world, 0)) == set(range(10, 20))
@@ -123,8 +122,8 @@ def test_r_loc_leaves_out_points_of_too_many_entities() -> None:
     world: World = {0: (0, frozenset({0, 1, 2, 3})), 1: (0, frozenset({0, 1, 2})), 2: (1, frozenset({3}))}
     order = {0: 0, 1: 1, 2: 2}
     incidence = hypergraph(world, order)
-    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=3).kept) == {1, 2}
-    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=4).kept) == {0}
+    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=3)) == {1, 2}
+    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=4)) == {0}
 
 
 def test_a_hub_that_vanishes_lets_half_of_its_users_in() -> None:
@@ -151,7 +150,7 @@ def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
 
     def kept(part: World) -> set[int]:
         incidence = hypergraph(part, order)
-        return kept_ids(incidence, bound(incidence, 1, 1).kept)
+        return kept_ids(incidence, bound(incidence, 1, 1))
 
     flips = max(len(kept(world) ^ kept(without_user(world, user))) for user in (0, 1, length))
     assert flips > length
@@ -193,7 +192,7 @@ def test_caps_and_rules_that_make_no_sense_are_refused() -> None:
         bound(incidence, 1, 1, R_LOC)
     with pytest.raises(ConfigurationError, match="enforces no cap"):
         bound(incidence, 1, None, NONE)
-    assert bound(incidence, None, None, NONE).kept.all()
+    assert bound(incidence, None, None, NONE).all()
 
 
 def shared_points() -> Incidence:
@@ -206,8 +205,8 @@ def shared_points() -> Incidence:
 
 def test_a_point_with_several_holders_counts_against_each() -> None:
     incidence = shared_points()
-    assert kept_ids(incidence, bound(incidence, 1, None).kept) == {1, 2}
-    assert kept_ids(incidence, bound(incidence, 2, None).kept) == {0, 1, 2}
+    assert kept_ids(incidence, bound(incidence, 1, None)) == {1, 2}
+    assert kept_ids(incidence, bound(incidence, 2, None)) == {0, 1, 2}
     for refused in (
         lambda: bound(incidence, 1, 1, R_LOC, entities_per_point=1),
         lambda: cap_spread(incidence, 1),
@@ -281,9 +280,7 @@ def test_a_plan_for_a_target_has_the_noise_of_each_cap() -> None:
 
 def test_what_is_kept_can_be_taken() -> None:
     incidence = hypergraph({0: (0, frozenset({1})), 5: (1, frozenset()), 9: (0, frozenset({2}))})
-    kept = Bounded(np.array([True, False, True]), GREEDY, 1, 1)
-    part = incidence.take(kept.kept)
-    assert kept.rows.tolist() == [0, 2]
+    part = incidence.take(np.array([True, False, True]))
     assert part.points.tolist() == [0, 9]
     assert part.users.degrees().tolist() == [2, 0]
     assert not part.extended.any()

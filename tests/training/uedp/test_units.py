@@ -24,7 +24,7 @@ from redactory.training.uedp.entities import (
     hub_list,
 )
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.uedp.units import Copies, entity_names, read_incidence
+from redactory.training.uedp.units import entity_names, read_incidence
 from redactory.training.units.settings import UnitSettings
 from tests.training.uedp.unit_runs import KEY, UNKNOWN, Row, write_unit_run
 
@@ -219,17 +219,15 @@ def test_a_run_becomes_a_hypergraph(tmp_path: Path) -> None:
 def test_copies_stay_points_or_become_holders(tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN", dup_of=(2**32, 2**32, None, None))
     assert shape(read_incidence(run, names())) == {0: (1, 2), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
-    merged = read_incidence(run, names(), Copies.MERGE)
+    merged = read_incidence(run, names(), merge=True)
     assert shape(merged) == {2: (1, 0), 2**32: (3, 1)}  # a, b and c hold it, though only c's text is kept
 
 
 def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> None:
     with pytest.raises(GuaranteeError, match="rule near-greedy"):
-        read_incidence(write_run(tmp_path / "near", rule="near-greedy"), names(), Copies.MERGE)
+        read_incidence(write_run(tmp_path / "near", rule="near-greedy"), names(), merge=True)
     with pytest.raises(CheckFailed, match="which point 0 repeats"):
-        read_incidence(
-            write_run(tmp_path / "bloom", dup_of=(UNKNOWN, None, None, None)), names(), Copies.MERGE
-        )
+        read_incidence(write_run(tmp_path / "bloom", dup_of=(UNKNOWN, None, None, None)), names(), merge=True)
 
 
 def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:
@@ -284,7 +282,7 @@ def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
     assert graph.users.columns == len({row["user_id"] for row in documents})
     assert graph.entities.columns > 20
     assert int(graph.entities.degrees().max()) > 1
-    merged = read_incidence(run, EntityNames(load_digest_key()), Copies.MERGE)
+    merged = read_incidence(run, EntityNames(load_digest_key()), merge=True)
     assert len(merged) < rows
     assert int(merged.users.lengths.max()) > 1
     assert merged.users.columns == graph.users.columns
