@@ -414,9 +414,9 @@ def encryption(seen: Seen) -> str:
         raise Unmade(f"not made: the private part {when}: nobody can read it any more")
     if configured_service() is None:
         raise Unmade(f"not made: set {ENCRYPTION_VARIABLE} to the run's key")
-    told = _decrypted(seen, private)
+    words = _decrypted(seen, private)
     seen.readable = True
-    return told
+    return words
 
 
 def _decrypted(seen: Seen, private: list[Path]) -> str:

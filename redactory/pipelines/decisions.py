@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,11 @@ def release_log(place: str | Path) -> dict[str, Any]:
     else:
         check_whole_of_run(run)
     records = read_log(folder) if of_job else history(run)
-    told = ({"seq": r.seq, **{k: r.body[k] for k in ("time", "run")}, "type": r.type} for r in records)
+    lines = ({"seq": r.seq, **{k: r.body[k] for k in ("time", "run")}, "type": r.type} for r in records)
     words = map(in_words, records)
     return {
         "job": None if job is None else str(job.root),
-        "records": [{**one, "words": line} for one, line in zip(told, words, strict=True)],
+        "records": [{**one, "words": line} for one, line in zip(lines, words, strict=True)],
     }
 
 
@@ -123,34 +124,23 @@ def approve_release(
     A run without a single point, public or private, is released with ``empty`` only.
     ``{"run", "state", "latest", "empty", "hooks_failed"}``; ``RunStateError`` where the run is not held.
     """
-    folder = RunFolder(Path(run))
-    _check_words(by, reason)
-    with alone(folder):
-        own, job = _standing(folder)
-        # a process that decided before may have come no further
-        failed = carry_out(job, config).get(own.run)
-        if failed is None or own.record.type != Event.APPROVED:
-            if own.state != "held":
-                raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
-            check_may_leave(folder)
-            nothing = holds_nothing(read_manifest(folder)["counts"])
-            if nothing and not empty:
-                raise RunStateError(
-                    f"{own.run} holds no point, neither public nor private: whoever reads what was released "
-                    "last would find nothing. Look into its quarantine and reject it, or approve it with "
-                    "--empty"
-                )
-            facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
-            more = {"empty": True} if nothing else {}
-            failed = decide(job, folder, Event.APPROVED, {**facts, **more}, config)
-        empty = standings(read_log(job))[own.run].record.body.get("empty", False)
-    return {
-        "run": str(folder.root),
-        "state": "released",
-        "latest": latest_of(job),
-        "empty": empty,
-        "hooks_failed": failed,
-    }
+
+    def facts(own: Standing, folder: RunFolder) -> dict[str, Any]:
+        if own.state != "held":
+            raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+        check_may_leave(folder)
+        if not holds_nothing(read_manifest(folder)["counts"]):
+            return {"manifest": file_sha256(folder.manifest)}
+        if not empty:
+            raise RunStateError(
+                f"{own.run} holds no point, neither public nor private: whoever reads what was released "
+                "last would find nothing. Look into its quarantine and reject it, or approve it with "
+                "--empty"
+            )
+        return {"manifest": file_sha256(folder.manifest), "empty": True}
+
+    result, body = _decided(RunFolder(Path(run)), Event.APPROVED, by, reason, config, facts)
+    return {**result, "state": "released", "empty": body.get("empty", False)}
 
 
 def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
@@ -159,28 +149,43 @@ def reject_release(run: str | Path, by: str, reason: str, config: Given | None =
     What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
     a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
     """
+
+    def facts(own: Standing, folder: RunFolder) -> dict[str, Any]:
+        if own.state == "rejected":
+            raise RunStateError(f"{own.run} was rejected before")
+        entries = entries_of(folder) if is_finished(folder) else []
+        return {"index": entries} if entries else {}
+
     folder = RunFolder(Path(run))
+    result, body = _decided(folder, Event.REJECTED, by, reason, config, facts)
+    job, entries = _standing(folder)[1], body.get("index", [])
+    known = ((name, job.run(name)) for name in standings(read_log(job)))
+    left_out = [name for name, other in known if is_finished(other) and _went_by(other, entries)]
+    return {**result, "state": "rejected", "index": entries, "left_out": left_out}
+
+
+def _decided(
+    run: RunFolder,
+    event: Event,
+    by: str,
+    reason: str,
+    config: Given | None,
+    facts: Callable[[Standing, RunFolder], dict[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Enter a decision with its ``facts``, and do what follows; what is said of both, and the record's body.
+
+    A process that decided the same before may have come no further: then what is left is done.
+    """
     _check_words(by, reason)
-    with alone(folder):
-        own, job = _standing(folder)
+    with alone(run):
+        own, job = _standing(run)
         failed = carry_out(job, config).get(own.run)
-        if failed is None or own.record.type != Event.REJECTED:
-            if own.state == "rejected":
-                raise RunStateError(f"{own.run} was rejected before")
-            entries = entries_of(folder) if is_finished(folder) else []
-            facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
-            failed = decide(job, folder, Event.REJECTED, facts, config, [INDEX] if entries else [])
-        records = standings(read_log(job))
-        entries = records[own.run].record.body.get("index", [])
-    finished = ((name, job.run(name)) for name in records)
-    return {
-        "run": str(folder.root),
-        "state": "rejected",
-        "latest": latest_of(job),
-        "index": entries,
-        "left_out": [name for name, run in finished if is_finished(run) and _went_by(run, entries)],
-        "hooks_failed": failed,
-    }
+        if failed is None or own.record.type != event:
+            more = facts(own, run)
+            follows = [INDEX] if "index" in more else []
+            failed = decide(job, run, event, {"by": by, "reason": reason, **more}, config, follows)
+        body = standings(read_log(job))[own.run].record.body
+    return {"run": str(run.root), "latest": latest_of(job), "hooks_failed": failed}, body
 
 
 def _went_by(run: RunFolder, entries: list[str]) -> bool:

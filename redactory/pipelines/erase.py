@@ -143,7 +143,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     change = Change(
         why=TAKEDOWN,
         body=body_without(manifest, tally),
-        told={**counted, "lost": len(heirs.lost)},
+        noted={**counted, "lost": len(heirs.lost)},
         entered={"persons": person.pseudonyms(key), **counted, "models": result["models"]},
         # what attacks on the shards found was found on shards that are no more
         forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root),
@@ -276,8 +276,8 @@ def purge_run(
     """
     unknown = sorted(set(what) - set(ALL))
     if unknown or not what:
-        told = f", not {unknown[0]}" if unknown else ""
-        raise ConfigurationError(f"purge one or more of {', '.join(ALL)}{told}")
+        wrong = f", not {unknown[0]}" if unknown else ""
+        raise ConfigurationError(f"purge one or more of {', '.join(ALL)}{wrong}")
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     if not pending(folder):
         # a place that holds no run gets no lock and no folder by being asked for
@@ -294,9 +294,9 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         state = [p for p in (run.samples, run.orchestrator, *run.tracebacks()) if p.exists()]
         # it fills again: each sample that is drawn is another one
         wanted = [name for name in what if name not in before or (name == "state" and state)]
-        told = {"run": str(run.root), "purged": wanted, "already": [n for n in what if n not in wanted]}
+        result = {"run": str(run.root), "purged": wanted, "already": [n for n in what if n not in wanted]}
         if not wanted:
-            return {**told, "release": None, "bytes": 0}
+            return {**result, "release": None, "bytes": 0}
         # one at work would find another manifest at its end, and be lost
         _trainings(run)
         staging = begin(run, None)
@@ -309,11 +309,11 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         change = Change(
             why=PURGE,
             body={"purged": sorted({*before, *wanted})},
-            told={"purged": wanted},
+            noted={"purged": wanted},
             entered={"what": wanted, "bytes": size, **({} if by is None else {"by": by})},
             forget=forget,
         )
-        return {**told, "release": reissue(staging, change), "bytes": size}
+        return {**result, "release": reissue(staging, change), "bytes": size}
 
 
 def due(job: JobFolder, settings: Keep, now: datetime.datetime) -> dict[str, tuple[What, ...]]:

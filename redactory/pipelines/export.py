@@ -109,8 +109,8 @@ def _filled(
     where = without_secrets(to)
     # whoever reads the log later stands elsewhere
     lies_at = where if is_url(to) else str(Path(to).absolute())
-    told = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
-    enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **told)
+    facts = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
+    enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **facts)
     return {
         "run": str(run.root),
         "to": where,

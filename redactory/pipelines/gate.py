@@ -282,8 +282,8 @@ def publish_released(job: JobFolder, url: str | None) -> list[str]:
         if is_finished(run):
             publish(run.root, place)
             # a URL can have a password in it
-            told = without_secrets(place)
-            enter(run, Event.EXPORTED, published=told, manifest=file_sha256(run.manifest))
+            url_shown = without_secrets(place)
+            enter(run, Event.EXPORTED, published=url_shown, manifest=file_sha256(run.manifest))
             done.append(name)
     return done
 

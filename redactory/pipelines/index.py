@@ -255,14 +255,14 @@ def show_index(folder: str | Path) -> dict[str, Any]:
     head, runs, waiting = index.read(), [], []
     sealed = {entry.folder: entry for entry in index.pending()}
     for entry in index.entries():
-        told = {name: entry.body[name] for name in ("created", "path")}
-        runs.append({"entry": entry.name, **told, "texts": entry.body["counts"]})
+        dated = {name: entry.body[name] for name in ("created", "path")}
+        runs.append({"entry": entry.name, **dated, "texts": entry.body["counts"]})
     for draft, run in index.drafts().items():
         finished = draft in sealed and is_of(RunFolder(run), sealed[draft])
         state = "gone" if not run.exists() else "finished" if finished else "unfinished"
         waiting.append({"draft": draft.name, "path": str(run), "state": state})
-    told = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
-    return {**told, "runs": runs, "pending": waiting}
+    known = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
+    return {**known, "runs": runs, "pending": waiting}
 
 
 def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
     if not name:
         raise ConfigurationError("--by: give the name of who answers for it")
     if not folder.state.is_dir():
-        raise RunStateError(f"{folder.root} is no run folder")
+        raise RunStateError(f"{folder.root} is not a run folder")
     return sealed(folder.state, _shred, folder, name)
 
 
@@ -137,15 +137,15 @@ def rotate_key(
         else LocalKey(read_encryption_key(Path(str(to_key_file))))
     )
     runs = [run for place in places for run in _runs_in(Path(place))]
-    told: dict[str, list[Any]] = defaultdict(list)
+    found: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         try:
-            told[sealed(run.state, _rotated, run, new)].append(str(run.root))
+            found[sealed(run.state, _rotated, run, new)].append(str(run.root))
         except RedactoryError as error:
-            told["failed"].append({"run": str(run.root), "error": str(error)})
+            found["failed"].append({"run": str(run.root), "error": str(error)})
         progress("rotate", number, len(runs), "runs")
-    listed = {name: told[name] for name in ("rotated", "already", "open", "shredded", "failed")}
-    return {"service": new.name, **listed, "ok": not told["failed"]}
+    listed = {name: found[name] for name in ("rotated", "already", "open", "shredded", "failed")}
+    return {"service": new.name, **listed, "ok": not found["failed"]}
 
 
 def _runs_in(place: Path) -> list[RunFolder]:

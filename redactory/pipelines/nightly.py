@@ -186,8 +186,8 @@ class _Scheduled:
                 )
             after_failure(self.job, run, config.nightly, mended)
             raise mended from None
-        told = {"run": str(run.root), "date": begun.date, **ended, "resumed": resumed}
-        return {**told, "counts": counts, "report": str(run.report)}
+        result = {"run": str(run.root), "date": begun.date, **ended, "resumed": resumed}
+        return {**result, "counts": counts, "report": str(run.report)}
 
 
 def _name(job: JobFolder, taken: Collection[str], day: Day, now: datetime.datetime) -> str:

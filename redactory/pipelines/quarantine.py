@@ -193,7 +193,7 @@ def _vault(run: RunFolder) -> Iterator[tuple[str, str | None, str | None]]:
 
 CUT = "only their first 64 KiB were kept"
 REPEATED = "their document's id occurs twice"
-NO_ROW = "they are no rows of their table by themselves"
+NO_ROW = "by themselves they are not rows of their table"
 NO_HEADER = "the header of their file cannot be read any more"
 FROM_COLUMNS = "they are rows of a Parquet or Arrow file: give the file to a new run"
 NO_USER = "their user is not known any more"
@@ -342,9 +342,13 @@ def quarantine_retry(
         target, before = _target(folder, job), _settings_of(folder, manifest)
         now = _today(before if config is None else load_config(config), target, workers)
         corpus = sealed(folder.state, corpus_of, folder, before.input, now.input, key)
-        told = {"entries": corpus.entries, "retried": corpus.retried, "left": dict(corpus.left.most_common())}
+        result = {
+            "entries": corpus.entries,
+            "retried": corpus.retried,
+            "left": dict(corpus.left.most_common()),
+        }
         if not corpus.retried:
-            return {"run": None, "of": str(folder.root), **told, "state": None}
+            return {"run": None, "of": str(folder.root), **result, "state": None}
         if job is not None and target.root.name not in standings(read_log(job)):
             # at no moment is it taken for a run of no job
             enter(target, Event.BEGUN, date=None, plan={"slices": [], "waiting": []}, config=None)
@@ -359,7 +363,7 @@ def quarantine_retry(
         left = sum(corpus.left.values())
         enter(folder, Event.RETRIED, into=target.root.name, retried=corpus.retried, left=left)
     ended = {"counts": counts, "state": None if job is None else "held", "report": summary["report"]}
-    return {"run": str(target.root), "of": str(folder.root), **told, **ended}
+    return {"run": str(target.root), "of": str(folder.root), **result, **ended}
 
 
 def _key_of(run: RunFolder, manifest: dict[str, Any]) -> DigestKey | None:

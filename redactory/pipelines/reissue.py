@@ -67,14 +67,14 @@ FORMAT = "redactory-reissue/1"
 class Change:
     """What becomes of a run besides its parts, none of it text.
 
-    ``body`` replaces keys of the manifest; ``told`` goes into its list of ``changes``, ``entered`` into the
+    ``body`` replaces keys of the manifest; ``noted`` goes into its list of ``changes``, ``entered`` into the
     release log alone; ``forget`` are files and folders of ``state/``; ``index`` is what the index across
     runs shall not know any more: ``digests`` (hex) and ``points`` (ids) of each side.
     """
 
     why: str
     body: Mapping[str, Any]
-    told: Mapping[str, Any]
+    noted: Mapping[str, Any]
     entered: Mapping[str, Any]
     forget: tuple[Path, ...] = ()
     index: Mapping[str, Any] | None = None
@@ -173,11 +173,11 @@ def reissue(staging: Staging, change: Change) -> int:
     strange = sorted({*staging.files, *staging.gone} - set(old.manifest["files"]))
     if strange:
         raise CheckFailed(f"{strange[0]} is not listed in the manifest: run redactory verify {run.root}")
-    told = {
+    change_entry = {
         "release": old.number + 1,
         "why": change.why,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **change.told,
+        **change.noted,
         "files": {"replaced": sorted(staging.files), "removed": sorted(staging.gone)},
     }
     kept = {k: v for k, v in old.manifest.items() if k not in ("files", "journal", SIGNED_BY, ANCHOR)}
@@ -187,7 +187,7 @@ def reissue(staging: Staging, change: Change) -> int:
         **change.body,
         "release": old.number + 1,
         "supersedes": old.digest,
-        "changes": [*old.manifest.get("changes", ()), told],
+        "changes": [*old.manifest.get("changes", ()), change_entry],
     }
     plan = {
         "format": FORMAT,
@@ -296,13 +296,13 @@ def counts_without(
 # Out of the index across runs too: what a run no longer holds is no reason to drop a stranger's text.
 
 
-def forget(run: RunFolder, manifest: Mapping[str, Any], told: Mapping[str, Any] | None) -> None:
-    """Take ``told`` out of the run's entry; nothing where there is no index, or the entry was removed.
+def forget(run: RunFolder, manifest: Mapping[str, Any], gone: Mapping[str, Any] | None) -> None:
+    """Take ``gone`` out of the run's entry; nothing where there is no index, or the entry was removed.
 
     Asked again it changes nothing.
     """
     index = index_of(manifest)
-    if index is None or not told or not any((*told["digests"].values(), *told["points"].values())):
+    if index is None or not gone or not any((*gone["digests"].values(), *gone["points"].values())):
         return
     tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
     with index.alone():
@@ -318,11 +318,11 @@ def forget(run: RunFolder, manifest: Mapping[str, Any], told: Mapping[str, Any] 
         settings = DedupSettings.read_back(manifest["configuration"]["dedup"])
         for entry in index.entries():
             if entry.body["token"] in tokens:
-                _rewrite(index, entry, room / entry.name, settings, told)
+                _rewrite(index, entry, room / entry.name, settings, gone)
 
 
 def _rewrite(
-    index: IndexFolder, entry: Entry, draft: Path, settings: DedupSettings, told: Mapping[str, Any]
+    index: IndexFolder, entry: Entry, draft: Path, settings: DedupSettings, gone: Mapping[str, Any]
 ) -> None:
     # what seals it comes last: a draft without it counts for nothing
     skipped = shutil.ignore_patterns("entry.json")
@@ -331,13 +331,13 @@ def _rewrite(
     body, counts = entry.body, dict(entry.body["counts"])
     for side in SIDES:
         if settings.mode_of(side) in BY_DIGEST - {"bloom"}:
-            counts[side] = _without_digests(index, draft, body, settings, side, told["digests"][side])
+            counts[side] = _without_digests(index, draft, body, settings, side, gone["digests"][side])
         elif settings.mode_of(side) == "minhash":
             counts[side] = 0
             for number in range(body["partitions"]):
                 own = signed_files(entry.folder, side, number)
                 ids = np.load(own.rows)["id"]
-                kept = ids[~np.isin(ids, np.array(told["points"][side], np.int64))]
+                kept = ids[~np.isin(ids, np.array(gone["points"][side], np.int64))]
                 counts[side] += copy_signed(own, kept, SIDES[side], signed_files(draft, side, number))
     files = {name: file_sha256(draft / name) for name in body["files"]}
     write_json(draft / "entry.json", {**body, "counts": counts, "files": files})

@@ -211,9 +211,9 @@ def put_back(run: RunFolder) -> str | None:
 
 def check_newest(run: RunFolder) -> None:
     """``RunStateError`` where ``run`` is an older release of itself than its log knows."""
-    if told := put_back(run):
+    if older := put_back(run):
         name = run.root.resolve().name
-        raise RunStateError(f"{name}: {told}; bring back the newer one, or do again what was done")
+        raise RunStateError(f"{name}: {older}; bring back the newer one, or do again what was done")
 
 
 def _release(body: Mapping[str, Any]) -> int:
@@ -352,7 +352,7 @@ def check_whole(job: JobFolder) -> None:
         try:
             said = read_manifest(run).get(ANCHOR)
         except RedactoryError:
-            continue  # not of this job, or told of by verify
+            continue  # not of this job, or reported by verify
         if said is not None and said["of"] == "job" and (lost := _cut_off(job.log, said)):
             raise CheckFailed(f"{job.log}: {lost}; {place.name} knew them: bring the log back from a backup")
 

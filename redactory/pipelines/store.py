@@ -1,4 +1,4 @@
-"""Stores: places at a URL, one reader and writer of files for all of them, and errors told by their kind.
+"""Stores: places at a URL, one reader and writer of files for all of them, and their errors by kind.
 
 ``s3://`` goes through pyarrow, which every installation has; any other protocol through fsspec.
 """
@@ -27,7 +27,7 @@ _AWS = re.compile(r"AWS Error ([A-Z_]+)(?: \(HTTP status (\d+)\))?")
 
 
 class Kind(StrEnum):
-    """What is wrong with a store, and how it is told."""
+    """What is wrong with a store, in words."""
 
     NOT_KNOWN = "no file system of this kind is known"
     NOT_INSTALLED = "the package that reads this kind of store is not installed"
@@ -59,7 +59,7 @@ def is_url(value: object) -> bool:
 
 
 @contextmanager
-def told(url: str) -> Iterator[None]:
+def store_errors(url: str) -> Iterator[None]:
     """Turn whatever a file system raises into a :class:`StoreError` that names ``url``."""
     try:
         yield
@@ -100,7 +100,7 @@ def cause_of(url: str, error: Exception) -> str:
         return str(known.get("err") or type(error).__name__)
     scheme = url.partition("://")[0]
     unknown = isinstance(error, ValueError) and f"Protocol not known: {scheme}" in str(error)
-    return f"'{scheme}' is none that fsspec lists" if unknown else type(error).__name__
+    return f"'{scheme}' is not one that fsspec lists" if unknown else type(error).__name__
 
 
 def without_secrets(url: str) -> str:
@@ -140,7 +140,7 @@ def names_below(filesystem: Any, folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Store:
-    """The files below one URL, by their names relative to it; ``url`` is as it may be told."""
+    """The files below one URL, by their names relative to it; ``url`` is without secrets."""
 
     url: str
     filesystem: Any
@@ -149,7 +149,7 @@ class Store:
     @classmethod
     def at(cls, url: str) -> Store:
         """The store of a URL; ``StoreError`` where no file system is known for it."""
-        with told(url):
+        with store_errors(url):
             filesystem, root = filesystem_of(url.rstrip("/"))
             if not root.strip("/"):
                 raise StoreError(without_secrets(url), Kind.NOT_FOUND, "no folder is named")
@@ -157,14 +157,14 @@ class Store:
 
     def names(self) -> set[str]:
         """Every file that is there."""
-        with told(self.url):
+        with store_errors(self.url):
             self.filesystem.invalidate_cache()
             found = names_below(self.filesystem, self.root)
             return {PurePosixPath(name).relative_to(self.root).as_posix() for name in found}
 
     def size(self, name: str) -> int | None:
         """The bytes of a file; None where it is not there."""
-        with told(self.url):
+        with store_errors(self.url):
             try:
                 return int(self.filesystem.info(self._path(name))["size"])
             except FileNotFoundError:
@@ -174,13 +174,13 @@ class Store:
         """A small file whole; None where it is not there."""
         if self.size(name) is None:
             return None
-        with told(self.url), self._opened(name) as file:
+        with store_errors(self.url), self._opened(name) as file:
             return file.read()
 
     def digest(self, name: str) -> str:
         """Hex sha256 of a file, read back in pieces."""
         digest = hashlib.sha256()
-        with told(self.url), self._opened(name) as file:
+        with store_errors(self.url), self._opened(name) as file:
             while block := file.read(_CHUNK):
                 digest.update(block)
         return digest.hexdigest()
@@ -188,7 +188,7 @@ class Store:
     def put(self, path: Path, name: str) -> None:
         """Write the file ``path`` as ``name``: in a folder whole or not at all, as in a store of objects."""
         target = self._path(name)
-        with told(self.url), path.open("rb") as source:
+        with store_errors(self.url), path.open("rb") as source:
             if self._is_local:
                 Path(target).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
                 with (
@@ -202,12 +202,12 @@ class Store:
 
     def get(self, name: str, path: Path) -> None:
         """Read the file ``name`` into ``path``."""
-        with told(self.url), self._opened(name) as source, path.open("wb") as file:
+        with store_errors(self.url), self._opened(name) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, _CHUNK)
 
     def remove(self, name: str) -> None:
         """Take a file away."""
-        with told(self.url):
+        with store_errors(self.url):
             self.filesystem.rm_file(self._path(name))
 
     @property

@@ -137,9 +137,9 @@ def no_mask_in_public(seen: Seen) -> str:
     """No public point holds a mask."""
     batches = read_batches(seen.run.public, ["text"])
     found = sum(pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0 for batch in batches)
-    told = f"{some(found, 'public point')} with {MASK}"
-    require([told] if found else [])
-    return told
+    words = f"{some(found, 'public point')} with {MASK}"
+    require([words] if found else [])
+    return words
 
 
 def _ids(folder: Path) -> list[str]:
@@ -194,9 +194,9 @@ def rescan(seen: Seen) -> str:
                 flagged.append(point)
         done += len(texts)
         seen.progress("re-scan", done, manifest["counts"]["public"], "points")
-    told = f"{len(flagged)} of {some(done, 'public point')} flagged"
-    require([f"{told}, first {flagged[0]}"] if flagged else [])
-    return told
+    words = f"{len(flagged)} of {some(done, 'public point')} flagged"
+    require([f"{words}, first {flagged[0]}"] if flagged else [])
+    return words
 
 
 @check("values masked elsewhere", private=True)
@@ -211,9 +211,9 @@ def open_values(seen: Seen) -> str:
     count = len(seen.open_values)
     which = "--json names them; " if count else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
-    told = f"{some(count, 'public point')} with a value masked elsewhere; {which}{bound}"
-    require([told] if limit is not None and count > limit else [])
-    return told
+    words = f"{some(count, 'public point')} with a value masked elsewhere; {which}{bound}"
+    require([words] if limit is not None and count > limit else [])
+    return words
 
 
 # The models of a run, and the pages that people read.

@@ -154,7 +154,7 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, again: dict[
         "their document's id occurs twice": 1,
         "only their first 64 KiB were kept": 1,
         "their user is not known any more": 1,
-        "they are no rows of their table by themselves": 3,
+        "by themselves they are not rows of their table": 3,
     }
     assert again["entries"] == again["retried"] + sum(again["left"].values())
     new = RunFolder(Path(again["run"]))
