@@ -185,77 +185,41 @@ def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
         raise ConfigurationError(where + "; ".join(problems)) from None
 
 
+_FILES = (
+    *("input.path", "output", "work", "evaluate.test", "evaluate.canaries", "evaluate.labelled"),
+    *("track.mlflow", "dedup.index.path", "detect.tagger.models", "detect.spacy.model"),
+    *("detect.patterns.files", "detect.stanza.folder", "detect.transformers.folder"),
+    *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
+    *("train.recall", "train.recall_file", "train.public_text", "train.model.folder", "train.budget.path"),
+    *("train.units.entities", "train.units.aliases", "train.units.hubs_file"),
+)
+"""The keys whose values are files and folders, read from the folder of the configuration."""
+_NAMES: dict[str, Callable[[str], bool]] = {
+    "detect.tagger.models": lambda name: name == DEFAULT,
+    # a bare name is an installed pipeline
+    "detect.spacy.model": lambda name: "/" not in name,
+}
+"""What may stand there besides, and stays as it is."""
+
+
 def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """``value`` with its relative paths read from ``folder``, where the file lies."""
 
-    def place(path: Any) -> Any:
-        if isinstance(path, list):
-            return [place(p) for p in path]
-        return str(folder / path) if isinstance(path, str) and "://" not in path else path
-
-    anchored = dict(value)
-    given = anchored.get("input")
-    if isinstance(given, dict):
-        anchored["input"] = {**given, "path": place(given.get("path"))} if "path" in given else given
-    elif given is not None:
-        anchored["input"] = {"path": place(given)}
-    anchored.update({key: place(anchored[key]) for key in ("output", "work") if key in anchored})
-    if isinstance(anchored.get("evaluate"), dict):
-        paths = ("test", "canaries", "labelled")
-        anchored["evaluate"] = {k: place(v) if k in paths else v for k, v in anchored["evaluate"].items()}
-    if isinstance(track := anchored.get("track"), dict):
-        anchored["track"] = {k: place(path_in(v)) if k == "mlflow" else v for k, v in track.items()}
-    if isinstance(anchored.get("train"), dict):
-        anchored["train"] = _anchored_training(anchored["train"], place)
-    if isinstance(dedup := anchored.get("dedup"), dict) and isinstance(index := dedup.get("index"), dict):
-        anchored["dedup"] = {**dedup, "index": {k: place(v) if k == "path" else v for k, v in index.items()}}
-    if isinstance(anchored.get("detect"), dict):
-        anchored["detect"] = _anchored_engines(anchored["detect"], place)
-    return anchored
-
-
-def _anchored_training(train: dict[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:
-    """The files and the folder that a training reads."""
-    files = ("recall_file", "public_text")
-    section = {key: place(value) if key in files else value for key, value in train.items()}
-    sections = {"model": ("folder",), "budget": ("path",), "units": ("entities", "aliases", "hubs_file")}
-    for name, paths in sections.items():
-        below = section.get(name)
-        if isinstance(below, dict):
-            section[name] = {k: place(v) if k in paths else v for k, v in below.items()}
-    return section
-
-
-def _anchored_engines(detect: dict[str, Any], place: Callable[[Any], Any]) -> dict[str, Any]:
-    """The engines' files and folders; a pipeline with a bare name is an installed one, and stays."""
-
-    def pipeline(given: Any) -> Any:
-        return place(given) if isinstance(given, str) and "/" in given else given
-
-    def taggers(given: Any) -> Any:
+    def place(given: Any, key: str) -> Any:
         if isinstance(given, list):
-            return [taggers(one) for one in given]
-        return given if given == DEFAULT else place(given)
+            return [place(one, key) for one in given]
+        if isinstance(given, dict):
+            return {name: place(one, f"{key}.{name}" if key else str(name)) for name, one in given.items()}
+        if key == "input":
+            # a bare input is its path
+            return {"path": place(given, "input.path")} if given is not None else None
+        if key == "track.mlflow":
+            given = path_in(given)
+        is_name = isinstance(given, str) and ("://" in given or _NAMES.get(key, lambda _: False)(given))
+        return str(folder / given) if key in _FILES and isinstance(given, str) and not is_name else given
 
-    def within(section: Any) -> Any:
-        if isinstance(section, list):
-            return [within(entry) for entry in section]
-        if not isinstance(section, dict):
-            return section
-        return {key: paths.get(key, lambda value: value)(value) for key, value in section.items()}
-
-    paths: dict[str, Callable[[Any], Any]] = {
-        "models": taggers,
-        "model": pipeline,
-        "folder": place,
-        "file": place,
-        "files": place,
-        "deny": within,
-        "allow": within,
-    }
-
-    engines = ("tagger", "spacy", "patterns", "stanza", "transformers", "lists")
-    return {k: within(v) if k in engines else v for k, v in detect.items()}
+    placed: dict[str, Any] = place(dict(value), "")
+    return placed
 
 
 def _explain(error: Any) -> str:
