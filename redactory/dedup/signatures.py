@@ -197,11 +197,11 @@ class Signer:
     """
 
     def __init__(self, permutations: int) -> None:
-        from datasketch import MinHash
-
-        multipliers, summands = MinHash(permutations, SEED, scheme="affine32").permutations
-        self._multipliers: NDArray[np.uint32] = multipliers
-        self._summands: NDArray[np.uint32] = summands
+        # the library's constants, drawn as it draws them: importing it takes half a second
+        draw, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
+        odd: NDArray[np.uint32] = draw.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
+        self._multipliers = odd
+        self._summands: NDArray[np.uint32] = draw.randint(0, 1 << 32, permutations, dtype=np.uint32)
 
     def signatures(self, sets: ShingleSets) -> NDArray[np.uint32]:
         """uint32 [texts, permutations]; a few thousand shingles are in work at a time."""
