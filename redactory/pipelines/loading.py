@@ -215,8 +215,9 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             return {"path": place(given, "input.path")} if given is not None else None
         if key == "track.mlflow":
             given = path_in(given)
-        is_name = isinstance(given, str) and ("://" in given or _NAMES.get(key, lambda _: False)(given))
-        return str(folder / given) if key in _FILES and isinstance(given, str) and not is_name else given
+        if key not in _FILES or not isinstance(given, str) or "://" in given:
+            return given
+        return given if key in _NAMES and _NAMES[key](given) else str(folder / given)
 
     placed: dict[str, Any] = place(dict(value), "")
     return placed
