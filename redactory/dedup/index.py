@@ -28,13 +28,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rbloom import Bloom
 
 from redactory.dedup.plan import (
-    BloomFilter,
     BloomParameters,
     Entries,
     as_numbers,
+    bloom_filter,
     load_bloom,
+    may_hold,
     save_bloom,
     write_entries,
 )
@@ -258,7 +260,7 @@ def write_seen(files: SeenFiles, ranges: Sequence[Path], added: int) -> None:
     ``added`` is how many there are; the file holds uint64 [2, added], high words and low ones: a look-up
     then reads the pages it needs.  Holds one range and the filter in memory.
     """
-    bloom = BloomFilter(files.parameters.capacity, files.parameters.error_rate)
+    bloom = bloom_filter(files.parameters.capacity, files.parameters.error_rate)
     for path in ranges:
         for digest in as_numbers(np.load(path)):
             bloom.add(digest)
@@ -281,7 +283,9 @@ def first_that_saw(files: Sequence[SeenFiles], entries: Entries) -> NDArray[np.i
     first = np.full(len(entries), NOBODY, np.int64)
     for number, one in enumerate(files):
         asked = np.flatnonzero(first == NOBODY)
-        asked = asked[_filter(one.bloom, one.parameters, one.bloom.stat().st_mtime_ns).holds(entries[asked])]
+        asked = asked[
+            may_hold(_filter(one.bloom, one.parameters, one.bloom.stat().st_mtime_ns), entries[asked])
+        ]
         if one.digests is not None:
             asked = asked[_looked_up(one.digests, entries[asked])]
         first[asked] = number
@@ -312,7 +316,7 @@ def earlier_of(files: Sequence[Path], ids: NDArray[np.int64]) -> NDArray[np.int6
 
 
 @lru_cache(maxsize=FILTERS_HELD)
-def _filter(path: Path, parameters: BloomParameters, written: int) -> BloomFilter:
+def _filter(path: Path, parameters: BloomParameters, written: int) -> Bloom:
     # a process asks for one partition's texts after the other; an entry never changes once it counts
     return load_bloom(path, parameters)
 

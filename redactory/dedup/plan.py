@@ -92,46 +92,20 @@ TRACKED = 100_000
 """Digests of a side, about, that mode ``bloom`` remembers exactly, to measure its false positives."""
 
 
-class BloomFilter:
+def bloom_filter(capacity: int, error_rate: float) -> Bloom:
     """A set of 16-byte digests in fixed memory: it never forgets one, and takes some others for its own.
 
     The digests are keyed BLAKE2b (:class:`~redactory.foundation.keys.DigestKey`), given as signed
-    128-bit numbers (:func:`~redactory.dedup.plan.as_numbers`): their own bits choose the places, no
-    further hash is needed, and whoever lacks the key cannot make two texts collide.  Of digests that were
-    not added at most ``error_rate`` are taken for added ones, as long as no more than ``capacity`` were.
+    128-bit numbers (:func:`as_numbers`): their own bits choose the places, no further hash is needed, and
+    whoever lacks the key cannot make two texts collide.  Of digests that were not added at most
+    ``error_rate`` are taken for added ones, as long as no more than ``capacity`` were.
     """
+    return Bloom(max(1, capacity), error_rate, operator.index)
 
-    def __init__(self, capacity: int, error_rate: float, bits: Bloom | None = None) -> None:
-        self.capacity, self.error_rate = capacity, error_rate
-        self._bits = Bloom(max(1, capacity), error_rate, operator.index) if bits is None else bits
 
-    @classmethod
-    def from_bytes(cls, capacity: int, error_rate: float, content: bytes) -> BloomFilter:
-        """The filter of :meth:`to_bytes`."""
-        return cls(capacity, error_rate, Bloom.load_bytes(content, operator.index))
-
-    def to_bytes(self) -> bytes:
-        """The number of places a digest has, and the bits."""
-        return self._bits.save_bytes()
-
-    def add(self, digest: int) -> bool:
-        """Add ``digest``; whether it was there already, as far as the filter can tell."""
-        if digest in self._bits:
-            return True
-        self._bits.add(digest)
-        return False
-
-    def size(self) -> float:
-        """About how many different digests were added."""
-        return self._bits.approx_items
-
-    def __contains__(self, digest: int) -> bool:
-        return digest in self._bits
-
-    def holds(self, entries: Entries) -> NDArray[np.bool_]:
-        """Which of ``entries`` may have been added."""
-        bits = self._bits
-        return np.fromiter((digest in bits for digest in as_numbers(entries)), bool, len(entries))
+def may_hold(bloom: Bloom, entries: Entries) -> NDArray[np.bool_]:
+    """Which of ``entries`` may have been added."""
+    return np.fromiter((digest in bloom for digest in as_numbers(entries)), bool, len(entries))
 
 
 class OnePass:
@@ -143,7 +117,7 @@ class OnePass:
     """
 
     def __init__(self, capacity: int, error_rate: float) -> None:
-        self.filter = BloomFilter(capacity, error_rate)
+        self.filter, self.capacity = bloom_filter(capacity, error_rate), capacity
         self.added = self.tracked_new = self.tracked_lost = 0
         self._limit = min(1 << 32, (TRACKED << 32) // max(1, capacity))
         self._known: set[int] = set()
@@ -152,8 +126,9 @@ class OnePass:
         """Which of the points, given by their digests in order, are dropped."""
         dropped = []
         for digest in digests:
-            seen = self.filter.add(digest)
-            self.added += not seen
+            if not (seen := digest in self.filter):
+                self.filter.add(digest)
+                self.added += 1
             dropped.append(seen)
             if (digest >> 96) & 0xFFFFFFFF < self._limit and digest not in self._known:
                 self._known.add(digest)
@@ -185,9 +160,9 @@ class BloomParameters:
     policy: str
 
 
-def save_bloom(path: Path, bloom: BloomFilter, parameters: BloomParameters, added: int) -> None:
+def save_bloom(path: Path, bloom: Bloom, parameters: BloomParameters, added: int) -> None:
     """Commit ``bloom``: one line of JSON, then its bits.  ``added`` digests are in it, for the record."""
-    content = bloom.to_bytes()
+    content = bloom.save_bytes()
     head = {
         "format": FORMAT,
         "hash": HASH,
@@ -200,7 +175,7 @@ def save_bloom(path: Path, bloom: BloomFilter, parameters: BloomParameters, adde
         file.write(content)
 
 
-def load_bloom(path: Path, parameters: BloomParameters) -> BloomFilter:
+def load_bloom(path: Path, parameters: BloomParameters) -> Bloom:
     """The filter of ``path``, made with exactly ``parameters``.
 
     ``RunStateError`` names the first parameter that differs, and both values; ``CheckFailed`` is
@@ -217,7 +192,7 @@ def load_bloom(path: Path, parameters: BloomParameters) -> BloomFilter:
     sealed = head.pop("sha256", None)
     if _digest(head, content) != sealed:
         raise CheckFailed(f"{path.name} does not hold what was written: restore it, or begin a new one")
-    return BloomFilter.from_bytes(parameters.capacity, parameters.error_rate, content)
+    return Bloom.load_bytes(content, operator.index)
 
 
 def _digest(head: dict[str, Any], content: bytes) -> str:

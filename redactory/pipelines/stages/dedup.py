@@ -111,7 +111,7 @@ def pass_side(job: Job, partitions: int, number: int) -> StageReport:
         write_entries(job.digests(f"passed-{side}", partition), np.array(entries["id"][repeats]))
         dropped += int(repeats.sum())
     facts = {
-        "capacity": one_pass.filter.capacity,
+        "capacity": one_pass.capacity,
         "added": one_pass.added,
         "dropped": dropped,
         "new": one_pass.tracked_new,
