@@ -14,45 +14,39 @@ from redactory.foundation.files import make_private_folder
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.units.federated_mechanism import AnyMechanism, users_mechanism_from_json
+from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.units.federated_mechanism import AnyMechanism, EntitySampling, PoissonUsersGaussian
 
 
-def any_mechanism_from_json(value: dict[str, Any]) -> AnyMechanism:
+def mechanism_from_json(value: Any) -> AnyMechanism:
     """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved somewhere."""
-    event = value.get("event") if isinstance(value, dict) else None
-    if isinstance(event, dict) and event.get("class") == "PoissonSampledUsersEvent":
-        return users_mechanism_from_json(value)
-    return mechanism_from_json(value)
-
-
-def mechanism_from_json(value: dict[str, Any]) -> Mechanism:
-    """A mechanism that samples points; ``GuaranteeError`` for anything but what is proved here."""
-    mechanism: Mechanism | None = None
+    found: AnyMechanism | None = None
     try:
         event = value["event"]
+        inner = event.get("event", event)
         shared: dict[str, Any] = {
             "sampling_rate": event["sampling_probability"],
+            "noise_multiplier": inner["noise_multiplier"],
             "clip_norm": value["clip_norm"],
             "normaliser": value["normaliser"]["value"],
             "noise": value["noise"],
         }
-        if event["class"] == "PoissonSampledDpEvent":
-            mechanism = PoissonGaussian(noise_multiplier=event["event"]["noise_multiplier"], **shared)
-        elif event["class"] == "TruncatedSubsampledGaussianDpEvent":
-            mechanism = TruncatedPoissonGaussian(
-                noise_multiplier=event["noise_multiplier"],
-                truncated_batch_size=event["truncated_batch_size"],
-                points=event["dataset_size"],
-                **shared,
-            )
-        known = mechanism is not None and mechanism.noise in ("float", "lattice")
-        known = known and mechanism is not None and mechanism.to_json() == value
-    except (KeyError, TypeError, ConfigurationError):
+        match event["class"]:
+            case "PoissonSampledDpEvent":
+                found = PoissonGaussian(**shared)
+            case "TruncatedSubsampledGaussianDpEvent":
+                cut = {"truncated_batch_size": event["truncated_batch_size"], "points": event["dataset_size"]}
+                found = TruncatedPoissonGaussian(**shared, **cut)
+            case "PoissonSampledUsersEvent":
+                own = event["entities"]
+                entities = None if own is None else EntitySampling(**own)
+                found = PoissonUsersGaussian(**shared, users=event["users"], entities=entities)
+        known = found is not None and found.noise in ("float", "lattice") and found.to_json() == value
+    except (AttributeError, KeyError, TypeError, ConfigurationError):
         known = False
-    if mechanism is None or not known:
+    if found is None or not known:
         raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
-    return mechanism
+    return found
 
 
 # The privacy ledger: what was promised before the first step, and every noisy step before its noise.

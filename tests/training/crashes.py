@@ -34,8 +34,7 @@ class Witness:
         self.file = file
 
     def __enter__(self) -> Witness:
-        self._real = PoissonGaussian.noisy_mean
-        real, file = self._real, self.file
+        real, file = PoissonGaussian.noisy_mean, self.file
 
         def seen(own: PoissonGaussian, total: Tensor, stream: RandomStream, step: int) -> Tensor:
             sums = hashlib.sha256(total.detach().cpu().numpy().tobytes()).hexdigest()
@@ -50,7 +49,7 @@ class Witness:
         return self
 
     def __exit__(self, *_: object) -> None:
-        PoissonGaussian.noisy_mean = self._real  # type: ignore[method-assign]
+        del PoissonGaussian.noisy_mean  # inherited again: a patch of the base must be seen
 
     def served(self) -> dict[tuple[int, str], set[str]]:
         """The sums that each (step, noise key) was drawn for, over all attempts."""

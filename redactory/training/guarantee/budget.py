@@ -23,6 +23,7 @@ from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import Relation
 from redactory.training.settings import BudgetSettings, TrainSettings
 from redactory.training.trainers import trainer_of
+from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
@@ -181,7 +182,13 @@ class Budget:
 
 
 def _spendings(known: list[dict[str, Any]]) -> Spendings:
-    return tuple(Spending(mechanism_from_json(b["mechanism"]), b["steps"], b["rows"]) for b in known)
+    found = []
+    for body in known:
+        mechanism = mechanism_from_json(body["mechanism"])
+        if isinstance(mechanism, PoissonUsersGaussian):
+            raise GuaranteeError("the budget describes a mechanism that cannot be composed")
+        found.append(Spending(mechanism, body["steps"], body["rows"]))
+    return tuple(found)
 
 
 def _up(value: float) -> float:

@@ -16,7 +16,7 @@ from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished
 from redactory.training.guarantee.confidentiality import NOT_MEASURED, MissRates
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, any_mechanism_from_json
+from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, mechanism_from_json
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.units.federated_mechanism import AnyMechanism, PoissonUsersGaussian
@@ -59,7 +59,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     """
     records = _records(folder)
     head, steps, end = records[0].body, records[1:-1], records[-1].body
-    mechanism = None if head["mechanism"] is None else any_mechanism_from_json(head["mechanism"])
+    mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
         settings = TrainSettings.model_validate(head["settings"])
     except ValidationError:

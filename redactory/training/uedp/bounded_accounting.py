@@ -175,12 +175,6 @@ def curve(
     }
 
 
-def removal(training: BoundedTraining, conditions: Conditions, delta: float, points: int) -> Figure:
-    """C0 at one K, asked for as *removal*: refused wherever a selection or a constant follows the data."""
-    name = points_relation(points, Adjacency.REMOVAL)
-    return _stated(training, conditions, delta, name, Adjacency.REMOVAL, lambda: Affected(points))
-
-
 def epsilon(training: BoundedTraining, changed: Affected, delta: float, coarser: float = 1.0) -> float:
     """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Mechanism, PoissonGaussian, SampledGaussian
 
 EVENT = "PoissonSampledUsersEvent"
@@ -79,30 +79,3 @@ class PoissonUsersGaussian(SampledGaussian):
 
 AnyMechanism = Mechanism | PoissonUsersGaussian
 """A mechanism that samples points, or one that samples users."""
-
-
-def users_mechanism_from_json(value: dict[str, Any]) -> PoissonUsersGaussian:
-    """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved here."""
-    found: PoissonUsersGaussian | None = None
-    try:
-        event, inner = value["event"], value["event"]["entities"]
-        if event["class"] == EVENT:
-            found = PoissonUsersGaussian(
-                sampling_rate=event["sampling_probability"],
-                noise_multiplier=event["event"]["noise_multiplier"],
-                clip_norm=value["clip_norm"],
-                normaliser=value["normaliser"]["value"],
-                noise=value["noise"],
-                users=event["users"],
-                entities=None if inner is None else _sampling(inner),
-            )
-        known = found is not None and found.noise in ("float", "lattice") and found.to_json() == value
-    except (KeyError, TypeError, ConfigurationError):
-        known = False
-    if found is None or not known:
-        raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
-    return found
-
-
-def _sampling(value: dict[str, Any]) -> EntitySampling:
-    return EntitySampling(**{entry.name: value[entry.name] for entry in fields(EntitySampling)})

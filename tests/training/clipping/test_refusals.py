@@ -18,7 +18,7 @@ from redactory.training.clipping import check_parts, check_supported, clipped_gr
 from redactory.training.layers import Lstm, vocabulary_losses
 from redactory.training.ldp.layer import DPLayer
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ledger import any_mechanism_from_json
+from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.phases import Descent, NoisyPhase, make_optimizer
@@ -241,7 +241,7 @@ def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_give
         LdpSettings.model_validate({"clip_norm": clip_norm})
     head = PoissonGaussian(0.1, 1.0, 1.0, 1.0).to_json()
     with pytest.raises(GuaranteeError, match="no guarantee is proved"):
-        any_mechanism_from_json({**head, "clip_norm": clip_norm})
+        mechanism_from_json({**head, "clip_norm": clip_norm})
 
 
 def test_a_parameter_of_the_network_itself_is_refused() -> None:

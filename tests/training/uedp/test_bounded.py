@@ -19,7 +19,6 @@ from redactory.training.uedp.bounded_accounting import (
     curve,
     epsilon,
     local,
-    removal,
     zero_out,
 )
 from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, Affected
@@ -152,10 +151,11 @@ def test_a_rate_computed_from_the_data_voids_removal() -> None:
     """
     n, batch, sigma, steps = 1_000, 256, 22.88, 500
     run = replace(training(n, batch, 1, sigma, rule=NONE), k_user=None, k_entity=None)
-    assert removal(run, HELD, DELTA, 2).epsilon == pytest.approx(2.0, abs=0.01)
-    figure = removal(run, replace(HELD, constants=Constants.GRAPH), DELTA, 2)
-    assert figure.epsilon is None
-    assert "follow the data" in (figure.reason or "")
+    figure = curve(run, HELD, DELTA, (2,))[2]
+    assert figure.epsilon == pytest.approx(2.0, abs=0.01)
+    assert figure.relation.endswith("removal")
+    of_counts = curve(run, replace(HELD, constants=Constants.GRAPH), DELTA, (2,))[2]
+    assert of_counts.relation.endswith("zero-out on a fixed graph")
 
     noise = sigma * math.sqrt(steps)
     without = stats.norm(steps * batch, math.hypot(noise, math.sqrt(steps * batch * (1 - batch / n))))

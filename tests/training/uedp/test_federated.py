@@ -18,7 +18,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
-from redactory.training.ledger import StepLedger
+from redactory.training.ledger import StepLedger, mechanism_from_json
 from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.uedp import local_update as local_map
 from redactory.training.uedp.entities import Mention
@@ -31,7 +31,6 @@ from redactory.training.uedp.local_update import (
     summed_updates,
     update_map,
 )
-from redactory.training.units.federated_mechanism import users_mechanism_from_json
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
     ALL,
@@ -298,7 +297,7 @@ def test_more_users_than_declared_are_refused_where_m_is_their_number() -> None:
 @pytest.mark.parametrize("entities", [None, ANY, replace(ALL, max_users_per_entity=3)])
 def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> None:
     own = mechanism(entities, noise="lattice")
-    assert users_mechanism_from_json(own.to_json()) == own
+    assert mechanism_from_json(own.to_json()) == own
     for change in (
         {"event": {**own.event(), "class": "PoissonSampledDpEvent"}},
         {"event": {**own.event(), "users": 0}},
@@ -309,4 +308,4 @@ def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> No
         {"more": 1},
     ):
         with pytest.raises(GuaranteeError):
-            users_mechanism_from_json({**own.to_json(), **change})
+            mechanism_from_json({**own.to_json(), **change})

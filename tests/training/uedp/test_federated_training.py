@@ -15,9 +15,8 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError, Reda
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, guarantee_card, load_model, train_model
-from redactory.training.ledger import NOISY_STEP
+from redactory.training.ledger import NOISY_STEP, mechanism_from_json
 from redactory.training.uedp.algorithm1 import figure_of
-from redactory.training.units.federated_mechanism import users_mechanism_from_json
 from redactory.training.units.settings import Protect
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
 from tests.training.test_resume import Killed, killing
@@ -105,7 +104,7 @@ def test_a_training_is_sealed_with_the_card_of_its_ledger(
     records = read_records(folder.ledger)
     assert sum(record.type == NOISY_STEP for record in records) == summary["steps"] == 6
     card = guarantee_card(own, "m")
-    mechanism = users_mechanism_from_json(records[0].body["mechanism"])
+    mechanism = mechanism_from_json(records[0].body["mechanism"])
     assert card["epsilon"] == figure_of(mechanism, 6, 1e-5, protect).epsilon
     assert relation in card["relation"]
     assert load_model(folder).token_log_probs(["Hello"])
