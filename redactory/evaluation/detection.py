@@ -1,8 +1,4 @@
-"""What marks find of labelled spans: counts of one text, and the figures that sums of them give.
-
-Every count is free of types: label schemes of engines and corpora differ.  Characters of white space
-count nowhere, so that a mask over two names and the space between them is as good as two masks.
-"""
+"""Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public."""
 
 from __future__ import annotations
 
@@ -33,150 +29,6 @@ from redactory.redaction import PUBLIC, route
 Interval = tuple[int, int]
 Counts = Counter[tuple[str, str]]
 """(label, or :data:`ALL`; what is counted) -> how often."""
-
-MATCHES = ("exact", "cover", "overlap")
-"""The same bounds; every character; any character."""
-ALL = "\0"
-
-
-def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: Iterable[Interval]) -> Counts:
-    """Count what ``marks`` find of the ``labelled`` (start, end, label) spans of one text.
-
-    Marks that overlap count as one.  Span level, by match: a labelled span is found when a mark has its
-    bounds (exact), when marks cover all its characters (cover), when they cover any (overlap); a mark is
-    right under the same three conditions towards the labelled spans.  Character level: a character is
-    labelled when any labelled span holds it.  Bounds are taken without outer white space; a span of
-    nothing but white space counts nowhere.
-    """
-    solid = np.fromiter((not sign.isspace() for sign in text), np.bool_, len(text))
-    found = _united(_bare(text, marks))
-    wanted = [(bounds, label) for start, end, label in labelled for bounds in _bare(text, [(start, end)])]
-    masked = _inside(found, len(text)) & solid
-    true = _inside((bounds for bounds, _ in wanted), len(text)) & solid
-    counts: Counts = Counter()
-    for name, flags in (("chars_marked", masked), ("chars_labelled", true), ("chars_both", masked & true)):
-        counts[ALL, name] = int(flags.sum())
-    before, before_masked, before_true = (
-        np.concatenate([[0], np.cumsum(flags)]) for flags in (solid, masked, true)
-    )
-    exact = {bounds for bounds, _ in wanted} & set(found)
-    spans = [("labelled", bounds, label, before_masked) for bounds, label in wanted]
-    spans += [("marked", bounds, ALL, before_true) for bounds in found]
-    for kind, (start, end), label, other in spans:
-        chars, covered = int(before[end] - before[start]), int(other[end] - other[start])
-        for name, hit in zip(MATCHES, ((start, end) in exact, covered == chars, covered > 0), strict=True):
-            counts[ALL, f"{name}_{kind}"] += hit
-        counts[ALL, kind] += 1
-        if kind == "labelled":
-            own = {
-                "labelled": 1,
-                "cover_labelled": covered == chars,
-                "chars_labelled": chars,
-                "chars_both": covered,
-            }
-            counts.update({(label, name): int(count) for name, count in own.items()})
-    return counts
-
-
-def figures(rows: Sequence[Counts], confidence: float = 0.95) -> dict[str, Any]:
-    """The figures of counts that were summed by row: ``value``, ``low`` and ``high`` of each.
-
-    {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2
-    (of characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}.  ``cover_recall``
-    is a proportion of secrets with its two-sided Clopper-Pearson interval; every other interval is a
-    percentile bootstrap over rows.  A figure over nothing is null.
-    """
-    total = sum(rows, Counter[tuple[str, str]]())
-    places = {key: number for number, key in enumerate(total)}
-    table = np.zeros((len(rows), len(places)))
-    for number, row in enumerate(rows):
-        for key in row.keys() & places.keys():
-            table[number, places[key]] = row[key]
-    bootstrap = Bootstrap(table, confidence)
-
-    def column(sums: Sums, key: tuple[str, str]) -> Sums:
-        return sums[:, places[key]] if key in places else np.zeros(len(sums))
-
-    def ratio(over: str, under: str, label: str = ALL) -> Callable[[Sums], Sums]:
-        return lambda sums: quotient(column(sums, (label, over)), column(sums, (label, under)))
-
-    def scores(name: str, kinds: tuple[str, str]) -> dict[str, Any]:
-        precision, recall = (ratio(name.format(kind), kind) for kind in kinds)
-        return {
-            "precision": bootstrap.figure(precision),
-            "recall": bootstrap.figure(recall),
-            "f1": bootstrap.figure(lambda sums: _f(precision(sums), recall(sums), 1)),
-            "f2": bootstrap.figure(lambda sums: _f(precision(sums), recall(sums), 2)),
-        }
-
-    def cover(label: str) -> dict[str, Any]:
-        return proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
-
-    chars = scores("chars_both", ("chars_marked", "chars_labelled"))
-    return {
-        "cover_recall": cover(ALL),
-        **{name: scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCHES},
-        "char_precision": chars["precision"],
-        "char_recall": chars["recall"],
-        "f1": chars["f1"],
-        "f2": chars["f2"],
-        "spans": total[ALL, "labelled"],
-        "marks": total[ALL, "marked"],
-        "by_label": {
-            label: {
-                "n": total[label, "labelled"],
-                "cover_recall": cover(label),
-                "char_recall": bootstrap.figure(ratio("chars_both", "chars_labelled", label)),
-            }
-            for label in sorted({label for label, _ in total} - {ALL})
-        },
-    }
-
-
-def labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
-    """{start, end, label} mappings as (start, end, label)."""
-    return [(int(span["start"]), int(span["end"]), str(span["label"])) for span in spans]
-
-
-def _bare(text: str, intervals: Iterable[Interval]) -> list[Interval]:
-    """``intervals`` without outer white space; those of nothing else are left out."""
-    bare = []
-    for start, end in intervals:
-        piece = text[start:end]
-        first, last = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
-        if first < last:
-            bare.append((first, last))
-    return bare
-
-
-def _united(intervals: list[Interval]) -> list[Interval]:
-    united: list[Interval] = []
-    for start, end in sorted(intervals):
-        if united and start < united[-1][1]:
-            united[-1] = (united[-1][0], max(united[-1][1], end))
-        else:
-            united.append((start, end))
-    return united
-
-
-def _inside(intervals: Iterable[Interval], length: int) -> NDArray[np.bool_]:
-    flags = np.zeros(length, np.bool_)
-    for start, end in intervals:
-        flags[start:end] = True
-    return flags
-
-
-def _f(precision: Sums, recall: Sums, beta: int) -> Sums:
-    """F_beta: 0 where nothing is right, undefined where neither precision nor recall is defined."""
-    neither = np.isnan(precision) & np.isnan(recall)
-    p, r = np.nan_to_num(precision), np.nan_to_num(recall)
-    under = beta**2 * p + r
-    value = (1 + beta**2) * p * r / np.where(under == 0, 1.0, under)
-    return np.where(neither, np.nan, value)
-
-
-# Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public.
-
 
 INTERVALS = {
     "confidence": CONFIDENCE,
@@ -328,3 +180,150 @@ def _by_row(
 
 def _missed(misses: int, n: int) -> dict[str, Any]:
     return {**proportion(misses, n, CONFIDENCE), "misses": misses, "n": n}
+
+
+# What marks find of labelled spans: counts of one text, and the figures that sums of them give.
+#
+# Every count is free of types: label schemes of engines and corpora differ.  Characters of white space
+# count nowhere, so that a mask over two names and the space between them is as good as two masks.
+
+
+MATCHES = ("exact", "cover", "overlap")
+"""The same bounds; every character; any character."""
+ALL = "\0"
+
+
+def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: Iterable[Interval]) -> Counts:
+    """Count what ``marks`` find of the ``labelled`` (start, end, label) spans of one text.
+
+    Marks that overlap count as one.  Span level, by match: a labelled span is found when a mark has its
+    bounds (exact), when marks cover all its characters (cover), when they cover any (overlap); a mark is
+    right under the same three conditions towards the labelled spans.  Character level: a character is
+    labelled when any labelled span holds it.  Bounds are taken without outer white space; a span of
+    nothing but white space counts nowhere.
+    """
+    solid = np.fromiter((not sign.isspace() for sign in text), np.bool_, len(text))
+    found = _united(_bare(text, marks))
+    wanted = [(bounds, label) for start, end, label in labelled for bounds in _bare(text, [(start, end)])]
+    masked = _inside(found, len(text)) & solid
+    true = _inside((bounds for bounds, _ in wanted), len(text)) & solid
+    counts: Counts = Counter()
+    for name, flags in (("chars_marked", masked), ("chars_labelled", true), ("chars_both", masked & true)):
+        counts[ALL, name] = int(flags.sum())
+    before, before_masked, before_true = (
+        np.concatenate([[0], np.cumsum(flags)]) for flags in (solid, masked, true)
+    )
+    exact = {bounds for bounds, _ in wanted} & set(found)
+    spans = [("labelled", bounds, label, before_masked) for bounds, label in wanted]
+    spans += [("marked", bounds, ALL, before_true) for bounds in found]
+    for kind, (start, end), label, other in spans:
+        chars, covered = int(before[end] - before[start]), int(other[end] - other[start])
+        for name, hit in zip(MATCHES, ((start, end) in exact, covered == chars, covered > 0), strict=True):
+            counts[ALL, f"{name}_{kind}"] += hit
+        counts[ALL, kind] += 1
+        if kind == "labelled":
+            own = {
+                "labelled": 1,
+                "cover_labelled": covered == chars,
+                "chars_labelled": chars,
+                "chars_both": covered,
+            }
+            counts.update({(label, name): int(count) for name, count in own.items()})
+    return counts
+
+
+def figures(rows: Sequence[Counts], confidence: float = 0.95) -> dict[str, Any]:
+    """The figures of counts that were summed by row: ``value``, ``low`` and ``high`` of each.
+
+    {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2
+    (of characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}.  ``cover_recall``
+    is a proportion of secrets with its two-sided Clopper-Pearson interval; every other interval is a
+    percentile bootstrap over rows.  A figure over nothing is null.
+    """
+    total = sum(rows, Counter[tuple[str, str]]())
+    places = {key: number for number, key in enumerate(total)}
+    table = np.zeros((len(rows), len(places)))
+    for number, row in enumerate(rows):
+        for key in row.keys() & places.keys():
+            table[number, places[key]] = row[key]
+    bootstrap = Bootstrap(table, confidence)
+
+    def column(sums: Sums, key: tuple[str, str]) -> Sums:
+        return sums[:, places[key]] if key in places else np.zeros(len(sums))
+
+    def ratio(over: str, under: str, label: str = ALL) -> Callable[[Sums], Sums]:
+        return lambda sums: quotient(column(sums, (label, over)), column(sums, (label, under)))
+
+    def scores(name: str, kinds: tuple[str, str]) -> dict[str, Any]:
+        precision, recall = (ratio(name.format(kind), kind) for kind in kinds)
+        return {
+            "precision": bootstrap.figure(precision),
+            "recall": bootstrap.figure(recall),
+            "f1": bootstrap.figure(lambda sums: _f(precision(sums), recall(sums), 1)),
+            "f2": bootstrap.figure(lambda sums: _f(precision(sums), recall(sums), 2)),
+        }
+
+    def cover(label: str) -> dict[str, Any]:
+        return proportion(total[label, "cover_labelled"], total[label, "labelled"], confidence)
+
+    chars = scores("chars_both", ("chars_marked", "chars_labelled"))
+    return {
+        "cover_recall": cover(ALL),
+        **{name: scores(f"{name}_{{}}", ("marked", "labelled")) for name in MATCHES},
+        "char_precision": chars["precision"],
+        "char_recall": chars["recall"],
+        "f1": chars["f1"],
+        "f2": chars["f2"],
+        "spans": total[ALL, "labelled"],
+        "marks": total[ALL, "marked"],
+        "by_label": {
+            label: {
+                "n": total[label, "labelled"],
+                "cover_recall": cover(label),
+                "char_recall": bootstrap.figure(ratio("chars_both", "chars_labelled", label)),
+            }
+            for label in sorted({label for label, _ in total} - {ALL})
+        },
+    }
+
+
+def labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+    """{start, end, label} mappings as (start, end, label)."""
+    return [(int(span["start"]), int(span["end"]), str(span["label"])) for span in spans]
+
+
+def _bare(text: str, intervals: Iterable[Interval]) -> list[Interval]:
+    """``intervals`` without outer white space; those of nothing else are left out."""
+    bare = []
+    for start, end in intervals:
+        piece = text[start:end]
+        first, last = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+        if first < last:
+            bare.append((first, last))
+    return bare
+
+
+def _united(intervals: list[Interval]) -> list[Interval]:
+    united: list[Interval] = []
+    for start, end in sorted(intervals):
+        if united and start < united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return united
+
+
+def _inside(intervals: Iterable[Interval], length: int) -> NDArray[np.bool_]:
+    flags = np.zeros(length, np.bool_)
+    for start, end in intervals:
+        flags[start:end] = True
+    return flags
+
+
+def _f(precision: Sums, recall: Sums, beta: int) -> Sums:
+    """F_beta: 0 where nothing is right, undefined where neither precision nor recall is defined."""
+    neither = np.isnan(precision) & np.isnan(recall)
+    p, r = np.nan_to_num(precision), np.nan_to_num(recall)
+    under = beta**2 * p + r
+    value = (1 + beta**2) * p * r / np.where(under == 0, 1.0, under)
+    return np.where(neither, np.nan, value)
