@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -85,19 +84,8 @@ class PoissonUsers:
         return [user for user in users if coin(stream, _USERS, step, user.key) < self.rate]
 
 
-class PointWeights(Protocol):
-    """How much each point counts in its user's local update."""
-
-    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The weight of each of ``rows`` in ``step``, float64; 0 where a point is not used."""
-
-
-class EveryPoint:
-    """All points alike, as in DP-FedAvg."""
-
-    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """1 for each of ``rows``."""
-        return np.ones(len(rows))
+PointWeights = Callable[[RandomStream, int, NDArray[np.int64]], NDArray[np.float64]]
+"""How much each of some rows counts in a step in its user's local update, float64; 0: it is not used."""
 
 
 @dataclass
@@ -145,7 +133,9 @@ class SampledEntities:
 
 def weights_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> PointWeights:
     """The rule of Algorithm 1, or that of DP-FedAvg."""
-    return EveryPoint() if mechanism.entities is None else SampledEntities(incidence, mechanism.entities)
+    if mechanism.entities is None:
+        return lambda stream, step, rows: np.ones(len(rows))
+    return SampledEntities(incidence, mechanism.entities).of
 
 
 def coin(stream: RandomStream, purpose: str, step: int, key: int) -> float:
@@ -202,7 +192,7 @@ class FederatedPhase:
         """The users of the step who have a point to use in it; the others' updates are zero."""
         found = []
         for user in self.sampler.drawn(self.stream, number, self.users):
-            weights = self.weights.of(self.stream, number, user.rows)
+            weights = self.weights(self.stream, number, user.rows)
             if weights.any():
                 found.append(
                     LocalData(own_points(self.points, user.rows), weights, self._stream_of(user, number))

@@ -16,7 +16,6 @@ from redactory.training.phases import Descent, make_optimizer
 from redactory.training.points import EncodedPoints
 from redactory.training.uedp.federated import (
     FederatedPhase,
-    PointWeights,
     PoissonUsers,
     coin,
     users_of,
@@ -57,18 +56,6 @@ def text_of(point: int, words: tuple[str, ...] = WORDS) -> str:
     return words[point % len(words)]
 
 
-@dataclass
-class WithoutUnits:
-    """Weights under which the points of some rows are null: their gradient is exactly 0."""
-
-    inner: PointWeights
-    null: NDArray[np.bool_]
-
-    def of(self, stream: RandomStream, step: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """As before, with 0 for the null points."""
-        return np.where(self.null[rows], 0.0, self.inner.of(stream, step, rows))
-
-
 @dataclass(frozen=True)
 class Federation:
     """One training, and the parts of its step that a test may exchange."""
@@ -86,9 +73,9 @@ class Federation:
         network, graph = Trial(self.kind).network(), hypergraph(world)
         texts = [text_of(point, self.words) for point in sorted(world)]
         points = EncodedPoints.from_texts(texts, TOKENIZER, self.max_tokens)
-        weights: PointWeights = weights_of(graph, self.mechanism)
-        if null is not None:
-            weights = WithoutUnits(weights, np.array([point not in null for point in sorted(world)]))
+        inner = weights_of(graph, self.mechanism)
+        # a point that is null has weight 0: its gradient is exactly 0
+        gone = np.array([null is not None and point not in null for point in sorted(world)], bool)
         return FederatedPhase(
             network=network,
             descent=Descent(make_optimizer(network, "sgd"), 1.0),
@@ -96,7 +83,7 @@ class Federation:
             users=users_of(graph, self.mechanism),
             mechanism=self.mechanism,
             sampler=PoissonUsers(self.mechanism.sampling_rate),
-            weights=weights,
+            weights=lambda *draw: np.where(gone[draw[-1]], 0.0, inner(*draw)),
             rule=self.rule,
             stream=RandomStream.from_seed(5),
             ledger=ledger,

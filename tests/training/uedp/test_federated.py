@@ -257,7 +257,7 @@ def test_labelled_points_leave_with_their_classes() -> None:
 def weights(sampling: Any, step: int = 0) -> NDArray[np.float64]:
     incidence = hypergraph(WORLD)
     rows = np.arange(len(incidence))
-    return weights_of(incidence, mechanism(sampling)).of(RandomStream.from_seed(5), step, rows)
+    return weights_of(incidence, mechanism(sampling))(RandomStream.from_seed(5), step, rows)
 
 
 @pytest.mark.parametrize("step", range(4))
