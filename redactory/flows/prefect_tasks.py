@@ -1,4 +1,4 @@
-"""The processes behind partition tasks: replaced when one is lost, so that a task tried again finds them."""
+"""Prefect tasks around the plain functions: sealed, tried again, limited, in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from prefect import task as prefect_task
 from prefect.cache_policies import NO_CACHE
@@ -17,57 +16,15 @@ from prefect.client.schemas.objects import State
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from redactory.flows.server import TAG
 from redactory.foundation.errors import SealedError
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.maps import StageMap, Task, name_of, timed
-from redactory.pipelines.run import Step, Work
 from redactory.pipelines.sealed import sealed
 
-
-class WorkerPool:
-    """``count`` processes; a context that ends with them.  Threads may call it at once."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._stack = ExitStack()
-        self._lock = threading.Lock()
-        self._pool: ProcessPoolExecutor | None = None
-
-    def call(self, task: Task, number: int) -> StageReport:
-        """``task(number)`` in one of the processes; whatever it raises there is raised here."""
-        pool = self._current()
-        try:
-            return pool.submit(timed, task, number).result()
-        except BrokenProcessPool:
-            # one process that dies takes all others with it: whoever comes next gets new ones
-            with self._lock:
-                if self._pool is pool:
-                    self._pool = None
-            raise
-
-    def _current(self) -> ProcessPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = self._stack.enter_context(process_pool(self.count))
-            return self._pool
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-
-# Prefect tasks around the plain functions: sealed, tried again, limited.
-
-
-TAG = "redactory"
 RETRY_SECONDS = [2.0, 8.0]
-"""How long a task waits before each further attempt, drawn out by up to :data:`JITTER` of it."""
-JITTER = 0.5
+"""How long a task waits before each further attempt, drawn out by up to half of it."""
 _OVER_PARTITIONS = "_part"
 """How the stages are named that go over partitions, not over hash ranges."""
 
@@ -90,22 +47,63 @@ def quiet_task(
         "log_prints": False,
         "retries": len(RETRY_SECONDS),
         "retry_delay_seconds": RETRY_SECONDS,
-        "retry_jitter_factor": JITTER,
+        "retry_jitter_factor": 0.5,
         "retry_condition_fn": worth_another_try,
     }
     return prefect_task(**{**ours, **settings})
 
 
-def tasks_over(pool: WorkerPool, state: Path) -> StageMap:
-    """A map whose every part is a task that waits for one of the pool's processes."""
+def as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
+    """``work`` carried out as one task, sealed in ``state``."""
 
-    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        def call(number: int) -> StageReport:
-            return sealed(state, pool.call, task, number)
+    @quiet_task(name)
+    def body() -> Any:
+        return sealed(state, work)
 
-        yield from as_tasks(ThreadPoolTaskRunner(pool.count), pool.count, name_of(task), call, numbers)
+    return body()
 
-    return spread
+
+Call = Callable[[Task, int], StageReport]
+
+
+@contextmanager
+def worker_processes(count: int) -> Iterator[Call]:
+    """A function, which threads may call at once, that does ``task(number)`` in one of ``count`` processes.
+
+    A process that dies takes all others with it: whoever comes next gets new ones.
+    """
+    pools: list[ProcessPoolExecutor] = []
+    lock = threading.Lock()
+    with ExitStack() as stack:
+
+        def call(task: Task, number: int) -> StageReport:
+            with lock:
+                if not pools:
+                    pools.append(stack.enter_context(process_pool(count)))
+                pool = pools[0]
+            try:
+                return pool.submit(timed, task, number).result()
+            except BrokenProcessPool:
+                with lock:
+                    if pool in pools:
+                        pools.clear()
+                raise
+
+        yield call
+
+
+@contextmanager
+def tasks_in_processes(count: int, state: Path) -> Iterator[StageMap]:
+    """A map whose every part is a task that waits for one of ``count`` processes."""
+    with worker_processes(count) as call:
+
+        def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+            def part(number: int) -> StageReport:
+                return sealed(state, call, task, number)
+
+            yield from as_tasks(ThreadPoolTaskRunner(count), count, name_of(task), part, numbers)
+
+        yield spread
 
 
 def as_tasks(
@@ -129,17 +127,3 @@ def as_tasks(
         for future in as_completed(futures):
             for number, report in future.result():
                 yield number, StageReport.from_json(report)
-
-
-def step_as_task(state: Path) -> Step:
-    """Carries out a step of a run (training, an evaluation) as one task."""
-
-    def step(name: str, work: Work) -> dict[str, Any]:
-        @quiet_task(name)
-        def body() -> dict[str, Any]:
-            return sealed(state, work)
-
-        result: dict[str, Any] = body()
-        return result
-
-    return step

@@ -1,19 +1,15 @@
-"""A scheduled job: which flow, of which configuration, when, and where its runs go."""
+"""Jobs on a schedule, with Prefect: served by this process, or deployed for workers; flows started here."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import importlib
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import yaml
@@ -46,13 +42,12 @@ from redactory.redaction import RunFolder
 
 Work = Literal["curate", "run", "nightly"]
 """What a scheduled job does at each time."""
-FLOWS: dict[Work, tuple[str, str]] = {
-    "curate": ("curate", "redactory.flows.prefect_flows.curate"),
-    "run": ("curate-and-train", "redactory.flows.prefect_flows.curate_and_train"),
-    "nightly": ("nightly", "redactory.flows.prefect_flows.nightly"),
-}
-"""For each kind of work the flow's name in Prefect, and where the flow is."""
+FLOWS: dict[Work, str] = {"curate": "curate", "run": "curate_and_train", "nightly": "nightly"}
+"""For each kind of work its flow in :mod:`redactory.flows.prefect_flows`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HEADER = "# Written by redactory schedule --deploy; prefect deploy --all --prefect-file reads it."
+_HOME = ".prefect"
+"""Prefect's home beside the runs; its name is hidden from readers of data folders."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +63,41 @@ class Schedule:
     @property
     def entrypoint(self) -> str:
         """The flow, as ``prefect.yaml`` names it: importable wherever Redactory is installed."""
-        return FLOWS[self.work][1]
+        return f"redactory.flows.prefect_flows.{FLOWS[self.work]}"
 
     @property
     def full_name(self) -> str:
         """The deployment as Prefect addresses it."""
-        return f"{FLOWS[self.work][0]}/{self.name}"
+        return f"{FLOWS[self.work].replace('_', '-')}/{self.name}"
 
     @property
     def folder(self) -> Path:
         """The folder of all its runs."""
         output: str = self.parameters["output"]
         return Path(output if self.work == "nightly" else folder_of_all(output))
+
+    def facts(self) -> dict[str, Any]:
+        """What is said of it to whoever scheduled it."""
+        return {
+            "deployment": self.full_name,
+            "cron": self.cron,
+            "timezone": self.timezone,
+            "output": self.parameters["output"],
+        }
+
+    def check_cron(self) -> None:
+        """``ConfigurationError`` where Prefect cannot read the schedule; it is imported for that."""
+        from prefect.client.schemas.schedules import CronSchedule
+
+        if self.cron is None:
+            return
+        try:
+            CronSchedule(cron=self.cron, timezone=self.timezone)
+        except ValueError:
+            raise ConfigurationError(
+                f"--cron: '{self.cron}' is no schedule; write minute, hour, day, month and weekday, "
+                "like '0 2 * * *'"
+            ) from None
 
 
 def plan_schedule(
@@ -99,21 +117,20 @@ def plan_schedule(
     Paths become absolute: a worker starts elsewhere.
     """
     from redactory.pipelines.curate import check_before_reading
-    from redactory.pipelines.loading import load_config
 
     settings = load_config(config, workers=workers)
     check_before_reading(settings)
     if settings.store is not None and out is None:
         raise ConfigurationError(
             f"output: the runs of a schedule lie in a folder on this machine, not at {settings.store}: give "
-            "--out FOLDER, and publish them from there (nightly.publish, or redactory publish)"
+            "--out FOLDER, and publish them from there (nightly.publish, or redactory export --whole)"
         )
     zone_of(timezone)
     if dask is not None:
         check_dask(dask)
     if work == "nightly" and any(sign in str(out or settings.output) for sign in (START, DATE)):
         raise ConfigurationError(
-            f"--out: nights name their runs themselves: give a folder without {START}, {DATE}"
+            f"--out: a nightly job names its runs itself: give a folder without {START}, {DATE}"
         )
     path = Path(config)
     name = name or path.stem
@@ -124,7 +141,7 @@ def plan_schedule(
     place = str(Path(out or settings.output).absolute())
     parameters = {
         "config": str(path.absolute()) if path.exists() else config,
-        # nights name their runs themselves, and always go on with what was begun
+        # a nightly job names its runs itself, and always goes on with what was begun
         **({"output": place} if work == "nightly" else {"output": one_folder_a_run(place), "resume": True}),
         "workers": settings.workers,
         "timezone": timezone,
@@ -134,23 +151,35 @@ def plan_schedule(
     return Schedule(name, work, cron, timezone, parameters)
 
 
-def check_cron(schedule: Schedule) -> None:
-    """``ConfigurationError`` where Prefect cannot read the schedule; it is imported for that."""
-    from prefect.client.schemas.schedules import CronSchedule
-
-    if schedule.cron is None:
-        return
-    try:
-        CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
-    except ValueError:
-        raise ConfigurationError(
-            f"--cron: '{schedule.cron}' is no schedule; write minute, hour, day, month and weekday, "
-            "like '0 2 * * *'"
-        ) from None
+# Deployed: into ``prefect.yaml``, and from there to a Prefect server.
 
 
-def deployment_entry(schedule: Schedule, pool: str) -> dict[str, Any]:
-    """The deployment as an entry of ``prefect.yaml``; a worker of ``pool`` runs it, one run at a time."""
+def deploy(schedule: Schedule, file: Path, pool: str, limit: int | None) -> dict[str, Any]:
+    """Put the job into ``file`` and register it where a server is named; what was done.
+
+    ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
+    """
+    server = server_address()
+    if limit is not None and server is None:
+        raise ConfigurationError("--limit is kept by a server: name yours in PREFECT_API_URL")
+    schedule.check_cron()
+    write_deployment(schedule, file, pool)
+    if server is not None:
+        make_pool(pool)
+        if limit is not None:
+            limit_tasks(limit)
+        if schedule.cron is None:
+            drop_schedules(schedule.full_name)
+        _register(schedule, file)
+    registered = {"file": str(file), "pool": pool, "server": server, "registered": server is not None}
+    return {**schedule.facts(), **registered}
+
+
+def write_deployment(schedule: Schedule, file: Path, pool: str) -> None:
+    """Add the job to ``file``, in the place of one of the same name and flow; workers run it one at a time.
+
+    A file that was written by somebody else is left alone (``ConfigurationError``).
+    """
     entry: dict[str, Any] = {
         "name": schedule.name,
         "description": f"redactory {schedule.work} of {Path(schedule.parameters['config']).name}",
@@ -164,71 +193,25 @@ def deployment_entry(schedule: Schedule, pool: str) -> dict[str, Any]:
     }
     if schedule.cron is not None:
         entry["schedules"] = [{"cron": schedule.cron, "timezone": schedule.timezone, "active": True}]
-    return entry
-
-
-# ``redactory deploy``: a job into ``prefect.yaml``, and from there to a Prefect server.
-
-
-HEADER = "# Written by redactory deploy; prefect deploy --all --prefect-file reads it."
-
-
-def deploy(schedule: Schedule, file: Path, pool: str, limit: int | None) -> dict[str, Any]:
-    """Put the job into ``file`` and register it where a server is named; what was done.
-
-    ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
-    """
-    server = server_address()
-    if limit is not None and server is None:
-        raise ConfigurationError("--limit is kept by a server: name yours in PREFECT_API_URL")
-    check_cron(schedule)
-    write_deployment(schedule, file, pool)
-    if server is not None:
-        make_pool(pool)
-        if limit is not None:
-            limit_tasks(limit)
-        _register(schedule, file)
-        if schedule.cron is None:
-            drop_schedules(schedule.full_name)
-    return {
-        "file": str(file),
-        "deployment": schedule.full_name,
-        "cron": schedule.cron,
-        "timezone": schedule.timezone,
-        "output": schedule.parameters["output"],
-        "pool": pool,
-        "server": server,
-        "registered": server is not None,
-    }
-
-
-def write_deployment(schedule: Schedule, file: Path, pool: str) -> None:
-    """Add the job to ``file``, in the place of one of the same name and flow.
-
-    A file that was written by somebody else is left alone (``ConfigurationError``).
-    """
-    entries = [entry for entry in _entries(file) if _same(entry) != (schedule.name, schedule.entrypoint)]
-    content = {"name": "redactory", "deployments": [*entries, deployment_entry(schedule, pool)]}
-    write_text(file, f"{HEADER}\n{yaml.safe_dump(content, sort_keys=False)}", PUBLIC_FILE)
+    same = (schedule.name, schedule.entrypoint)
+    others = [other for other in _entries(file) if (other["name"], other["entrypoint"]) != same]
+    content = {"name": "redactory", "deployments": [*others, entry]}
+    write_text(file, f"{_HEADER}\n{yaml.safe_dump(content, sort_keys=False)}", PUBLIC_FILE)
 
 
 def _entries(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
-    mend = "name another file with --file, and keep what is in this one"
+    instead = "name another file with --file, and keep what is in this one"
     try:
         text = file.read_text(encoding="utf-8")
         value = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
-        raise ConfigurationError(f"{file} cannot be read as YAML; {mend}") from None
-    if not text.startswith(HEADER):
-        raise ConfigurationError(f"{file} was not written by redactory deploy; {mend}")
+        raise ConfigurationError(f"{file} cannot be read as YAML; {instead}") from None
+    if not text.startswith(_HEADER):
+        raise ConfigurationError(f"{file} was not written by redactory schedule; {instead}")
     entries: list[dict[str, Any]] = value["deployments"]
     return entries
-
-
-def _same(entry: dict[str, Any]) -> tuple[str, str]:
-    return entry["name"], entry["entrypoint"]
 
 
 def _register(schedule: Schedule, file: Path) -> None:
@@ -244,11 +227,11 @@ def _register(schedule: Schedule, file: Path) -> None:
         check=False,
     )
     if done.returncode:
-        told = " ".join(done.stdout.split())[-400:]
-        raise RunStateError(f"the job is in {file}, but prefect deploy failed: {told}")
+        said = " ".join(done.stdout.split())[-400:]
+        raise RunStateError(f"the job is in {file}, but prefect deploy failed: {said}")
 
 
-# Starting a flow from the command line, with Prefect's home in the run's private area.
+# Started here: with Prefect's home in the run's private area, or served with a server of its own or yours.
 
 
 def start_flow(
@@ -260,98 +243,66 @@ def start_flow(
     if flow != "train":
         check_output(run, resume=bool(settings.get("resume")))
     settle_prefect(run.state / "prefect")
-    prefect_flows = our_flows()
-    token = prefect_flows.listener.set(progress)
+    listener = flow_named("listener")
+    token = listener.set(progress)
     try:
-        result: dict[str, Any] = getattr(prefect_flows, flow)(config, str(run.root), **settings)
+        result: dict[str, Any] = flow_named(flow)(config, str(run.root), **settings)
         return result
     finally:
-        prefect_flows.listener.reset(token)
+        listener.reset(token)
 
 
-def flow_at(entrypoint: str) -> Any:
-    """The flow of that dotted name; as :func:`our_flows`."""
-    our_flows()
-    module, _, function = entrypoint.rpartition(".")
-    return getattr(importlib.import_module(module), function)
-
-
-def our_flows() -> ModuleType:
-    """:mod:`redactory.flows.prefect_flows`; Prefect reads its settings here, so they are settled before."""
+def flow_named(name: str) -> Any:
+    """Of :mod:`redactory.flows.prefect_flows`; with it Prefect reads its settings: they are made before."""
     try:
         from redactory.flows import prefect_flows
     except ImportError:
         raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
-    return prefect_flows
+    return getattr(prefect_flows, name)
 
 
-# ``redactory serve``: one process that keeps a job's schedule and runs it, with its own server or yours.
-
-
-HOME = ".prefect"
-"""Prefect's home beside the runs; its name is hidden from readers of data folders."""
-
-
-def serve(schedule: Schedule, port: int, limit: int | None, told: Callable[[dict[str, Any]], None]) -> None:
-    """Register the job, hand what to know about it to ``told``, and run it whenever it is due.
+def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[str, Any]], None]) -> None:
+    """Register the job, hand what to know about it to ``say``, and run it whenever it is due.
 
     Ends with an interrupt or SIGTERM; the schedule is paused then, and a run that is under way is cancelled.
     It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.
     """
-    home, password = make_private_folder(schedule.folder / HOME), None
+    home, password = make_private_folder(schedule.folder / _HOME), None
     unset_empty()
     if ADDRESS not in os.environ:
         password = settle_own_server(home, port)
     settle_prefect(home)
-    flow = flow_at(schedule.entrypoint)
-    check_cron(schedule)
-    deployment = _deployment(flow, schedule)
+    flow = flow_named(FLOWS[schedule.work])
+    schedule.check_cron()
     with own_server(port) if password else contextlib.nullcontext():
         if limit is not None:
             limit_tasks(limit)
-        told(
+        if schedule.cron is None:
+            drop_schedules(schedule.full_name)
+        say(
             {
-                "deployment": schedule.full_name,
-                "cron": schedule.cron,
-                "timezone": schedule.timezone,
-                "output": schedule.parameters["output"],
+                **schedule.facts(),
                 "server": os.environ[ADDRESS],
                 "interface": os.environ[ADDRESS].removesuffix("/api"),
                 "password_file": password and str(password),
                 "keyed": not load_digest_key().fresh,
             }
         )
-        _run(deployment, schedule)
+        _serve(flow, schedule)
 
 
-def _deployment(flow: Any, schedule: Schedule) -> Any:
+def _serve(flow: Any, schedule: Schedule) -> None:
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
     from prefect.schedules import Cron
     from prefect.types.entrypoint import EntrypointType
 
-    return flow.to_deployment(
+    one = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
+    flow.serve(
         schedule.name,
         schedule=Cron(schedule.cron, timezone=schedule.timezone) if schedule.cron else None,
         parameters=schedule.parameters,
-        concurrency_limit=ConcurrencyLimitConfig(
-            limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE
-        ),
+        global_limit=one,
+        limit=1,
         entrypoint_type=EntrypointType.MODULE_PATH,
+        print_starting_message=False,
     )
-
-
-def _run(deployment: Any, schedule: Schedule) -> None:
-    """Prefect's runner until an interrupt or SIGTERM, which ends it in the same way."""
-    from prefect.runner import Runner
-
-    class OurRunner(Runner):
-        def handle_sigterm(self, *_: Any, **__: Any) -> None:
-            # its own way out drops what it awaits, with a traceback
-            signal.raise_signal(signal.SIGINT)
-
-    runner = OurRunner(pause_on_shutdown=True, limit=1)
-    runner.add_deployment(deployment)
-    if schedule.cron is None:
-        drop_schedules(schedule.full_name)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(runner.start())

@@ -1,6 +1,7 @@
-"""Prefect's settings for this process: quiet, offline, at home in a private folder, behind a password.
+"""Prefect's settings for this process, a server of our own, what is asked of one; where runs go.
 
-They are read when Prefect is first imported, so this comes before it.
+Prefect reads its settings when it is first imported: quiet, offline, at home in a private folder, behind a
+password.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import zoneinfo
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,10 +34,12 @@ QUIET = {
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
 }
 """What a process that runs our flows is told, wherever it runs; a deployment hands it to its worker."""
-
-_START_SECONDS = "90"
+TAG = "redactory"
+"""Of every task of ours: a server's limit on them goes by it."""
 ADDRESS = "PREFECT_API_URL"
 SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
+HOST = "127.0.0.1"
+_READY_SECONDS, _END_SECONDS = 120.0, 20.0
 
 
 def settle_prefect(home: Path) -> None:
@@ -49,12 +50,15 @@ def settle_prefect(home: Path) -> None:
     """
     make_private_folder(home)
     unset_empty()
-    os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
-    settings = {**QUIET, "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": _START_SECONDS}
+    settings = {
+        **QUIET,
+        "PREFECT_HOME": str(home.resolve()),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
+    }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     if not any(name in os.environ for name in (ADDRESS, SERVER_PASSWORD, CLIENT_PASSWORD)):
-        os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = new_password()
+        os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = _new_password()
 
 
 def unset_empty() -> None:
@@ -63,23 +67,18 @@ def unset_empty() -> None:
         del os.environ[name]
 
 
-def new_password() -> str:
-    """A password for a server of ours, as Prefect writes it: user and password."""
+def _new_password() -> str:
+    """User and password, as Prefect writes them."""
     return f"redactory:{secrets.token_urlsafe(18)}"
 
 
-# A Prefect server of our own, on the loopback address, behind a password, at home in a private folder.
-
-
-HOST = "127.0.0.1"
-_READY_SECONDS, _END_SECONDS = 120.0, 20.0
+# A server of our own, on the loopback address.
 
 
 def settle_own_server(home: Path, port: int) -> Path:
     """Tell this process and its children where the server will be; the file that holds its password.
 
-    Prefect reads it when it is imported, so this comes before.  ``ConfigurationError`` where the port is
-    taken.
+    ``ConfigurationError`` where the port is taken.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,7 +88,7 @@ def settle_own_server(home: Path, port: int) -> Path:
             raise ConfigurationError(
                 f"--port: {port} is taken; name another one, or the server that listens there in {ADDRESS}"
             ) from None
-    password = os.environ.get(SERVER_PASSWORD) or new_password()
+    password = os.environ.get(SERVER_PASSWORD) or _new_password()
     os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = password
     os.environ[ADDRESS] = f"http://{HOST}:{port}/api"
     kept = home / "password"
@@ -100,15 +99,21 @@ def settle_own_server(home: Path, port: int) -> Path:
 @contextmanager
 def own_server(port: int) -> Iterator[None]:
     """Serve Prefect's API and interface on ``port`` until the context ends."""
+    from prefect.client.orchestration import get_client
+
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    # a task that meets the limit asks again so soon, not after half a minute
+    # a task that meets the limit asks again soon, not after half a minute
     environment = {"PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "1", **os.environ}
     # a session of its own: an interrupt at the terminal ends the runs first, and the server here
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as server:
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    with server:
         try:
-            _wait(server)
+            end = time.monotonic() + _READY_SECONDS
+            with get_client(sync_client=True) as client:
+                while client.api_healthcheck() is not None:
+                    if time.monotonic() > end or server.poll() is not None:
+                        raise RunStateError(f"the Prefect server did not start; name one in {ADDRESS}")
+                    time.sleep(0.2)
             yield
         finally:
             server.terminate()
@@ -118,19 +123,7 @@ def own_server(port: int) -> Iterator[None]:
                 server.kill()
 
 
-def _wait(server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{os.environ[ADDRESS]}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise RunStateError("the Prefect server did not start; name one that runs in PREFECT_API_URL")
-
-
-# What is asked of a Prefect server: its address, a work pool, a limit on tasks, no more schedules.
+# What is asked of a server.
 
 
 def server_address() -> str | None:
@@ -147,21 +140,25 @@ def make_pool(name: str) -> None:
     """A work pool whose workers start processes, unless there is one of that name."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client:
+        try:
+            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+        except ObjectAlreadyExists:
+            return
+
+
+def drop_schedules(deployment: str) -> None:
+    """Remove what an earlier registration scheduled: Prefect keeps it where the new one has no schedule."""
+    from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
     with get_client(sync_client=True) as client:
         try:
-            client.read_work_pool(name)
+            found = client.read_deployment_by_name(deployment)
         except ObjectNotFound:
-            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
-
-
-def drop_schedules(deployment: str) -> None:
-    """Take what an earlier registration scheduled: Prefect keeps it where the new one has no schedule."""
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        found = client.read_deployment_by_name(deployment)
+            return
         for schedule in found.schedules:
             client.delete_deployment_schedule(found.id, schedule.id)
 
@@ -169,8 +166,6 @@ def drop_schedules(deployment: str) -> None:
 def limit_tasks(at_once: int) -> None:
     """At most ``at_once`` tasks of ours at a time, over all runs on the server."""
     from prefect.client.orchestration import get_client
-
-    from redactory.flows.prefect_tasks import TAG
 
     with get_client(sync_client=True) as client:
         client.create_concurrency_limit(tag=TAG, concurrency_limit=at_once)

@@ -22,8 +22,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 
 from redactory.flows import prefect_flows, prefect_tasks
-from redactory.flows import prefect_tasks as worker_pool
-from redactory.flows.server import limit_tasks
+from redactory.flows.server import TAG, limit_tasks
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.stages import ingest as stages
@@ -57,8 +56,8 @@ def most_at_once(folder: Path, limit: int, meet: Callable[[], Any]) -> int:
     """How many of two tasks are at work at once where both could be, and the server allows ``limit``."""
     limit_tasks(limit)
     seen: set[int] = set()
-    with worker_pool.WorkerPool(2) as pool:
-        list(prefect_tasks.tasks_over(pool, folder)(partial(counted_part, seen, meet), range(2)))
+    with prefect_tasks.tasks_in_processes(2, folder) as spread:
+        list(spread(partial(counted_part, seen, meet), range(2)))
     return max(seen)
 
 
@@ -85,7 +84,7 @@ def run(config: Path, failures: int = 0) -> dict[str, Any]:
 def main(config: Path) -> dict[str, dict[str, Any]]:
     unsteady_part.__name__ = "segment_part"
     vars(stages)["segment_part"] = unsteady_part
-    vars(worker_pool)["process_pool"] = threads
+    vars(prefect_tasks)["process_pool"] = threads
     vars(prefect_tasks)["RETRY_SECONDS"] = [0.1, 0.1]
     # first: a process remembers for a while that there was no limit
     most = [
@@ -95,7 +94,7 @@ def main(config: Path) -> dict[str, dict[str, Any]]:
     ]
     with get_client(sync_client=True) as client:
         # each task of the others would ask the server
-        client.delete_concurrency_limit_by_tag(prefect_tasks.TAG)
+        client.delete_concurrency_limit_by_tag(TAG)
     told = {"unsteady": {**run(config, failures=2), "most_at_once": most}, "same": run(config)}
     (Path(told["same"]["run"]) / "public" / "part-00000.parquet").unlink()
     told["gone"] = run(config)

@@ -16,8 +16,15 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from redactory.flows import dask_map as module
-from redactory.flows.dask_map import Workers, check_dask, dask_map, on_dask, over_dask, parcel_of
-from redactory.flows.dask_worker import carry_out
+from redactory.flows.dask_map import (
+    Workers,
+    carry_out,
+    check_dask,
+    dask_map,
+    on_dask,
+    over_dask,
+    parcel_of,
+)
 from redactory.foundation.errors import ConfigurationError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate

@@ -79,7 +79,7 @@ def nights(
     folder = tmp_path_factory.mktemp("job")
     config = small_job(folder, "support", partition={"documents": 9}, nightly={"quiet_minutes": 0})
     # each is verified below
-    deploy = ("deploy", config, "--work", "nightly", "--cron", "0 2 * * *", "--workers", 1, "--no-verify")
+    deploy = ("schedule", "--deploy", config, "--work", "nightly", "--cron", "0 2 * * *", "--no-verify")
     told = server.redactory(*deploy, cwd=folder)
     assert told["registered"]
     deployment = server.ask("/deployments/name/nightly/support")["id"]

@@ -23,11 +23,10 @@ from prefect.states import Failed
 
 import redactory
 from redactory.flows import prefect_flows
-from redactory.flows import prefect_flows as run_line
-from redactory.flows.prefect_flows import folder_of_all, one_folder_a_run, place_of, say_how_it_ended
-from redactory.flows.prefect_tasks import WorkerPool
-from redactory.flows.reuse import content_key, content_of, still_there
-from redactory.flows.schedule import Schedule, check_cron, deploy, flow_at, plan_schedule, write_deployment
+from redactory.flows.prefect_flows import content_key, content_of, say_how_it_ended, still_there
+from redactory.flows.prefect_tasks import worker_processes
+from redactory.flows.schedule import FLOWS, Schedule, deploy, flow_named, plan_schedule, write_deployment
+from redactory.flows.server import folder_of_all, one_folder_a_run, place_of
 from redactory.foundation.errors import ConfigurationError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.loading import load_config
@@ -97,7 +96,7 @@ def test_what_would_fail_at_night_is_refused_by_day(
 @pytest.mark.parametrize("cron", ["", "0 2 * *", "61 2 * * *", "at night"])
 def test_a_schedule_that_is_none_is_refused(tmp_path: Path, cron: str) -> None:
     with pytest.raises(ConfigurationError, match="--cron"):
-        check_cron(_plan(small_job(tmp_path, "nightly"), cron=cron))
+        _plan(small_job(tmp_path, "nightly"), cron=cron).check_cron()
 
 
 def test_jobs_stand_side_by_side_in_the_file_and_replace_themselves(tmp_path: Path) -> None:
@@ -210,10 +209,10 @@ def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
 
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
     task = partial(dying_part.dies_once, tmp_path / "died")
-    with WorkerPool(1) as pool:
+    with worker_processes(1) as call:
         with pytest.raises(BrokenProcessPool):
-            pool.call(task, 7)
-        assert pool.call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
+            call(task, 7)
+        assert call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
 
 
 def test_no_process_of_ours_leaves_a_core() -> None:
@@ -232,7 +231,7 @@ def test_a_job_without_a_server_is_written_and_not_registered(tmp_path: Path) ->
 
     config = small_job(tmp_path, "nightly")
     done = subprocess.run(
-        [*COMMAND, "deploy", str(config), "--cron", "0 2 * * *", "--json"],
+        [*COMMAND, "schedule", "--deploy", str(config), "--cron", "0 2 * * *", "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -251,7 +250,7 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
 
     config = small_job(tmp_path, "nightly")
     empty = clean_environment(tmp_path) | dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME"), "")
-    command = [*COMMAND, "serve", str(config), "--port", str(free_port()), "--json"]
+    command = [*COMMAND, "schedule", str(config), "--port", str(free_port()), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=empty)
     guard = threading.Timer(200, process.kill)
     guard.start()
@@ -280,17 +279,17 @@ def test_nights_name_their_runs_themselves(tmp_path: Path) -> None:
     assert planned.parameters["output"] == str(tmp_path / "runs")
     assert "resume" not in planned.parameters
     assert planned.folder == tmp_path / "runs"
-    with pytest.raises(ConfigurationError, match="nights name their runs"):
+    with pytest.raises(ConfigurationError, match="names its runs itself"):
         _plan(small_job(tmp_path, "job"), work="nightly", out=tmp_path / "{date}")
 
 
 def test_a_plan_names_a_flow_that_takes_its_parameters(tmp_path: Path) -> None:
     for work in ("curate", "run", "nightly"):
         planned = _plan(small_job(tmp_path, "job"), work=work)
-        assert set(planned.parameters) <= set(flow_at(planned.entrypoint).parameters.properties), work
+        assert set(planned.parameters) <= set(flow_named(FLOWS[planned.work]).parameters.properties), work
 
 
 def test_the_line_of_a_night_says_what_became_of_it() -> None:
     nights = [{"run": None, "state": "nothing new"}, {"run": "/job/2026-11-03", "state": "released"}]
-    told = run_line._nights({"job": "/job", "nights": nights})
+    told = prefect_flows._summary({"job": "/job", "nights": nights}, "")
     assert told == "nothing new, 2026-11-03 released: /job"

@@ -126,7 +126,7 @@ def _artifacts(server: Server, flow: dict[str, Any]) -> dict[str, str]:
 
 def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_path: Path) -> None:
     config = small_job(tmp_path, "nightly")
-    deploy = ("deploy", config, "--timezone", "Europe/Berlin", "--workers", 1)
+    deploy = ("schedule", "--deploy", config, "--timezone", "Europe/Berlin", "--workers", 1)
     # another job stands in the file already
     asked: dict[str, Any] = {"out": None, "work": "run", "name": "weekly", "workers": 1, "verify": True}
     weekly = plan_schedule(str(config), "0 4 * * 0", "UTC", **asked)
