@@ -299,14 +299,8 @@ def _curated(job: Job, resume: bool) -> dict[str, Any]:
     def body() -> dict[str, Any]:
         nonlocal attempts
         attempts += 1
-        return sealed(job.run.state, curated)
-
-    def curated() -> dict[str, Any]:
-        again = resume or attempts > 1
-        with job.stage_map() as stage_map:
-            return dict(
-                curation.curate(job.settings, resume=again, stage_map=stage_map, progress=listener.get())
-            )
+        # not in here: with Dask this function goes to workers, as the context of their tasks
+        return sealed(job.run.state, _curation, job, resume or attempts > 1)
 
     summary: dict[str, Any] = body()
     reused = not attempts
@@ -314,6 +308,12 @@ def _curated(job: Job, resume: bool) -> dict[str, Any]:
         summary, reused = body.with_options(refresh_cache=True)(), False
     publish_run(job.name, summary, reused)
     return summary
+
+
+def _curation(job: Job, resume: bool) -> dict[str, Any]:
+    with job.stage_map() as stage_map:
+        curated = curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=listener.get())
+        return dict(curated)
 
 
 def _unreadable(task: Any, task_run: Any, state: State[Any]) -> bool:

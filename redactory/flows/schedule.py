@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -293,9 +294,12 @@ def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[
 
 def _serve(flow: Any, schedule: Schedule) -> None:
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+    from prefect.runner import Runner
     from prefect.schedules import Cron
     from prefect.types.entrypoint import EntrypointType
 
+    # ended by SIGTERM as by an interrupt: its own way out drops what it awaits, with a traceback
+    Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
     one = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
     flow.serve(
         schedule.name,

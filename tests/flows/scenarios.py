@@ -33,13 +33,13 @@ at_work: list[int] = []
 both = threading.Barrier(2)
 
 
-def unsteady_part(job: Any, partition: int) -> Any:
+def unsteady_part(job: Any, partitions: int, partition: int) -> Any:
     """``segment_part``, which fails while there are failures left, in partition 1."""
     global failures_left
     if partition == 1 and failures_left:
         failures_left -= 1
         raise OSError("no space left beside the words of the corpus")
-    return real_part(job, partition)
+    return real_part(job, partitions, partition)
 
 
 def counted_part(seen: set[int], meet: Callable[[], Any], number: int) -> StageReport:

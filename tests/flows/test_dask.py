@@ -158,10 +158,11 @@ def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[An
 
     def given_up(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
         if name_of(task) == "detect_part":
-            job, *_ = task.args  # type: ignore[attr-defined]
+            job, *fixed = task.args  # type: ignore[attr-defined]
             slow = functools.partial(
                 task.func,  # type: ignore[attr-defined]
                 dataclasses.replace(job, detector=waiter),
+                *fixed,
             )
             with parcel_of(slow, workers.terms) as parcel:
                 if fenced:
