@@ -311,26 +311,29 @@ def test_a_worker_of_many_threads_is_refused(config: Any, tmp_path: Path) -> Non
         )
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["tcp://10.1.2.3:8786", "tcp://scheduler:8786", "tcp://0.0.0.0:8786", "tcp://[2001:db8::1]:8786"],
-)
-def test_another_machine_is_spoken_to_with_tls_alone(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="write tls://HOST:PORT"):
-        check_dask(address)
+TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is no address of a scheduler"
 
 
 @pytest.mark.parametrize(
-    "address", ["scheduler:8786", "inproc://1", "tls://scheduler", "ws://127.0.0.1:1", ""]
+    ("address", "refusal"),
+    [
+        *(
+            (f"tcp://{host}:8786", TLS_ALONE)
+            for host in ("10.1.2.3", "scheduler", "0.0.0.0", "[2001:db8::1]")
+        ),
+        *(
+            (wrong, NO_ADDRESS)
+            for wrong in ("scheduler:8786", "inproc://1", "tls://scheduler", "ws://127.0.0.1:1", "")
+        ),
+        *((safe, None) for safe in ("local", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://scheduler:8786")),
+    ],
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not the address of a scheduler"):
+def test_another_machine_is_spoken_to_with_tls_alone(address: str, refusal: str | None) -> None:
+    if refusal is None:
         check_dask(address)
-
-
-@pytest.mark.parametrize("address", ["local", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://scheduler:8786"])
-def test_what_is_safe_is_not_refused(address: str) -> None:
-    check_dask(address)
+        return
+    with pytest.raises(ConfigurationError, match=refusal):
+        check_dask(address)
 
 
 def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Path) -> None:

@@ -43,26 +43,19 @@ def _plan(config: Path, **changes: Any) -> Schedule:
     return plan_schedule(str(config), when["cron"], when["timezone"], **rest)
 
 
-def test_a_run_is_named_after_when_it_was_due() -> None:
-    assert place_of("/a/{start}/x", DUE, "UTC") == "/a/2026-10-24T233000Z/x"
-    assert place_of("/a/{date}", DUE, "Europe/Berlin") == "/a/2026-10-25"
-    assert place_of("/a/{date}", DUE, "UTC") == "/a/2026-10-24"
-    assert place_of("/a/b{c}", DUE, "UTC") == "/a/b{c}"
-
-
 @given(st.integers(0, 3600 * 24 * 400), st.integers(1, 3600 * 24), st.sampled_from(["UTC", "Europe/Berlin"]))
 def test_runs_due_at_different_seconds_have_different_folders(first: int, later: int, zone: str) -> None:
     # also in the hour that the clocks are put back
     one = DUE + datetime.timedelta(seconds=first)
-    assert place_of("{start}", one, zone) != place_of(
-        "{start}", one + datetime.timedelta(seconds=later), zone
-    )
+    other = one + datetime.timedelta(seconds=later)
+    assert place_of("{start}", one, zone) != place_of("{start}", other, zone)
 
 
-def test_each_run_has_a_folder_of_its_own() -> None:
+def test_each_run_has_a_folder_of_its_own_named_after_when_it_was_due() -> None:
+    assert place_of("/a/{start}/b{c}", DUE, "UTC") == "/a/2026-10-24T233000Z/b{c}"
+    assert place_of("/a/{date}", DUE, "Europe/Berlin") == "/a/2026-10-25"
     assert one_folder_a_run("/srv/runs/") == "/srv/runs/{start}"
     assert one_folder_a_run("/srv/{date}/run") == "/srv/{date}/run"
-    assert folder_of_all("/srv/runs/{start}") == "/srv/runs"
     assert folder_of_all("/srv/runs/day-{date}/x") == "/srv/runs"
     assert folder_of_all("{start}") == "."
 
@@ -84,19 +77,15 @@ def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pyt
         ({"timezone": "Europe/Atlantis"}, "--timezone: 'Europe/Atlantis'"),
         ({"timezone": "../../etc/passwd"}, "--timezone"),
         ({"name": "two words"}, "--name: 'two words'"),
+        ({"work": "nightly", "out": Path("{date}")}, "names its runs itself"),
+        *(({"cron": cron}, "--cron") for cron in ("", "0 2 * *", "61 2 * * *", "at night")),
     ],
 )
 def test_what_would_fail_at_night_is_refused_by_day(
     tmp_path: Path, changes: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        _plan(small_job(tmp_path, "nightly"), **changes)
-
-
-@pytest.mark.parametrize("cron", ["", "0 2 * *", "61 2 * * *", "at night"])
-def test_a_schedule_that_is_none_is_refused(tmp_path: Path, cron: str) -> None:
-    with pytest.raises(ConfigurationError, match="--cron"):
-        _plan(small_job(tmp_path, "nightly"), cron=cron).check_cron()
+        _plan(small_job(tmp_path, "nightly"), **changes).check_cron()
 
 
 def test_jobs_stand_side_by_side_in_the_file_and_replace_themselves(tmp_path: Path) -> None:
@@ -272,21 +261,13 @@ def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest
     assert not file.exists()
 
 
-def test_nights_name_their_runs_themselves(tmp_path: Path) -> None:
-    planned = _plan(small_job(tmp_path, "job"), work="nightly")
-    assert planned.full_name == "nightly/job"
-    assert planned.entrypoint == "redactory.flows.prefect_flows.nightly"
-    assert planned.parameters["output"] == str(tmp_path / "runs")
-    assert "resume" not in planned.parameters
+@pytest.mark.parametrize("work", FLOWS)
+def test_a_plan_names_a_flow_that_takes_its_parameters(work: Any, tmp_path: Path) -> None:
+    planned = _plan(small_job(tmp_path, "job"), work=work)
+    assert planned.entrypoint == f"redactory.flows.prefect_flows.{FLOWS[planned.work]}"
+    assert set(planned.parameters) <= set(flow_named(FLOWS[planned.work]).parameters.properties)
     assert planned.folder == tmp_path / "runs"
-    with pytest.raises(ConfigurationError, match="names its runs itself"):
-        _plan(small_job(tmp_path, "job"), work="nightly", out=tmp_path / "{date}")
-
-
-def test_a_plan_names_a_flow_that_takes_its_parameters(tmp_path: Path) -> None:
-    for work in ("curate", "run", "nightly"):
-        planned = _plan(small_job(tmp_path, "job"), work=work)
-        assert set(planned.parameters) <= set(flow_named(FLOWS[planned.work]).parameters.properties), work
+    assert ("resume" in planned.parameters) == (work != "nightly")
 
 
 def test_the_line_of_a_night_says_what_became_of_it() -> None:
