@@ -13,6 +13,13 @@ from typer.testing import CliRunner
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.flows.cli import app
+from redactory.pipelines.readers import (
+    Document,
+    InputSettings,
+    Rejection,
+    find_sources,
+    read_documents,
+)
 from redactory.pipelines.release_log import history, standings
 from redactory.redaction import RunFolder, parts
 
@@ -75,3 +82,10 @@ def checks(run: Path, **given: Any) -> dict[str, dict[str, Any]]:
 def failed(run: Path, **given: Any) -> set[str]:
     """The names of the checks that fail."""
     return {name for name, check in checks(run, **given).items() if not check["ok"]}
+
+
+def read_entries(path: Path, **changes: Any) -> list[Document | Rejection]:
+    """What the readers make of the files at ``path``; ``changes`` are keys of the section ``input``."""
+    settings = InputSettings.model_validate({"path": str(path), **changes})
+    sources = find_sources(settings.path, settings.format)
+    return [entry for source in sources for entry in read_documents(source, settings)]

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import Document, Rejection
+from tests.pipelines.support import read_entries as _read
 
 ROWS = [
     {"id": f"r{n}", "user_id": None if n % 3 else "u", "text": f"row {n} é 🙂\nsecond line"}
@@ -31,12 +32,6 @@ def _packed(table: pa.Table, form: str = "stream", batch: int = 16, **options: A
     with WRITERS[form](out, table.schema, **options) as writer:
         writer.write_table(table, max_chunksize=batch)
     return out.getvalue()
-
-
-def _read(path: Path, **changes: object) -> list[Document | Rejection]:
-    config = InputSettings.model_validate({"path": str(path), **changes})
-    sources = find_sources(config.path, config.format)
-    return [entry for source in sources for entry in read_documents(source, config)]
 
 
 def _texts(path: Path, **changes: object) -> list[str]:

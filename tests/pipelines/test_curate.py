@@ -85,11 +85,6 @@ def test_scope_user_dedups_within_a_user_only(rows_file: Path, tmp_path: Path) -
     assert sorted(read_column(run.public, "text")).count("hello there") == 3
 
 
-def test_mode_none_keeps_every_point(rows_file: Path, tmp_path: Path) -> None:
-    summary = _curate(rows_file, tmp_path / "run", config={"dedup": {"mode": "none"}})
-    assert summary["duplicate"] == 0
-
-
 def test_released_ids_are_pseudonyms_and_users_too(finished: Path) -> None:
     run = RunFolder(finished)
     released = read_column(run.public, "point_id") + read_column(run.private, "point_id")
@@ -168,18 +163,6 @@ def test_another_partition_size_is_another_layout_with_the_same_points(
         assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [({"segment": {"mode": "document"}}, "configuration"), ({"detect": {"max_chars": 9}}, "configuration")],
-)
-def test_resuming_with_another_configuration_is_refused(
-    rows_file: Path, tmp_path: Path, change: dict[str, Any], named: str
-) -> None:
-    _interrupt(rows_file, tmp_path / "run")
-    with pytest.raises(RunStateError, match=named):
-        _curate(rows_file, tmp_path / "run", resume=True, config=change)
-
-
 def test_resuming_with_another_input_or_key_is_refused(
     rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,22 +233,6 @@ def test_a_finished_run_is_not_overwritten(rows_file: Path, finished: Path) -> N
         _curate(rows_file, finished)
 
 
-def test_resume_starts_where_there_is_nothing(rows_file: Path, finished: Path, tmp_path: Path) -> None:
-    _curate(rows_file, tmp_path / "run", resume=True)
-    assert data_bytes(tmp_path / "run") == data_bytes(finished)
-
-
 def test_the_manifest_has_no_infinity_and_names_every_file(finished: Path) -> None:
     manifest = json.loads((finished / "manifest.json").read_text(), parse_constant=pytest.fail)
     assert set(manifest["files"]) == {*data_bytes(finished), "README.md"}
-
-
-def test_no_text_outside_the_private_parts(finished: Path) -> None:
-    outside = [p for p in finished.rglob("*") if p.is_file()]
-    outside = [
-        p for p in outside if p.relative_to(finished).parts[0] not in ("private", "vault", "quarantine")
-    ]
-    secrets = [b"my number is 100", b"meet Anna", b'u1"', b"again"]
-    for path in outside:
-        content = path.read_bytes()
-        assert not [s for s in secrets if s in content], path.name

@@ -126,11 +126,6 @@ def test_what_is_held_out_is_not_trained_on(
     assert _parts(shuffled.sample(rows, len(rows)), settings) == (training, calibrated_on, tested_on)
 
 
-def test_the_seed_draws_what_is_held_out() -> None:
-    rows = labelled_texts(60, seed=3)
-    assert _parts(rows, FitSettings(seed=0))[1:] != _parts(rows, FitSettings(seed=1))[1:]
-
-
 @pytest.mark.parametrize("broken", ["calibrate", "write_text", "_scores"])
 def test_a_crash_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     rows = written(tmp_path / "rows.jsonl", labelled_texts(30, seed=3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import csv
 import gzip
 import io
 import json
@@ -27,14 +26,10 @@ from redactory.pipelines.readers import Document, InputSettings, Rejection, find
 from redactory.pipelines.readers.formats import DEEPEST
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable
+from tests.pipelines.support import read_entries as _read
 from tests.pipelines.test_hostile import TEXTS
 
 MIB = 1 << 20
-
-
-def _read(path: Path, **changes: Any) -> list[Document | Rejection]:
-    config = InputSettings.model_validate({"path": str(path), **changes})
-    return [e for s in find_sources(config.path, config.format) for e in read_documents(s, config)]
 
 
 def _texts(entries: list[Document | Rejection]) -> list[str]:
@@ -64,17 +59,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 CELLS = st.text(st.sampled_from('ab,"\n\r;\t é🙂\u2028\x0b'), max_size=8) | TEXTS.map(
     lambda t: t.replace("\x00", "")
 )
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(CELLS.filter(str.strip), max_size=6))
-def test_what_a_csv_writer_wrote_is_read_back(folder: Path, cells: list[str]) -> None:
-    path = folder / "rows.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([["number", "body"], *enumerate(cells)])
-    entries = _read(path, text="body", id="number")
-    assert _texts(entries) == cells
-    assert not _reasons(entries)
 
 
 @settings(max_examples=150, deadline=None)
@@ -216,17 +200,6 @@ def test_a_text_that_a_small_parquet_file_repeats_is_not_held_repeatedly(folder:
         most, count = max(most, pa.total_allocated_bytes() - before), count + 1
     assert count == 400
     assert most < 60 * MIB
-
-
-@pytest.mark.parametrize("opened", ["[", '{"a":'])
-def test_a_deep_nest_is_a_broken_row_whether_it_closes_or_not(folder: Path, opened: str) -> None:
-    closed = opened.translate(str.maketrans("[{", "]}", '"a:'))
-    path = folder / "deep.jsonl"
-    lines = [f'{{"text": "in", "x": {opened * 100_000}{last}}}' for last in ("", "1" + closed * 100_000)]
-    path.write_text("\n".join([*lines, '{"text": "fine"}']) + "\n", encoding="utf-8")
-    entries = _read(path)
-    assert _reasons(entries) == ["broken_json", "broken_json"]
-    assert _texts(entries) == ["fine"]
 
 
 def _from_below(frames: int, work: Callable[[], Any]) -> Any:

@@ -17,18 +17,13 @@ from hypothesis import strategies as st
 import redactory
 from redactory.flows.show import print_page
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import Document, Rejection
+from tests.pipelines.support import read_entries as _read
 
 ROWS = [
     {"id": "a", "user_id": "u1", "text": 'Hello, "world"\nsecond line'},
     {"id": "b", "user_id": None, "text": "ümlaut 🙂 \u2028 end"},
 ]
-
-
-def _read(path: Path, **changes: object) -> list[Document | Rejection]:
-    config = InputSettings.model_validate({"path": str(path), **changes})
-    sources = find_sources(config.path, config.format)
-    return [entry for source in sources for entry in read_documents(source, config)]
 
 
 def _write(folder: Path, kind: str) -> Path:
@@ -137,16 +132,6 @@ def test_nothing_there_and_unknown_format(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_bytes(b"")
     with pytest.raises(ConfigurationError, match=r"input\.format"):
         _read(tmp_path / "a.xyz")
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.binary(max_size=60).map(lambda b: b.replace(b"\n", b" ")), max_size=8))
-def test_any_bytes_are_documents_or_rejections(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
-) -> None:
-    path = tmp_path_factory.mktemp("fuzz") / "rows.jsonl"
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    assert len(_read(path)) == sum(1 for line in lines if line.strip())
 
 
 # -- one quotation mark too many in a table ----------------------------------------------------------------
