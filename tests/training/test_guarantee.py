@@ -149,63 +149,35 @@ def rewritten(run: RunFolder, change: Change) -> None:
             log.append(kind, body)
 
 
-def drop_a_step(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    del bodies[3]
+def _set(value: Any, number: int, *keys: str) -> Change:
+    """A record's body with ``value`` at ``keys``."""
 
+    def change(bodies: list[tuple[str, dict[str, Any]]]) -> None:
+        body = bodies[number][1]
+        for key in keys[:-1]:
+            body = body[key]
+        body[keys[-1]] = value
 
-def drop_the_last_step(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    del bodies[-2]
-
-
-def repeat_a_step(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies.insert(3, bodies[3])
+    return change
 
 
 def promise_fewer(bodies: list[tuple[str, dict[str, Any]]]) -> None:
     bodies[0][1]["steps"] = bodies[-1][1]["steps"] = 7
 
 
-def shuffled_sampler(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies[0][1]["sampler"] = "shuffle"
-
-
-def realised_normaliser(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies[0][1]["mechanism"]["normaliser"]["kind"] = "realised batch size"
-
-
-def other_event(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies[4][1]["event"] = {"class": "GaussianDpEvent", "noise_multiplier": 1.0}
-
-
-def half_the_sensitivity(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies[0][1]["mechanism"]["sensitivity"]["substitution"] = 1.0
-
-
-def other_run(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies[0][1]["parent"] = "0" * 64
-
-
-def other_weights(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    bodies[-1][1]["weights"] = "0" * 64
-
-
-def no_end(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-    del bodies[-1]
-
-
-CHANGES: list[Change] = [
-    drop_a_step,
-    drop_the_last_step,
-    repeat_a_step,
-    promise_fewer,
-    shuffled_sampler,
-    realised_normaliser,
-    other_event,
-    half_the_sensitivity,
-    other_run,
-    other_weights,
-    no_end,
-]
+CHANGES: dict[str, Change] = {
+    "a step is missing": lambda bodies: bodies.__delitem__(3),
+    "the last step is missing": lambda bodies: bodies.__delitem__(-2),
+    "a step is there twice": lambda bodies: bodies.insert(3, bodies[3]),
+    "no end": lambda bodies: bodies.__delitem__(-1),
+    "fewer steps were promised": promise_fewer,
+    "another sampler": _set("shuffle", 0, "sampler"),
+    "a realised normaliser": _set("realised batch size", 0, "mechanism", "normaliser", "kind"),
+    "another event": _set({"class": "GaussianDpEvent", "noise_multiplier": 1.0}, 4, "event"),
+    "half the sensitivity": _set(1.0, 0, "mechanism", "sensitivity", "substitution"),
+    "another run": _set("0" * 64, 0, "parent"),
+    "other weights": _set("0" * 64, -1, "weights"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +187,7 @@ def tampered(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_ledger_that_does_not_fit_is_refused(change: Change, tampered: RunFolder) -> None:
     whole = tampered.model("crt").ledger.read_bytes()
     try:

@@ -3,10 +3,9 @@
 - ``figures``: the main accountant, groups, calibration; ``mixtures`` makes the laws of its steps, which
   ``distributions`` composes;
 - ``second``: our own, rounded both ways, with no code in common; ``second_opinion`` compares;
-- ``renyi``: an upper bound for one point there or not, refused for substitution;
 - ``bounds``: the chain and the revealed bound;
-- ``published``: what the papers print, under that label;
-- ``curve``: epsilon against steps.
+- ``published``: what the papers print, under that label, by Rényi's accountant;
+- ``curve``: epsilon against steps, and delta against epsilon.
 """
 
 from __future__ import annotations

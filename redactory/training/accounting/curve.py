@@ -1,4 +1,4 @@
-"""Epsilon against the number of steps, computed once before the first: for progress lines and plots."""
+"""Epsilon against steps, for progress lines and plots; and delta against epsilon, for an audit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import bisect
 import math
 from dataclasses import dataclass, replace
 
-from redactory.training.accounting.figures import epsilon_of
-from redactory.training.accounting.spending import Spending
+import numpy as np
+
+from redactory.training.accounting.figures import curve_of, epsilon_of
+from redactory.training.accounting.spending import Spending, Spendings
 from redactory.training.mechanism import Relation
+
+# Epsilon against the number of steps, computed once before the first: for progress lines and plots.
+
 
 _GRID = 1e-3
 
@@ -34,3 +39,18 @@ def epsilon_curve(spent: Spending, delta: float, relation: Relation, points: int
     numbers = sorted({max(1, round(total * part / points)) for part in range(1, points + 1)}) if total else []
     found = (epsilon_of((replace(spent, steps=count),), delta, relation, _GRID) for count in numbers)
     return EpsilonCurve(tuple(numbers), tuple(math.inf if value is None else value for value in found))
+
+
+# The whole privacy curve of what was spent, as points (ε, δ(ε)): what an audit tests a guarantee by.
+
+
+_WIDEST, _POINTS = 20.0, 201
+
+
+def privacy_curve(spent: Spendings, relation: Relation) -> list[tuple[float, float]]:
+    """(ε, δ(ε)) for ε from 0 on, both directions covered, δ never too small (``docs/guarantees.md``, L3).
+
+    For one exchanged row; ``GuaranteeError`` where an exchanged point exchanges several.
+    """
+    epsilons = np.linspace(0.0, _WIDEST, _POINTS)
+    return list(zip(epsilons.tolist(), curve_of(spent, relation, _GRID, epsilons).tolist(), strict=True))

@@ -24,7 +24,7 @@ from redactory.training.accounting import (
 from redactory.training.accounting import second as other_accountant
 from redactory.training.accounting.bounds import chain, gaussian_delta, revealed
 from redactory.training.accounting.pairs import group_weights, removal, substitution
-from redactory.training.accounting.renyi import renyi_epsilon
+from redactory.training.accounting.published import renyi_epsilon
 from redactory.training.accounting.second import Bracket
 from redactory.training.accounting.second_opinion import bracket, group_bracket, removal_bracket, stated
 from redactory.training.ledger import mechanism_from_json

@@ -9,8 +9,7 @@ from scipy import optimize
 
 from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import Spending, epsilon
-from redactory.training.accounting.published import amplified, crt_bayesian, crt_group
-from redactory.training.accounting.renyi import renyi_epsilon
+from redactory.training.accounting.published import amplified, crt_bayesian, crt_group, renyi_epsilon
 from redactory.training.guarantee.confidentiality import bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 

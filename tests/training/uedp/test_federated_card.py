@@ -15,7 +15,6 @@ from redactory.training.guarantee.ledgerfacts import LedgerFacts
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import algorithm1 as federated_figures
 from redactory.training.uedp.algorithm1 import (
-    as_published,
     confirmed_figure,
     figure_of,
     figures_of,
@@ -54,17 +53,6 @@ def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[st
 
 
 # --------------------------------------------------------------------------------------------- the figures
-
-
-@pytest.mark.parametrize(
-    ("cap", "expected"), [(1, 0.030), (5, 0.127), (20, 0.532), (100, 3.09), (None, 54.3)]
-)
-def test_algorithm_1_costs_what_the_oracle_says(cap: int | None, expected: float) -> None:
-    own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=cap))
-    figure = figure_of(own, STEPS, DELTA, Protect.BOTH)
-    assert figure.epsilon == pytest.approx(expected, rel=0.01, abs=6e-4)
-    capped = "user-entity zero-out on a fixed graph"
-    assert figure.relation == ("user-entity removal" if cap is None else capped)
 
 
 def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
@@ -115,28 +103,6 @@ def test_the_curve_rises_to_the_figure() -> None:
     assert values[-1] == figure_of(CONLL, STEPS, DELTA, Protect.BOTH).epsilon
     users = spread_curve(FEDAVG, STEPS, DELTA, Protect.USERS)
     assert users[1] == pytest.approx(figure_of(FEDAVG, STEPS, DELTA, Protect.USERS).epsilon, abs=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        (CONLL, 0.52),
-        (replace(CONLL, entities=replace(SAMPLING, estimator="f_E")), 0.62),
-        (replace(FEDAVG, noise_multiplier=2.0), 1.18),
-    ],
-)
-def test_the_papers_figures_come_out_under_their_label(own: PoissonUsersGaussian, expected: float) -> None:
-    found = as_published(own, STEPS, DELTA, told(sensitive_share=SHARE)).value
-    assert found is not None
-    assert found["epsilon"] == pytest.approx(expected, abs=8e-3)
-    assert found["note"] == "as published, not a guarantee"
-    assert found["noise_scale"] == pytest.approx(2.0)
-
-
-def test_a_share_that_was_not_declared_is_not_counted() -> None:
-    found = as_published(CONLL, STEPS, DELTA, told())
-    assert found.value is None
-    assert "sensitive_share" in (found.reason or "")
 
 
 # ------------------------------------------------------------------------------------------------ the noise
