@@ -102,7 +102,7 @@ TERMS = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TERMS, TERMS, st.text(LETTERS, max_size=24), st.data())
 def test_lists_find_what_a_brute_force_matcher_finds(
     deny: list[str], allow: list[str], text: str, data: st.DataObject

@@ -173,7 +173,7 @@ def test_a_folder_that_cannot_serve_is_a_configuration_error(tmp_path: Path, spo
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"folder": "bert-base-cased"}, r"folder.*no folder"),
+        ({"folder": "bert-base-cased"}, r"folder.*not a folder"),
         ({"plain_label": "PLAIN"}, rf"plain_label.*{LABELS[1]}"),
         ({"device": "nowhere"}, r"device.*'nowhere'"),
         # where there is no data, nothing can be read: the setting is honoured

@@ -292,7 +292,7 @@ def _written(rows: Sequence[LabelledText], path: Path) -> Path:
 
 def test_fit_writes_a_folder_with_its_card_that_the_engine_takes(base: Path, tmp_path: Path) -> None:
     labelled = _written(ROWS, tmp_path / "rows.jsonl")
-    chosen = {"epochs": 6, "learning_rate": 3e-3, "batch_words": 400, "held_out": 0.3}
+    chosen = {"epochs": 5, "learning_rate": 3e-3, "batch_words": 400, "held_out": 0.3}
     result = fit([labelled], tmp_path / "mine", chosen, base=base)
     keys = "tagger rows held_out_rows labels reliability held_out settings files versions"
     assert set(result) == set(keys.split())

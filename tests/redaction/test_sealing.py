@@ -93,7 +93,7 @@ def what_is_found(run: RunFolder, name: str, data: bytes) -> list[str]:
         path.write_bytes(before)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from([n for n in NAMES if n != "audit/points/note"]), st.data(), st.integers(1, 255))
 def test_one_flipped_byte_is_found_and_named(
     run: RunFolder, name: str, data: st.DataObject, change: int
@@ -223,7 +223,7 @@ def test_the_signature_is_plain_ed25519_of_the_manifest(signed: RunFolder, keys:
     assert signed.success.read_text() == file_sha256(signed.manifest) + "\n"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.booleans(), st.data(), st.integers(1, 255))
 def test_one_flipped_byte_is_found(
     signed: RunFolder, keys: dict[str, Path], manifest: bool, data: st.DataObject, change: int
