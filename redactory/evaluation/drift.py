@@ -1,10 +1,10 @@
-"""Drift: whether a night's figures lie where those of earlier nights lay (control charts).
+"""Drift: whether a run's figures lie where those of earlier runs lay (control charts).
 
 Shares are judged by Laney's p' chart, counts a unit by his u' chart (D. B. Laney, "Improved Control Charts
 for Attributes", Quality Engineering 14(4), 2002): around the pooled mean p̄ of the earlier runs lies
 p̄ ± L·σ_i·σ_z.  σ_i is the standard deviation that the counts alone would give a run of this size, and
-σ_z ≥ 1 says how much more the runs have varied from one to the next: a night's rows come in conversations,
-not one by one, so that plain binomial limits would call every night unusual.
+σ_z ≥ 1 says how much more the runs have varied from one to the next: a run's rows come in conversations,
+not one by one, so that plain binomial limits would call every run unusual.
 
 Three things are ours.  The limits are for a new run and not for those that they were drawn from, so
 L follows from Student's t and √(1 + 1/k) of k runs.  Where counts are small, the normal limits are too
@@ -196,7 +196,7 @@ def _tail(sigmas: float) -> float:
     return math.erfc(sigmas / math.sqrt(2)) / 2
 
 
-# The figures of a run that are compared from night to night, read off its manifest.
+# The figures of a run that are compared from run to run, read off its manifest.
 
 
 METRICS = {

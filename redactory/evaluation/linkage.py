@@ -2,7 +2,7 @@
 
 The adversary holds both shards and no key: every public point as it was written, every private point with
 π's hits masked.  A word or a run of words that stands in a private point and in hardly any public one ties
-the two together; if one person wrote both, what the public point says of her is said of the private one
+the two together; if one person wrote both, what the public point says of them is said of the private one
 too.  Nothing is learnt and nothing tuned: for each private point the public point is claimed with which it
 shares the rarest phrases.
 """

@@ -1,4 +1,4 @@
-"""How well a model foretells a text: corpus perplexity, by token and by word."""
+"""How well a model predicts a text: corpus perplexity, by token and by word."""
 
 from __future__ import annotations
 
