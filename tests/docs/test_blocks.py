@@ -25,8 +25,10 @@ def _carry_out(machine: Machine, page: Path, folder: Path) -> None:
     """Do in ``folder`` what ``page`` says; fail with the end of what was printed."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("REDACTORY_")}
     key = {"REDACTORY_KEY_FILE": "redactory.key"} if (folder / "redactory.key").exists() else {}
+    written = script(page)
     # the machine carries out one command at a time: what a page leaves running is a process of its own
-    written = re.sub(r"^python (.* &)$", rf"{sys.executable} \1", script(page), flags=re.M)
+    for program in set(re.findall(r"^python (\S+) .* &$", written, re.M)):
+        written = written.replace(f"python {program} ", f"{sys.executable} {program} ")
     path = f"{machine.commands}{os.pathsep}{kept['PATH']}"
     done = subprocess.run(
         ["bash"],
