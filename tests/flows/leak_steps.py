@@ -15,7 +15,7 @@ OWN = "our own"
 _KINDS = cycle(ERRORS)
 """One kind of error after the other, over all steps."""
 CURATION = (
-    "redactory.pipelines.readers.files:fingerprint",
+    "redactory.pipelines.readers.files:Source.fingerprint",
     "redactory.pipelines.readers.documents:read_documents",
     "redactory.pipelines.stages.ingest:ingest",
     "redactory.pipelines.stages.dedup:plan_documents",
