@@ -382,7 +382,7 @@ def test_a_plan_of_units_has_a_picture(trainer: str, tmp_path: Path) -> None:
     assert [row["epsilon"] for row in rows] == sorted(row["epsilon"] for row in rows)
     picture = (tmp_path / "plan.svg").read_text(encoding="utf-8")
     assert picture.startswith("<svg")
-    assert "as published, not a guarantee" in picture or trainer == "uedp-bounded"
+    assert ("as published, not a guarantee" in picture) == (trainer == "user-level")
 
 
 def test_too_little_noise_has_a_reason() -> None:
