@@ -107,22 +107,24 @@ def _of_training(
     from redactory.training.guarantee.confidentiality import MissRates
     from redactory.training.guarantee.plan import Known, plan_training
 
-    numbers = {entry.name: given.pop(entry.name) for entry in fields(Known) if entry.name in given}
-    told = {name: _number(name, value) for name, value in numbers.items()}
+    names = [entry.name for entry in fields(Known) if entry.name in given]
+    numbers = {name: _number(name, given.pop(name)) for name in names}
     loaded = (
-        _numbers_alone(given, told) if config is None else _changed(load_config(config, output=output), given)
+        _numbers_alone(given, numbers)
+        if config is None
+        else _changed(load_config(config, output=output), given)
     )
     run, train = RunFolder(Path(loaded.output)), loaded.train.resolved()
     finished = config is not None and is_finished(run)
     recall = train.recall or (measured_last(run) if finished else None)
     rates = MissRates.measured(recall, loaded.detect.conservative.flags_everything)
-    told = {"gamma": rates.gamma, "delta_2": rates.delta_2, **told}
+    numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if finished and (noised := points_learnt(run, train.trainer)[0]):
-        told.setdefault("points", noised)
+        numbers.setdefault("points", noised)
     rule = rule_of(loaded.dedup, "private")
     dedup = {"rule": rule.name, "group_size": rule.group_size}
-    result = plan_training(train, Known(**told), dedup, by_steps=plot is not None)
-    if finished and "K" in result and "users" not in told and "rule" in result and "M" not in result:
+    result = plan_training(train, Known(**numbers), dedup, by_steps=plot is not None)
+    if finished and "adjacency_curve" in result:
         result["corpus"] = _corpus(run, loaded)
     if plot is not None:
         curve, labels = (result["steps_curve"], [UNITS]) if "steps_curve" in result else (result["curve"], [])
@@ -155,7 +157,7 @@ def _sections(given: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, An
     return _nested(placed, into)
 
 
-def _numbers_alone(given: Mapping[str, Any], told: dict[str, Any]) -> Config:
+def _numbers_alone(given: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
     """A configuration around ``given``; what only a training needs is assumed.
 
     For ``uedp-bounded`` caps that are absent are suggested by the numbers of users and points: k about n/U.
@@ -171,15 +173,15 @@ def _numbers_alone(given: Mapping[str, Any], told: dict[str, Any]) -> Config:
     if trainer is not None and trainer.hides_units:
         train.setdefault("public_text", "public.txt")
         own, protect = dict(train.get("bounding", {})), train.get("units", {}).get("protect", "both")
-        if {"users", "points"} <= told.keys() and own.get("rule") != "none" and not trainer.samples_users:
-            cap = own.get("k_user") or suggested_cap(told["points"], told["users"])
+        if {"users", "points"} <= numbers.keys() and own.get("rule") != "none" and not trainer.samples_users:
+            cap = own.get("k_user") or suggested_cap(numbers["points"], numbers["users"])
             if protect != "entities":
                 own["k_user"] = cap
             if protect != "users":
                 own.setdefault("k_entity", cap)
             train["bounding"] = own
     config = check(found)
-    points = kept_at_most(config.train, Known(**told))
+    points = kept_at_most(config.train, Known(**numbers))
     if points is not None and "expected_batch_size" not in train:
         train["expected_batch_size"] = points * config.train.sampling_rate
     return check(found)

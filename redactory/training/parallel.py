@@ -63,7 +63,7 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a process is told when it starts; ``greeting`` proves to the leader who it is talking to.
+    """What a process gets when it starts; ``greeting`` proves to the leader who it is talking to.
 
     ``network`` is pickled, without a stream.  No key, no folder of the run and no text is in it.
     """
@@ -311,7 +311,7 @@ class Follower:
         except RuntimeError:
             raise self.lost() from None
 
-    def told(self, group: Group, number: int, tasks: Tensor, parameters: Tensor) -> list[Message]:
+    def send(self, group: Group, number: int, tasks: Tensor, parameters: Tensor) -> list[Message]:
         """Begin to send it its tasks of the ``number``-th dealing."""
         try:
             self.companion.pipe.send(Order(number, len(tasks)))
@@ -402,7 +402,7 @@ class Leader:
             places = range(follower.rank, len(pieces), self._size)
             if places:
                 tasks = [Task.of(k, pieces[k], network.step_seeds(pieces[k].rows)) for k in places]
-                messages = follower.told(self._met, self._dealt, octets_of(tasks), parameters)
+                messages = follower.send(self._met, self._dealt, octets_of(tasks), parameters)
                 sent += [(follower, message) for message in messages]
         for follower, message in sent:
             follower.waited(message, self._patience)

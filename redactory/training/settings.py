@@ -42,7 +42,7 @@ def _known(value: Any) -> Any:
 Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_known)]
 
 
-# How often the policies missed a secret, as a training is told of it.
+# How often the policies missed a secret.
 
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
@@ -98,7 +98,7 @@ class RecallMeasurement(Record):
         return self
 
 
-# What a training is told: every number here is public, none is computed from private data.
+# One training: every number here is public, none is computed from private data.
 
 
 TRAINERS: dict[str, Any] = importlib.import_module("redactory.training.trainers").TRAINERS
@@ -375,7 +375,7 @@ _PLACES = ("workers", "dask")
 
 
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
-    """``settings`` as JSON; files and folders by their names, their content is told of elsewhere.
+    """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
     A trainer without units is described as it was before there were any, and so are whole batches.
     """

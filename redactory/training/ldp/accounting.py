@@ -148,36 +148,36 @@ def calibrated_noise(
     return noise
 
 
-def _most_steps(told: Participation, encoder: Spendings) -> int:
-    own = told.sends if isinstance(told, FixedSends) else told.steps
+def _most_steps(way: Participation, encoder: Spendings) -> int:
+    own = way.sends if isinstance(way, FixedSends) else way.steps
     return max(own, *(one.steps for one in encoder), 1)
 
 
 def _epsilon(
-    noise: float, vectors: int, told: Participation, delta: float, encoder: Spendings, grid: float
+    noise: float, vectors: int, way: Participation, delta: float, encoder: Spendings, grid: float
 ) -> float | None:
     whole, encoder = message(noise, vectors), in_clips(encoder)
     inverse = max(1.0 / m.noise_multiplier for m in (whole, *(one.mechanism for one in encoder)))
     widened = max(1.0, inverse, 0.1 * inverse**2)
-    match told:
+    match way:
         case FixedSends() if not encoder:
-            found = gaussian_epsilon(2.0 * math.sqrt(told.sends) / whole.noise_multiplier, delta)
+            found = gaussian_epsilon(2.0 * math.sqrt(way.sends) / whole.noise_multiplier, delta)
         case VisibleCoins():
             parts = parts_of(encoder, Relation.SUBSTITUTION)
-            sends = (_told(whole.noise_multiplier, told.rate), told.steps)
+            sends = (_seen(whole.noise_multiplier, way.rate), way.steps)
             found = composed_epsilon((*parts, sends), grid_of((*parts, sends), grid * widened), delta)
         case FixedSends():
             # J sends are one send at z/√J: the mean of the messages is sufficient
-            one = Spending(message(noise / math.sqrt(told.sends), vectors), 1)
+            one = Spending(message(noise / math.sqrt(way.sends), vectors), 1)
             return epsilon_of((*encoder, one), delta, Relation.SUBSTITUTION, grid)
         case HiddenCoins():
-            hidden = Spending(message(noise, vectors, told.rate), told.steps)
+            hidden = Spending(message(noise, vectors, way.rate), way.steps)
             return epsilon_of((*encoder, hidden), delta, Relation.SUBSTITUTION, grid)
     return found if found < LARGEST_EPSILON else None
 
 
-def _told(noise: float, rate: float) -> Branches:
-    """One step whose coin is told: the sentence is sent, or it is not."""
+def _seen(noise: float, rate: float) -> Branches:
+    """One step whose coin is seen: the sentence is sent, or it is not."""
     coins = ((rate, exchange(1.0, noise)), (1.0 - rate, Worlds(NOTHING, NOTHING, noise)))
     return tuple(one for one in coins if one[0] > 0.0)
 
@@ -197,13 +197,13 @@ def confirmed_epsilon(
     ``GuaranteeError`` where they contradict each other.  No bounds where there is no epsilon, or one over
     200, or where a step of the encoder exchanges several rows.
     """
-    told = (noise, vectors, participation)
-    value = epsilon_sound(*told, delta, encoder)
+    terms = (noise, vectors, participation)
+    value = epsilon_sound(*terms, delta, encoder)
     if value is None or value > LARGEST_SECOND or any(one.rows > 1 for one in encoder):
         return Stated(value, None, NOT_FINITE if value is None else None)
     return stated(
-        lambda at: epsilon_sound(*told, at, encoder),
-        lambda at: bracket(*told, at, encoder),
+        lambda at: epsilon_sound(*terms, at, encoder),
+        lambda at: bracket(*terms, at, encoder),
         delta,
         "the messages of one sentence",
     )
@@ -222,20 +222,20 @@ def bracket(
     return second.bracket_of((*before, *own), delta)
 
 
-def _weighted_pairs(noise: float, told: Participation) -> PairBranches:
-    match told:
+def _weighted_pairs(noise: float, way: Participation) -> PairBranches:
+    match way:
         case FixedSends():
-            return ((1.0, substitution(1.0, noise / math.sqrt(told.sends))),)
+            return ((1.0, substitution(1.0, noise / math.sqrt(way.sends))),)
         case HiddenCoins():
-            return ((1.0, substitution(told.rate, noise)),)
+            return ((1.0, substitution(way.rate, noise)),)
         case VisibleCoins():
             nothing = Mixture((1.0,), (0.0,), noise)
-            coins = ((told.rate, substitution(1.0, noise)), (1.0 - told.rate, Pair(nothing, nothing)))
+            coins = ((way.rate, substitution(1.0, noise)), (1.0 - way.rate, Pair(nothing, nothing)))
             return tuple(one for one in coins if one[0] > 0.0)
 
 
-def _steps(told: Participation) -> int:
-    return 1 if isinstance(told, FixedSends) else told.steps
+def _steps(way: Participation) -> int:
+    return 1 if isinstance(way, FixedSends) else way.steps
 
 
 # Who sends in which step, and whether the sentence or nothing: the three kinds of participation.
