@@ -298,7 +298,9 @@ def _serve(flow: Any, schedule: Schedule) -> None:
     from prefect.schedules import Cron
     from prefect.types.entrypoint import EntrypointType
 
-    # ended by SIGTERM as by an interrupt: its own way out drops what it awaits, with a traceback
+    # ended by SIGTERM as by an interrupt, which a shell may have had ignored: the runner's own way out drops
+    # what it awaits, with a traceback
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
     one = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
     flow.serve(
