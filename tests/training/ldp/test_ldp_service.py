@@ -238,7 +238,11 @@ class Wire:
                 near, _ = self._socket.accept()
             except OSError:
                 return
-            far = socket.create_connection(("127.0.0.1", self._to))
+            try:
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:  # the service has died: whoever asks it must not wait
+                near.close()
+                continue
             lost, self.lost_answers = self.lost_answers > 0, max(0, self.lost_answers - 1)
             threading.Thread(target=_carry, args=(near, far, self.said, False), daemon=True).start()
             threading.Thread(target=_carry, args=(far, near, self.heard, lost), daemon=True).start()
