@@ -61,7 +61,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
-        settings = TrainSettings.model_validate(head["settings"])
+        settings = TrainSettings.read_back(head["settings"])
     except ValidationError:
         raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
     trainer = trainer_of(settings)
