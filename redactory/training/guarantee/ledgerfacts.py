@@ -61,7 +61,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
-        settings = TrainSettings.read_back(head["settings"])
+        settings = TrainSettings.model_validate(_known(head["settings"]))
     except ValidationError:
         raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
     trainer = trainer_of(settings)
@@ -86,6 +86,22 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
     )
+
+
+_RETIRED = (
+    "word_dropout",
+    "input_dropout",
+    "layer_dropout",
+    "output_dropout",
+    "weight_dropout",
+    "single_digits",
+)
+"""Keys of ``model`` in ledgers of an earlier version: none of them is read by a guarantee."""
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` without the retired keys; what else is unknown stays, and is refused."""
+    return settings | {"model": {k: v for k, v in settings["model"].items() if k not in _RETIRED}}
 
 
 def _is_of(run: RunFolder, parent: str) -> bool:
