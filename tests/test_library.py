@@ -53,16 +53,6 @@ def test_the_stub_has_the_names_of_the_package_and_each_is_there() -> None:
         redactory.curat  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_the_reference_has_every_public_name() -> None:
-    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    shown = {line.removeprefix("::: ") for line in page.splitlines() if line.startswith("::: ")}
-    for name, place in _stub().items():
-        module, _, attribute = place.rpartition(".")
-        assert shown & {module, place}, name
-        if name != attribute:
-            assert f"`redactory.{name}` is this function." in page
-
-
 def test_the_program_of_a_user_runs(tmp_path: Path) -> None:
     lists = {"deny": [{"words": ["Zaphod"]}]}
     config: dict[str, object] = {"detect": {**OFF, "lists": lists, "conservative": {"rules": []}}}

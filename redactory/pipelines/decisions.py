@@ -157,8 +157,11 @@ def reject_release(run: str | Path, by: str, reason: str, config: Given | None =
         return {"index": entries} if entries else {}
 
     folder = RunFolder(Path(run))
+    # asked before: a run that was called "latest" is that no longer when it is rejected
+    job = job_of(folder)
     result, body = _decided(folder, Event.REJECTED, by, reason, config, facts)
-    job, entries = _standing(folder)[1], body.get("index", [])
+    assert job is not None
+    entries = body.get("index", [])
     known = ((name, job.run(name)) for name in standings(read_log(job)))
     left_out = [name for name, other in known if is_finished(other) and _went_by(other, entries)]
     return {**result, "state": "rejected", "index": entries, "left_out": left_out}

@@ -300,5 +300,5 @@ def test_settings_and_folders_are_checked(made: Path, tmp_path: Path) -> None:
         redactory.ldp_train(users, encoder, made / "service")
     with pytest.raises(ConfigurationError, match="YAML"):
         carried_out("train", str(users), "--encoder", str(encoder), "--out", "d", "--set", "seed=[")
-    with pytest.raises(InputError, match="no service"):
+    with pytest.raises(InputError, match="is not a service"):
         redactory.ldp_evaluate(tmp_path, encoder, users)

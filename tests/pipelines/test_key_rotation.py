@@ -481,7 +481,7 @@ def test_a_shredded_run_outside_of_a_job_may_be_given_another_name(job: JobFolde
 def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFolder) -> None:
     with pytest.raises(RunStateError, match="redactory purge"):
         redactory.shred_key(job.run("open").root, by="Ann")
-    with pytest.raises(RunStateError, match="no run folder"):
+    with pytest.raises(RunStateError, match="is not a run folder"):
         redactory.shred_key(job.own, by="Ann")
     with pytest.raises(ConfigurationError, match="--by"):
         redactory.shred_key(job.run("a").root, by="  ")
