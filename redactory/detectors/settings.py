@@ -121,7 +121,9 @@ def _read_rows(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
         raise ConfigurationError(f"{_KEY}.rows_file: {path.name}: {error.strerror}: {lost}") from None
     value = json.loads(data) if hashlib.sha256(data).hexdigest() == sha256 else {}
     if value.get("format") != _FORMAT:
-        raise ConfigurationError(f"{_KEY}.rows_file: {path.name} is not as fit-policy wrote it: {lost}")
+        raise ConfigurationError(
+            f"{_KEY}.rows_file: {path.name} is not as redactory fit --policy wrote it: {lost}"
+        )
     if value["key"] != fingerprint:
         raise ConfigurationError(
             f"{_KEY}.rows_file: {path.name} was written under another key, so whether rows were fitted on "

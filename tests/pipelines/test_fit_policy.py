@@ -172,7 +172,7 @@ def test_what_cannot_be_told_is_refused(fitted: FittedPolicy, tmp_path: Path) ->
     changed = tmp_path / "changed.json"
     value = json.loads(Path(fitted.rows_file).read_text())
     changed.write_text(json.dumps(value | {"digests": []}))
-    with pytest.raises(ConfigurationError, match="not as fit-policy wrote it"):
+    with pytest.raises(ConfigurationError, match="not as redactory fit --policy wrote it"):
         refuse_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 
