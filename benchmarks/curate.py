@@ -1,8 +1,9 @@
 """Texts per second: Presidio's own batch engines, bare spaCy NER, and a whole ``redactory curate``.
 
-Each contestant runs in a process of its own with one thread, all of them in turn, several rounds; engines
-are loaded and warmed up before the clock starts.  For Redactory the clock covers everything from reading
-the file to the finished, verified-by-digest run folder.  Prints JSON; ratios are medians over the rounds.
+Each contestant runs in a process of its own with one thread, all of them in turn, several rounds; modules
+and engines are loaded, and warmed up, before the clock starts.  For Redactory the clock covers everything
+from reading the file to the finished, verified-by-digest run folder.  Prints JSON; ratios are medians over
+the rounds.
 
     python benchmarks/curate.py                       # simulated support dialogues, by turn
     python benchmarks/curate.py --data FILE.jsonl --segment document
@@ -113,8 +114,8 @@ def _presidio(data: Path, segment: str) -> Any:
 
 
 def _redactory(data: Path, segment: str) -> Any:
-    import redactory
     from redactory.detectors import Detector, DetectSettings
+    from redactory.pipelines.curate import curate
 
     detector = Detector(DetectSettings())
 
@@ -124,7 +125,7 @@ def _redactory(data: Path, segment: str) -> Any:
             return
         with tempfile.TemporaryDirectory() as folder:
             config = {"input": str(data), "segment": {"mode": segment}}
-            redactory.curate(config, output=Path(folder) / "run", detector=detector)
+            curate(config, output=Path(folder) / "run", detector=detector)
 
     return work
 
