@@ -354,6 +354,7 @@ def _card(folder: Path, settings: LdpSettings, source: SentenceEncoder) -> dict[
 
 
 def fresh(folder: Path) -> Path:
+    """``folder``, made private; ``RunStateError`` where something lies in it."""
     if folder.exists() and any(folder.iterdir()):
         raise RunStateError(f"{folder} is not empty; give another folder with --out")
     return make_private_folder(folder)

@@ -71,7 +71,7 @@ class FederatedSettings(Settings):
         "private corpus unless it was published.",
     )
 
-    local_epochs: PositiveInt = Field(1, description="Passes of a sampled user over her own points.")
+    local_epochs: PositiveInt = Field(1, description="Passes of a sampled user over their own points.")
     local_batch_size: PositiveInt = Field(8, description="B: points of a user's batch.")
     local_learning_rate: PositiveFloat = Field(
         0.02, description="η: step size of a user's own SGD, on the sum over a batch of the points' losses."
