@@ -55,13 +55,6 @@ from redactory.pipelines.policy import Policy as Policy
 from redactory.pipelines.policy import policy_diff as policy_diff
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
-from redactory.pipelines.results import ComposedGuarantee as ComposedGuarantee
-from redactory.pipelines.results import ComposedUnitGuarantee as ComposedUnitGuarantee
-from redactory.pipelines.results import CurationSummary as CurationSummary
-from redactory.pipelines.results import PointGuarantee as PointGuarantee
-from redactory.pipelines.results import ScanSummary as ScanSummary
-from redactory.pipelines.results import TrainingSummary as TrainingSummary
-from redactory.pipelines.results import UnitGuarantee as UnitGuarantee
 from redactory.pipelines.run import run as run
 from redactory.pipelines.sample import audit_sample as audit_sample
 from redactory.pipelines.sample import audit_score as audit_score
@@ -70,7 +63,6 @@ from redactory.pipelines.schemas import schema as schema
 from redactory.pipelines.schemas import schemas as schemas
 from redactory.pipelines.share import fetch as fetch
 from redactory.pipelines.share import publish as publish
-from redactory.pipelines.track import track as track
 from redactory.pipelines.train import guarantee as guarantee
 from redactory.pipelines.train import train as train
 from redactory.pipelines.verify import verify as verify

@@ -285,8 +285,8 @@ def export(
     run: o.RunArgument,
     progress: Progress,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="PLACE", help="A new folder, or a URL (s3://BUCKET/FOLDER).")
-    ] = None,
+        str, typer.Option("--to", metavar="PLACE", help="A new folder, or a URL (s3://BUCKET/FOLDER).")
+    ],
     whole: Annotated[
         bool,
         typer.Option("--whole", help="Mirror the whole, encrypted run at a URL; again, to update it."),
@@ -295,22 +295,11 @@ def export(
         list[str] | None, typer.Option("--model", help="A trained model to bring along; repeatable.")
     ] = None,
     by: o.MaybeByOption = None,
-    mlflow: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Instead: log models to this SQLite file of MLflow.")
-    ] = None,
-    experiment: Annotated[str, typer.Option(help="With --mlflow: MLflow's experiment.")] = "redactory",
 ) -> Shown:
     """Copy what may leave a run: its public side, a card, a manifest, SHA256SUMS; models where asked for."""
-    if (to is None) == (mlflow is None):
-        raise ConfigurationError("give --to and a place, or --mlflow and a file")
-    if mlflow is not None:
-        if model and len(model) > 1:
-            raise ConfigurationError("--model: with --mlflow one model, or none for all of them")
-        one = model[0] if model else None
-        return Shown("tracked", redactory.track(run, mlflow=mlflow, model=one, experiment=experiment))
     if whole:
-        return Shown("published", redactory.publish(run, str(to), progress=progress))
-    left = redactory.export(run, str(to), models=tuple(model or ()), by=by, progress=progress)
+        return Shown("published", redactory.publish(run, to, progress=progress))
+    left = redactory.export(run, to, models=tuple(model or ()), by=by, progress=progress)
     return Shown("exported", left)
 
 

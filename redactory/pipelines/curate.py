@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from redactory.detectors import TextDetector, policy_records
 from redactory.detectors.recognizers import check_patterns
@@ -37,12 +37,10 @@ from redactory.pipelines.output_folder import (
 from redactory.pipelines.readers import Source, find_sources
 from redactory.pipelines.readers.files import expansion
 from redactory.pipelines.release import finish, summary, versions
-from redactory.pipelines.results import CurationSummary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.stages import dedup, detect, ingest, redact
-from redactory.pipelines.track import check_tracking
 from redactory.pipelines.work import Job, ranges_for
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
@@ -57,7 +55,7 @@ def curate(
     detector: TextDetector | None = None,
     sources: list[Source] | None = None,
     progress: Progress = silent,
-) -> CurationSummary:
+) -> dict[str, Any]:
     """Run one curation and return its summary (counts, seconds, where the run lies).
 
     ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at
@@ -70,9 +68,8 @@ def curate(
     settings = load_config(config, output=output, workers=workers)
     check_keys()
     check_store(settings.store, RunFolder(Path(settings.output)))
-    check_tracking(settings.track)
     done = _curate(settings, resume, stage_map, detector, sources, progress)
-    return cast(CurationSummary, publish_configured(settings.store, done, progress))
+    return publish_configured(settings.store, done, progress)
 
 
 def _curate(

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import plainly, sections_of
-from redactory.pipelines.config import Config, path_in
+from redactory.pipelines.config import Config
 from redactory.pipelines.readers.files import endings
 from redactory.pipelines.share import WORK_VARIABLE
 from redactory.pipelines.store import is_url
@@ -187,7 +187,7 @@ def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
 
 _FILES = (
     *("input.path", "output", "work", "evaluate.test", "evaluate.canaries", "evaluate.labelled"),
-    *("track.mlflow", "dedup.index.path", "detect.tagger.models", "detect.spacy.model"),
+    *("dedup.index.path", "detect.tagger.models", "detect.spacy.model"),
     *("detect.patterns.files", "detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
     *("train.recall", "train.recall_file", "train.public_text", "train.model.folder", "train.budget.path"),
@@ -213,8 +213,6 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if key == "input":
             # a bare input is its path
             return {"path": place(given, "input.path")} if given is not None else None
-        if key == "track.mlflow":
-            given = path_in(given)
         if key not in _FILES or not isinstance(given, str) or "://" in given:
             return given
         return given if key in _NAMES and _NAMES[key](given) else str(folder / given)

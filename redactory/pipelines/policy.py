@@ -15,11 +15,11 @@ from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import InputError
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config, load_for_texts
-from redactory.pipelines.results import PolicyName
 from redactory.pipelines.segment import Segment, segmenter
 from redactory.redaction import PUBLIC, RunFolder, is_finished, read_manifest, route
 
 Side = Literal["public", "private", "quarantined"]
+PolicyName = Literal["strict", "conservative"]
 _AT_ONCE = 1_000
 """Texts whose points are handed to the engines in one pass; they are held until it has ended."""
 

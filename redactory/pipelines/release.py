@@ -254,7 +254,7 @@ def _body(
     config, detect = job.config, job.config.detect
     run_key = key_of(job.run.vault / "part")
     configuration = config.model_dump(
-        mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly", "track"}
+        mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly"}
     )
     rejected, quarantined = _below(counts, "rejected/"), _below(counts, "quarantined/")
     sums = {

@@ -21,7 +21,6 @@ from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.release import summary
 from redactory.pipelines.share import publish_configured
-from redactory.pipelines.track import track_configured
 from redactory.pipelines.train import check_device, train, train_summary
 from redactory.redaction import RunFolder, is_finished
 
@@ -86,7 +85,5 @@ def run(
         measured["canary"] = step(
             "evaluate canary", lambda: evaluate_canary(folder.root, model.root.name, progress=progress)
         )
-    if measured:
-        track_configured(settings.track, folder, model.root.name)
     done = {**curated, **summary(folder), "model": trained, "evaluation": measured}
     return publish_configured(settings.store, done, progress)

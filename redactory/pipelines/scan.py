@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from redactory.detectors import TextDetector
 from redactory.detectors.settings import ListSettings, WordList
@@ -16,16 +17,15 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
-from redactory.pipelines.policy import Hit, Policy
+from redactory.pipelines.policy import Hit, Policy, PolicyName
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_bad_rows
 from redactory.pipelines.readers.files import format_of
-from redactory.pipelines.results import PolicyName, ScanHit, ScannedFile, ScanSummary
 
 LISTED = 1_000
 _PEEKED = 100
 _COLUMNS = 20
-Look = Callable[[ScanHit, str], None]
+Look = Callable[[dict[str, Any], str], None]
 """Is given each hit that is listed, and the line of text that it begins on: text, for a terminal alone."""
 Entry = Document | Rejection
 
@@ -42,7 +42,7 @@ def scan(
     detector: TextDetector | None = None,
     look: Look | None = None,
     progress: Progress = silent,
-) -> ScanSummary:
+) -> dict[str, Any]:
     """What is found in the files that ``paths`` name (files, folders, globs, URLs) and in ``texts``.
 
     Files are read as :func:`redactory.curate` reads its input; ``column`` is the column of the text, and no
@@ -93,8 +93,8 @@ class _Heard:
     texts: int = 0
     unread: int = 0
     found: Counter[str] = field(default_factory=Counter)
-    files: list[ScannedFile] = field(default_factory=list)
-    hits: list[ScanHit] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    hits: list[dict[str, Any]] = field(default_factory=list)
 
     def file(self, judge: Policy, name: str, format_: str, entries: Iterable[Entry]) -> None:
         """Look at every text of one file."""
@@ -212,7 +212,7 @@ def _line_starts(text: str) -> list[int]:
     return [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")]
 
 
-def _listed(name: str, row: int | None, line: int, column: int, hit: Hit) -> ScanHit:
+def _listed(name: str, row: int | None, line: int, column: int, hit: Hit) -> dict[str, Any]:
     return {
         "file": name,
         "row": row,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any
 
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
@@ -16,11 +16,9 @@ from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.models import audited, named_model, require_training_packages
 from redactory.pipelines.output_folder import check_keys
 from redactory.pipelines.release_log import check_newest, check_released
-from redactory.pipelines.results import Card, ComposedCard, TrainingSummary
 from redactory.pipelines.sample import kept_recall
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import check_store, publish_configured
-from redactory.pipelines.track import check_tracking, track_configured
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.training.settings import TRAINERS, RecallMeasurement
 
@@ -76,7 +74,7 @@ def check_device(config: Config) -> None:
 
 def train(
     config: Given, *, output: str | Path | None = None, progress: Progress = silent, **changes: Any
-) -> TrainingSummary:
+) -> dict[str, Any]:
     """Train the configured model on the configuration's finished run; a summary with its guarantee.
 
     ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
@@ -94,10 +92,8 @@ def train(
         check_device(settings)
     check_keys()
     check_store(settings.store, run)
-    check_tracking(settings.track)
     trained = sealed(run.state, _train, run, settings, progress)
-    track_configured(settings.track, run, settings.train.model_name)
-    return cast(TrainingSummary, publish_configured(settings.store, trained, progress))
+    return publish_configured(settings.store, trained, progress)
 
 
 def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:
@@ -149,37 +145,13 @@ def train_summary(run: RunFolder, name: str) -> dict[str, Any]:
     return {"run": str(run.root), **summary, "guarantee": read_json(model.guarantee)}
 
 
-@overload
-def guarantee(run: str | Path, model: str | None = None) -> Card: ...
-
-
-@overload
-def guarantee(
-    run: str | Path,
-    model: list[str] | tuple[str, ...],
-    *,
-    also: Sequence[str | Path] = (),
-    delta: float | None = None,
-) -> ComposedCard: ...
-
-
-@overload
-def guarantee(
-    run: str | Path,
-    model: str | list[str] | tuple[str, ...] | None = None,
-    *,
-    also: Sequence[str | Path],
-    delta: float | None = None,
-) -> Card | ComposedCard: ...
-
-
 def guarantee(
     run: str | Path,
     model: str | list[str] | tuple[str, ...] | None = None,
     *,
     also: Sequence[str | Path] = (),
     delta: float | None = None,
-) -> Card | ComposedCard:
+) -> dict[str, Any]:
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
 
     Under ``audit``, where one was made, what the last one-run audit of the model found.
@@ -190,9 +162,9 @@ def guarantee(
     if delta is not None and not 0.0 < delta < 1.0:
         raise ConfigurationError(f"--delta: must be between 0 and 1, and {delta:g} stands there")
     if isinstance(model, list | tuple):
-        return cast(ComposedCard, _composed([run, *also], model, delta))
+        return _composed([run, *also], model, delta)
     if also:
-        return cast(ComposedCard, _composed([run, *also], () if model is None else (model,), delta))
+        return _composed([run, *also], () if model is None else (model,), delta)
     if delta is not None:
         raise ConfigurationError(
             "--delta: a single model's card states its figures at the delta it was trained for; leave it out"
@@ -206,7 +178,7 @@ def guarantee(
     card: dict[str, Any] = guarantee_card(folder, name)
     _require_sealed(folder, name)
     found = audited(folder, name)
-    return cast(Card, card if found is None else {**card, "audit": found})
+    return card if found is None else {**card, "audit": found}
 
 
 def _composed(runs: Sequence[str | Path], named: Sequence[str], delta: float | None) -> dict[str, Any]:

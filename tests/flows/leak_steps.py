@@ -39,7 +39,6 @@ LATER = {
     "perplexity": ("redactory.evaluation.utility:perplexity",),
     "apply": ("redactory.training.model:load_model",),
     "generate": ("redactory.evaluation.generation:generate",),
-    "track": ("redactory.pipelines.track:_metrics",),
     "extraction": ("redactory.evaluation.extraction:extraction",),
     "membership": (
         "redactory.evaluation.membership:member_texts",
@@ -102,7 +101,6 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
             ("predict", f"{run}/models/crt", "--generate", "1", "--tokens", "12", "--seed", "1"),
             shows_text=True,
         ),
-        Step("track", ("export", run, "--mlflow", f"{run}.mlflow.db")),
         Step("extraction", ("evaluate", "attack", "extraction", run, "--samples", "20", "--tokens", "8")),
         Step(
             "membership",

@@ -15,21 +15,18 @@ import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import new_key
 from redactory.foundation.records import read_records
-from redactory.pipelines import results
 from redactory.pipelines.curate import curate
 from redactory.pipelines.erase import purge_run
 from redactory.pipelines.nightly import nightly
 from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.folder import JobFolder
 from redactory.training import train_model
-from redactory.training.guarantee.compose import composed_card
 from tests.pipelines.leaving import Numbers, configuration, rows, small_run
 from tests.pipelines.support import write_rows
 from tests.training.conftest import small, write_run
 from tests.training.ldp.test_ldp_card import card as ldp_card
 from tests.training.uedp import test_federated_training as federated
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
-from tests.typed import problems
 
 CARDS = {"redactory-guarantee/2": "guarantee", "redactory-unit-guarantee/1": "unit-guarantee"}
 Written = list[tuple[str, Any]]
@@ -163,23 +160,3 @@ def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
 def _one_of_each(written: Written) -> Written:
     """One value for each schema, and of records for each type."""
     return list({(name, value.get("type")): (name, value) for name, value in written}.values())
-
-
-def test_cards_and_summaries_are_what_their_types_say(models: Written, tmp_path: Path) -> None:
-    kinds = {
-        "redactory-guarantee/2": results.PointGuarantee,
-        "redactory-unit-guarantee/1": results.UnitGuarantee,
-        "redactory-composed-guarantee/1": results.ComposedGuarantee,
-    }
-    cards = [value for name, value in models if name in CARDS.values()]
-    run = small_run(tmp_path)
-    quick = {"model": {"embedding_size": 4, "hidden_size": 4}, "minimum_plain_steps": 2, "threads": 1}
-    config = configuration(tmp_path / "letters.jsonl", train={"epochs": 1, "sampling_rate": 0.5, **quick})
-    for name in ("one", "two"):
-        trained = redactory.train(config, output=run, trainer="sgd", name=name)
-        assert problems(trained, results.TrainingSummary) == []
-        cards.append(redactory.guarantee(run, name))
-    composed = composed_card([(RunFolder(run), name) for name in ("one", "two")])
-    for card in (*cards, composed):
-        assert problems(card, kinds[card["format"]]) == []
-    assert {card["format"] for card in (*cards, composed)} == set(kinds)
