@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from redactory.evaluation.report import figures
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import read_json
-from redactory.foundation.keys import DigestKey, forms_of, load_digest_key
-from redactory.foundation.records import SILENCE, Record, RecordLog, ages
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.records import SILENCE, RecordLog, ages
 from redactory.pipelines.config import Config
 from redactory.pipelines.erase_points import (
-    Heirs,
     Person,
-    Row,
     body_without,
-    forgotten,
-    heirs_of,
+    curated_without,
+    filtered_without,
     points_of,
     rejected_rows,
     require_key,
-    stage_parts,
 )
+from redactory.pipelines.index import index_of
 from redactory.pipelines.reissue import Change, alone, alone_in_jobs, begin, pending, reissue
 from redactory.pipelines.release_log import Event, check_newest, history, read_log
 from redactory.pipelines.sealed import sealed
@@ -36,6 +35,7 @@ from redactory.redaction import RunFolder, is_finished, parts, read_manifest, re
 from redactory.redaction.folder import JobFolder
 
 TAKEDOWN, PURGE = "takedown", "purge"
+OWN_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text")
 
 
 def takedown(
@@ -113,8 +113,11 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     config = Config.read_back(manifest["configuration"])
     points, lone = points_of(run, person, key)
     rejected = rejected_rows(run, person, config.input)
-    before = [r for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
-    pseudonyms = {row[kind] for row in points.values() for kind in ("document", "user")}
+    before = [r.body for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
+    asked = person.pseudonyms(key)
+    # an id is known that stands in the run, or stood there before an earlier takedown
+    known = [*person.among(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
+    own = {row[kind] for row in points.values() for kind in ("document", "user")}
     result: dict[str, Any] = {
         "run": str(run.root),
         "points": len(points),
@@ -122,67 +125,46 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         "rejected": rejected.reasons.total(),
         "unsearched": rejected.unsearched,
         "lone_documents": lone,
-        "unmatched": _unmatched(before, person, key, pseudonyms, rejected.ids),
-        "files": _own_files(config),
+        "unmatched": [p for p in asked if p not in known and p["pseudonym"] not in own],
+        # files outside of the run, which may hold the person as well
+        "files": [name for name in OWN_FILES if attrgetter(name)(config)],
         "release": None,
         "already": None,
         "models": [],
     }
     if not points and not rejected.rows:
-        asked = person.pseudonyms(key)
-        same = [r.body for r in before if all(one in r.body["persons"] for one in asked)]
+        same = [body for body in before if all(one in body["persons"] for one in asked)]
         return result | ({"already": same[-1]["release"], "models": same[-1]["models"]} if same else {})
-    heirs = heirs_of(run, config.dedup, key, points)
-    index = forgotten(run, manifest, config.dedup, key, points, heirs)
-    result |= _beyond(run, points, heirs) | {"index": None if index is None else index["whole"]}
+    result |= _beyond(run, points)
     if dry_run:
         return result
-    staging = begin(run, key)
-    tally = stage_parts(staging, points | heirs.lost, heirs, rejected)
-    counted = {"removed": dict(tally.removed), "moved_up": dict(tally.moved_up)}
+    begin(run)
+    whole = bool(parts(run.vault))
+    rest = (
+        curated_without(run, manifest, key, points.keys(), rejected)
+        if whole
+        else filtered_without(run, manifest, points, rejected)
+    )
+    body, counted = body_without(manifest, points, rejected, rest)
+    result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost)
+    kept = {row["side"] for row in points.values() if row["fate"] == row["side"]}
+    result["unknown_repeats"] = not whole and any(config.dedup.mode_of(side) == "bloom" for side in kept)
+    if index_of(manifest) is not None:
+        result["index"] = whole
     change = Change(
         why=TAKEDOWN,
-        body=body_without(manifest, tally),
-        noted={**counted, "lost": len(heirs.lost)},
-        entered={"persons": person.pseudonyms(key), **counted, "models": result["models"]},
+        body=body,
+        noted={**counted, "lost": len(rest.lost)},
+        entered={"persons": asked, **counted, "models": result["models"]},
         # what attacks on the shards found was found on shards that are no more
         forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root),
-        index=index,
+        index=rest.index,
     )
-    return result | {"release": reissue(staging, change)}
+    return result | {"release": reissue(run, change, key)}
 
 
-def _unmatched(
-    before: list[Record], person: Person, key: DigestKey, pseudonyms: set[str], rejected: set[str]
-) -> list[dict[str, str]]:
-    """The pseudonyms of those ids that stand nowhere in the run, and in none of its earlier takedowns."""
-    known = person.among(rejected).pseudonyms(key)
-    known += [earlier for record in before for earlier in record.body["persons"]]
-    # a run of an earlier version has a user's id as it was spelled in the input
-    spelled = {
-        key.pseudonym("user", forms_of(user)[0]): {key.pseudonym("user", form) for form in forms_of(user)}
-        for user in person.user_ids
-    }
-    return [
-        p
-        for p in person.pseudonyms(key)
-        if p not in known and pseudonyms.isdisjoint({p["pseudonym"]} | spelled.get(p["pseudonym"], set()))
-    ]
-
-
-def _own_files(config: Config) -> list[str]:
-    """The keys that name files outside of the run, which may hold the person as well."""
-    named = {
-        "input.path": config.input.path,
-        "evaluate.test": config.evaluate.test,
-        "evaluate.labelled": config.evaluate.labelled,
-        "train.public_text": config.train.public_text,
-    }
-    return [key for key, value in named.items() if value]
-
-
-def _beyond(run: RunFolder, points: dict[int, Row], heirs: Heirs) -> dict[str, Any]:
-    """What becomes of others' points, and what knows the person outside of the parts.
+def _beyond(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
+    """What knows the person outside of the parts.
 
     Every trainer learns from the shards or the vault of its run, so every model learnt from their points.
     What was exported is out of reach.
@@ -193,31 +175,23 @@ def _beyond(run: RunFolder, points: dict[int, Row], heirs: Heirs) -> dict[str, A
         shown = figures(read_json(run.model(name).guarantee))
         stated = next((figure for figure in shown if figure.stated), shown[0])
         models.append({"model": name, "trainer": trainer, "guarantee": f"{stated.title}: {stated.text}"})
-    # of a draw that was cut off nobody knows whom it drew
-    samples = [
-        path.name
-        for path in (sorted(run.samples.iterdir()) if run.samples.is_dir() else ())
-        if path.is_dir() and (not (draw := path / "draw.json").is_file() or _drew(draw, points))
-    ]
+    samples = []
+    for draw in sorted(path / "draw.json" for path in run.samples.glob("*/")):
+        # of a draw that was cut off nobody knows whom it drew
+        if not draw.is_file() or any(row["point_id"] in points for row in read_json(draw)["rows"]):
+            samples.append(draw.parent.name)
     exports = [
         {key: str(record.body[key]) for key in ("time", "manifest") if key in record.body}
         for record in history(run)
         if record.type == Event.EXPORTED
     ]
     return {
-        "moved_up": len(heirs.texts),
-        "lost": len(heirs.lost),
-        "unknown_repeats": heirs.unknown,
         "models": models,
         "unfinished_trainings": _trainings(run),
         "samples": samples,
         "tracebacks": len(run.tracebacks()),
         "exports": exports,
     }
-
-
-def _drew(draw: Path, points: Collection[int]) -> bool:
-    return any(row["point_id"] in points for row in read_json(draw)["rows"])
 
 
 def _trainings(run: RunFolder) -> list[str]:
@@ -299,10 +273,8 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
             return {**result, "release": None, "bytes": 0}
         # one at work would find another manifest at its end, and be lost
         _trainings(run)
-        staging = begin(run, None)
+        begin(run)
         gone = [path for name in wanted if name != "state" for path in parts(getattr(run, name))]
-        for path in gone:
-            staging.drop(path)
         forget = tuple(state) if "state" in wanted else ()
         files = (p for path in (*gone, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
         size = sum(path.stat().st_size for path in files if path.is_file())
@@ -311,9 +283,10 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
             body={"purged": sorted({*before, *wanted})},
             noted={"purged": wanted},
             entered={"what": wanted, "bytes": size, **({} if by is None else {"by": by})},
+            remove=tuple(gone),
             forget=forget,
         )
-        return {**result, "release": reissue(staging, change), "bytes": size}
+        return {**result, "release": reissue(run, change), "bytes": size}
 
 
 def due(job: JobFolder, settings: Keep, now: datetime.datetime) -> dict[str, tuple[What, ...]]:

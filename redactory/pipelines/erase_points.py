@@ -1,67 +1,62 @@
-"""The points of a person in a run, who takes their places, and the parts of the run without them.
+"""Whose a point is, and the parts of a run without them.
 
-Whose a point is follows from keyed pseudonyms alone.  Where somebody else's point repeats one that goes, it
-takes its place in the shard: the one that a curation without the person would have kept, by rule S1 the
-first, by rule S2 the one whose text has the smallest rank, and then the first.  Of near-duplicates the one of
-the smallest rank stands for the others, though it need not be near to all of them: a curation without the
-person might keep more of them.
+Whose a point is follows from keyed pseudonyms alone.  What is left of the run is written by the stages of a
+curation, from redaction on, over what is left of its originals and of what the engines found in them: so it
+is what a curation without the person would have left, in every mode of deduplication.  Where the originals
+were purged, parts are filtered instead.
 """
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
+import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redactory.dedup import DedupSettings
-from redactory.detectors import Detection, Span
-from redactory.foundation.errors import ConfigurationError
+from redactory.dedup.index import Entry, IndexFolder, write_earlier
+from redactory.foundation.canonical import hash_of
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.files import PRIVATE_FILE, PUBLIC_FILE
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
+from redactory.foundation.records import read_records
+from redactory.pipelines.config import Config
+from redactory.pipelines.curate import stages_of
 from redactory.pipelines.index import index_of
+from redactory.pipelines.journal import INDEX
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
-from redactory.pipelines.reissue import Staging, counts_without
-from redactory.pipelines.stages.dedup import fate_digests, users_of
-from redactory.pipelines.stages.redact import BINS, DUPLICATE
-from redactory.pipelines.work import PARTITION_BITS
-from redactory.redaction import (
-    MASK,
-    PRIVATE,
-    PUBLIC,
-    Fate,
-    RunFolder,
-    merge_intervals,
-    part_name,
-    parts,
-    read_batches,
-    read_part,
-    route,
-)
-from redactory.redaction.shards import POINTS, require_there
+from redactory.pipelines.reissue import counts_without
+from redactory.pipelines.release import counted
+from redactory.pipelines.stages.dedup import SIDES, capacities
+from redactory.pipelines.stages.redact import BINS, DUPLICATE, QUARANTINED
+from redactory.pipelines.work import DETECTED, PARTITION_BITS, REJECTED, Job, OpenIndex, ranges_for
+from redactory.redaction import MASK, RunFolder, part_name, parts, read_batches, read_part, write_part
+from redactory.redaction import shards as tables
+from redactory.redaction.shards import FOUND, POINTS
 
-SIDES = (PUBLIC, PRIVATE)
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Person:
-    """The ids that were asked for, as they stand in the input."""
+    """The ids that were asked for, as they stand in the input; two spellings of a user are one."""
 
     doc_ids: frozenset[str]
     user_ids: frozenset[str]
 
     def pseudonyms(self, key: DigestKey) -> list[dict[str, str]]:
         """What the release log says of them: ``kind`` and ``pseudonym`` each."""
-        # two spellings of a user's name are one person
         kinds = (("document", self.doc_ids), ("user", {forms_of(user)[0] for user in self.user_ids}))
         return [{"kind": k, "pseudonym": key.pseudonym(k, i)} for k, ids in kinds for i in sorted(ids)]
 
@@ -80,7 +75,6 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
             "the run drew a key of its own, which is gone: nobody can tell whose its points are. Remove "
             f"the run, or curate its input anew, without the person and with {KEY_VARIABLE} set"
         )
-    # without one, this process drew its own
     set_now = "no key is set" if key.fresh else "another key than the run's is set"
     raise ConfigurationError(
         f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the one whose "
@@ -89,79 +83,26 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
 
 
 def points_of(run: RunFolder, person: Person, key: DigestKey) -> tuple[dict[int, Row], int]:
-    """The rows of ``audit/points`` of these documents and of these users, by point id.
+    """The person's rows of ``audit/points``, by point id; and how many documents may be theirs as well.
 
-    And how many documents without a user have an id that was asked for as a user's: nobody knows whether
-    that is the same person, and they are left.
+    Those have no user, and an id that was asked for as a user's: they are left.
     """
-
-    def mine(column: str, kind: str, ids: Iterable[str]) -> pa.Array:
-        return pc.is_in(batch[column], pa.array([key.pseudonym(kind, i) for i in sorted(ids)], pa.string()))
-
+    asked = {
+        "document": person.doc_ids,
+        "user": {forms_of(user)[0] for user in person.user_ids},
+        "lone-user": person.user_ids - person.doc_ids,
+    }
+    names = {
+        kind: pa.array([key.pseudonym(kind, i) for i in sorted(ids)], pa.string())
+        for kind, ids in asked.items()
+    }
     found: dict[int, Row] = {}
     lone: set[str] = set()
-    users = {form for user in person.user_ids for form in forms_of(user)}
     for batch in read_batches(run.points):
-        own = pc.or_(mine("document", "document", person.doc_ids), mine("user", "user", users))
+        own = pc.or_(pc.is_in(batch["document"], names["document"]), pc.is_in(batch["user"], names["user"]))
         found.update((row["point_id"], row) for row in batch.filter(own).to_pylist())
-        others = batch.filter(mine("user", "lone-user", person.user_ids - person.doc_ids))
-        lone.update(others["document"].to_pylist())
+        lone.update(batch.filter(pc.is_in(batch["user"], names["lone-user"]))["document"].to_pylist())
     return found, len(lone - {row["document"] for row in found.values()})
-
-
-# The redacted text of a point that is in no shard: its original and its spans, masked again.
-
-
-class Masked(NamedTuple):
-    """A point's fate, and whose it is within the run (as deduplication by user has it)."""
-
-    fate: Fate
-    owner: str
-
-
-def has_vault(run: RunFolder) -> bool:
-    """Whether the originals are still there."""
-    return any(run.vault.glob("part-*.parquet"))
-
-
-def fates_of(run: RunFolder, points: Iterable[int]) -> dict[int, Masked]:
-    """F of each of ``points``, as the curation had it: mask and route are functions of text and spans.
-
-    Points that were quarantined have no entry.  ``RunStateError`` where the vault was purged.
-    """
-    by_partition: dict[int, list[int]] = defaultdict(list)
-    for point in points:
-        by_partition[point >> PARTITION_BITS].append(point)
-    if by_partition:
-        require_there(run.vault)
-    found: dict[int, Masked] = {}
-    for partition, ids in sorted(by_partition.items()):
-        wanted, name = pa.array(ids, pa.int64()), part_name(partition)
-        vault, ledger = (_among(read_part(folder / name), wanted) for folder in (run.vault, run.spans))
-        spans = _spans(ledger)
-        rows = zip(vault["point_id"].to_pylist(), vault["text"].to_pylist(), users_of(vault), strict=True)
-        for point, text, owner in rows:
-            own = spans.get(point, {})
-            detection = Detection(tuple(own.get("strict", ())), tuple(own.get("conservative", ())))
-            found[point] = Masked(route(text, detection), owner)
-    return found
-
-
-def _spans(ledger: pa.Table) -> dict[int, dict[str, list[Span]]]:
-    """The spans of each point by policy."""
-    found: dict[int, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
-    names = ("point_id", "policy", "start", "end", "label", "score", "detector")
-    for point, policy, *span in zip(*(ledger[name].to_pylist() for name in names), strict=True):
-        found[point][policy].append(Span(*span))
-    return found
-
-
-def _among(table: pa.Table, points: pa.Array) -> pa.Table:
-    return table.filter(pc.is_in(table["point_id"], points))
-
-
-def _without(table: pa.Table, points: pa.Array) -> pa.Table:
-    return table.filter(pc.invert(pc.is_in(table["point_id"], points)))
 
 
 # Rejected rows in the quarantine: the person's by the ids that stand in them, where they can be read at all.
@@ -169,13 +110,13 @@ def _without(table: pa.Table, points: pa.Array) -> pa.Table:
 
 @dataclass
 class Rejected:
-    """``rows``: the places of the person's rows in each part, by its name.
+    """The person's rejected rows: ``rows`` are their places in each part, by its name.
 
     ``reasons``: why they were rejected; ``ids``: those that stand in them.  ``unsearched`` counts the rows
     that say nothing of whom they are: broken ones, and texts whose id is another document's.
     """
 
-    rows: dict[str, list[int]] = field(default_factory=dict)
+    rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     reasons: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)
     unsearched: int = 0
@@ -184,361 +125,260 @@ class Rejected:
 def rejected_rows(run: RunFolder, person: Person, columns: InputSettings) -> Rejected:
     """Search the rejected rows of a run for the ids of ``person``."""
     found = Rejected()
+    spelled = {i: i for i in person.doc_ids} | {f: user for user in person.user_ids for f in forms_of(user)}
+    words = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(spelled)))})(?![\w-])")
     for path in parts(run.quarantine):
         for place, row in enumerate(read_part(path).to_pylist()):
-            own = _ids_in(row, person, columns) if row["kind"] == "row" else frozenset()
-            found.unsearched += own is None
+            if row["kind"] != "row":
+                continue
+            text = (row["content"] or b"").decode("utf-8", "replace")
+            named = None if row["reason"] == DUPLICATE_ID else _ids_in(text, row["source"] or "", columns)
+            if named is None:
+                # what cannot be read as a row is the person's where one of the ids stands in it as a word
+                own = {spelled[word] for word in words.findall(text)}
+                found.unsearched += not own
+            else:
+                documents, users = named
+                own = documents & person.doc_ids
+                own |= {user for user in person.user_ids if users & set(forms_of(user))}
             if own:
                 found.ids |= own
-                found.rows.setdefault(path.name, []).append(place)
+                found.rows[path.name].append(place)
                 found.reasons[row["reason"]] += 1
     return found
 
 
-def _ids_in(row: Row, person: Person, columns: InputSettings) -> frozenset[str] | None:
-    """Which of the ids a rejected row names; None where nothing in it can say so.
-
-    What cannot be read as a row is the person's where one of the ids stands in it as a word.
-    """
-    text = (row["content"] or b"").decode("utf-8", "replace")
-    named = None if row["reason"] == DUPLICATE_ID else _named(text, row["source"] or "", columns)
-    if named is not None:
-        documents, users = named
-        return documents & person.doc_ids | {u for u in person.user_ids if users & set(forms_of(u))}
-    spelled = {form: user for user in person.user_ids for form in forms_of(user)}
-    words = "|".join(map(re.escape, sorted({*person.doc_ids, *spelled})))
-    said = re.findall(rf"(?<![\w-])(?:{words})(?![\w-])", text)
-    return frozenset(word if word in person.doc_ids else spelled[word] for word in said) or None
-
-
-def _named(text: str, source: str, columns: InputSettings) -> tuple[frozenset[str], frozenset[str]] | None:
+def _ids_in(text: str, source: str, columns: InputSettings) -> tuple[set[str], set[str]] | None:
     """The ids of document and user that a row can name; None where it cannot be read as a row."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
-        return frozenset([str(value.get(columns.id))]), frozenset([str(value.get(columns.user))])
+        return {str(value.get(columns.id))}, {str(value.get(columns.user))}
     name = source.rsplit("/", 1)[-1].lower()
     # a compressed table is a table as well
-    delimiter = next((sign for ending, sign in ((".csv", ","), (".tsv", "\t")) if ending in name), None)
+    delimiter = "," if ".csv" in name else "\t" if ".tsv" in name else None
     if delimiter is None:
         return None
     try:
-        cells = frozenset(
-            cell for line in csv.reader(io.StringIO(text), delimiter=delimiter) for cell in line
-        )
+        cells = {cell for line in csv.reader(io.StringIO(text), delimiter=delimiter) for cell in line}
     except csv.Error:
         return None
     return cells, cells
 
 
-# Who takes the places of the points that go.
+# A run without the person: its stages again, from redaction on, below ``state/reissue/files``.
 
 
-@dataclass
-class Heirs:
-    """``texts``: of each point that moves up, its redacted text; ``replaces``: the point that goes, by it.
+@dataclass(frozen=True)
+class Rest:
+    """What is left: ``counts`` as stages report them, and ``lost`` rows of others that had to go as well.
 
-    ``originals``: the new ``dup_of`` of the other duplicates.  ``lost``: points of others whose text nobody
-    knows any more, because the vault was purged: they go as well.  ``unknown`` says that more may have
-    repeated the person (mode ``bloom``, vault purged).
+    ``index`` has counts and capacities of the run's new entry in the index across runs, where there is one.
     """
 
-    texts: dict[int, str] = field(default_factory=dict)
-    replaces: dict[int, int] = field(default_factory=dict)
-    originals: dict[int, int] = field(default_factory=dict)
-    lost: dict[int, Row] = field(default_factory=dict)
-    unknown: bool = False
+    counts: Counter[str]
+    lost: dict[int, Row]
+    index: dict[str, Any] | None = None
 
 
-def heirs_of(run: RunFolder, settings: DedupSettings, key: DigestKey, points: dict[int, Row]) -> Heirs:
-    """Who takes the places of ``points``, which are taken out; deduplicated by ``settings`` under ``key``."""
-    kept = {point: row["side"] for point, row in points.items() if row["fate"] in SIDES}
-    found, texts = Heirs(), shard_texts(run, {points[point]["released_id"]: point for point in kept})
-    groups: dict[int, list[Row]] = defaultdict(list)
-    for batch in read_batches(run.points):
-        repeats = pc.is_in(batch["dup_of"], pa.array(sorted(kept), pa.int64()))
-        for row in _without(batch.filter(repeats), pa.array(sorted(points), pa.int64())).to_pylist():
-            groups[row["dup_of"]].append(row)
-    for side in SIDES:
-        own = {texts[point]: point for point, of in sorted(kept.items(), reverse=True) if of == side}
-        if settings.mode_of(side) == "bloom" and has_vault(run):
-            for original, row in _unnamed_repeats(run, side, own, points, settings.scope):
-                groups[original].append(row)
-        found.unknown |= settings.mode_of(side) == "bloom" and bool(own) and not has_vault(run)
-    for original, rows in sorted(groups.items()):
-        side, by_id = kept[original], {row["point_id"]: row for row in rows}
-        # only in these modes has a duplicate another text than the point that stands for it
-        if settings.mode_of(side) not in ("folded", "minhash"):
-            heir = min(by_id)
-            found.texts[heir] = texts[original]
-        elif has_vault(run):
-            own_texts = fates_of(run, by_id)
-            heir = min(by_id, key=lambda point: (_rank(settings, key, side, own_texts[point]), point))
-            found.texts[heir] = own_texts[heir].fate.text
-        else:
-            found.lost.update(by_id)
-            continue
-        found.replaces[heir] = original
-        # a Bloom filter has never said which point a duplicate repeats
-        left = (p for p, row in by_id.items() if p != heir and row["dup_of"] is not None)
-        found.originals.update(dict.fromkeys(left, heir))
-    return found
+def curated_without(
+    run: RunFolder, manifest: Mapping[str, Any], key: DigestKey, gone: Set[int], rejected: Rejected
+) -> Rest:
+    """Write every part of ``run`` without the points ``gone`` and the rejected rows."""
+    config, anew = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
+    size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(parts(run.points))
+    job = Job(anew, config, key, index=_own_index(run, manifest), hash_ranges=ranges_for(size))
+    ids, earlier = pa.array(sorted(gone), pa.int64()), list[tuple[int, int]]()
+    for number in range(partitions):
+        rows = _without(read_part(run.points / part_name(number)), ids)
+        _inputs_of_redaction(job, run, number, rows, ids, rejected)
+        if job.index is not None:
+            places = {entry.name: place for place, entry in enumerate(job.index.runs)}
+            repeats = rows.filter(pc.is_valid(rows["earlier_run"]))
+            names = repeats["earlier_run"].to_pylist()
+            earlier += zip(repeats["point_id"].to_pylist(), map(places.__getitem__, names), strict=True)
+    for number in range(job.hash_ranges):
+        write_part(job.spread(number), DETECTED.empty_table())
+    # what repeated an earlier run still does, though that run may be gone: it is not asked again
+    asking_nobody = (
+        job if job.index is None else dataclasses.replace(job, index=dataclasses.replace(job.index, runs=()))
+    )
+    counts: Counter[str] = Counter()
+    both = zip(stages_of(job, partitions), stages_of(asking_nobody, partitions), strict=True)
+    for stage, asking in dropwhile(lambda pair: pair[0].name != "redact", both):
+        recall = stage.name.startswith("recall")
+        for number in range(stage.numbers):
+            counts.update((asking if recall else stage).task(number).counts)
+        if recall:
+            by_part: dict[int, list[tuple[int, int]]] = defaultdict(list)
+            for point, place in earlier:
+                by_part[point >> PARTITION_BITS].append((point, place))
+            for number in range(partitions):
+                write_earlier(job.digests("earlier", number), by_part[number])
+            write_earlier(job.range("near-earlier", 0), earlier)
+    for number in range(partitions):
+        # of a point that was quarantined nothing but these says whose it is
+        path = anew.points / part_name(number)
+        rows, old = read_part(path), _without(read_part(run.points / path.name), ids)
+        for column in ("document", "user"):
+            rows = rows.set_column(rows.schema.get_field_index(column), column, old[column])
+        write_part(path, rows)
+    shutil.rmtree(anew.state)
+    if not parts(run.quarantine):
+        shutil.rmtree(anew.quarantine)
+    if job.index is None or index_of(manifest) is None:
+        return Rest(counts, {})
+    sides = {side: counts[f"index/{side}"] for side in SIDES}
+    return Rest(counts, {}, {"counts": sides, "filters": capacities(job, counts)})
 
 
-def shard_texts(run: RunFolder, released: dict[str, int]) -> dict[int, str]:
-    """The text in the shards of each point, by its id; ``released`` has the ids of both kinds."""
-    by_folder: dict[Path, set[str]] = defaultdict(set)
-    for name, point in released.items():
-        for folder in (run.public, run.private):
-            by_folder[folder / part_name(point >> PARTITION_BITS)].add(name)
-    found = {}
-    for path, names in sorted(by_folder.items()):
-        table = _among(read_part(path, ["point_id", "text"]), pa.array(sorted(names), pa.string()))
-        found.update({released[row["point_id"]]: row["text"] for row in table.to_pylist()})
-    return found
-
-
-def _rank(settings: DedupSettings, key: DigestKey, side: str, own: Masked) -> bytes:
-    """What decides within a group which text stays (``stages/dedup.py``)."""
-    if settings.mode_of(side) == "minhash":
-        return key.text_digest(key.purpose("dedup/rank"), own.fate.text.encode())[:8][::-1]
-    owner = f"{own.owner}\x00" if settings.scope == "user" else ""
-    return key.text_digest(key.purpose(f"dedup/{side}"), (owner + own.fate.text).encode())
-
-
-def _unnamed_repeats(
-    run: RunFolder, side: str, own: dict[str, int], points: dict[int, Row], scope: str
-) -> Iterator[tuple[int, Row]]:
-    """(a point that goes, a row of its text) of the duplicates whose originals nobody wrote down."""
-    for path in sorted(run.points.glob("part-*.parquet")):
-        rows = {
-            row["point_id"]: row
-            for row in read_part(path).to_pylist()
-            if (row["side"], row["fate"], row["dup_of"], row["earlier_run"]) == (side, DUPLICATE, None, None)
-            and row["point_id"] not in points
-        }
-        for point, masked in fates_of(run, rows).items():
-            original = own.get(masked.fate.text)
-            if original is None:
-                continue
-            if scope == "corpus" or rows[point]["user"] == points[original]["user"]:
-                yield original, rows[point]
-
-
-# What the index across runs shall forget with a person: texts that nobody else in the run has.
-
-
-def forgotten(
-    run: RunFolder,
-    manifest: Mapping[str, Any],
-    settings: DedupSettings,
-    key: DigestKey,
-    points: dict[int, Row],
-    heirs: Heirs,
-) -> dict[str, Any] | None:
-    """``{"digests": {side: hex}, "points": {side: ids}, "whole"}``; None for a run without an index.
-
-    ``whole`` is False where more was to be forgotten than could be: of mode ``bloom``, whose filter forgets
-    nothing, or because the vault that says it was purged.
-    """
-    if index_of(manifest) is None:
+def _own_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:
+    """The index as the run went by it, whose own entry is written anew in ``state/reissue/index``."""
+    facts = manifest["dedup"].get("index")
+    if facts is None:
         return None
-    gone: dict[str, Any] = {"digests": {}, "points": {}, "whole": True}
-    for side in SIDES:
-        mode, own = settings.mode_of(side), {p: row for p, row in points.items() if row["side"] == side}
-        gone["digests"][side], gone["points"][side] = [], []
-        if mode == "minhash":
-            gone["points"][side] = sorted(point for point, row in own.items() if row["fate"] == side)
-        elif mode in ("exact", "folded"):
-            digests, whole = _digests(run, settings, key, side, own, heirs, points)
-            gone["digests"][side] = sorted(digest.hex() for digest in digests)
-            gone["whole"] &= whole
-        elif mode == "bloom":
-            gone["whole"] &= not own
-    return gone
+    pinned = next(record.body for record in read_records(run.journal) if record.type == INDEX)
+    index = index_of(manifest)
+    policy = "" if index is None else hash_of(index.read()["parameters"]["policies"])
+    runs = tuple(Entry(Path(name), {}) for name in facts["runs"])
+    return OpenIndex(IndexFolder(run.reissue.index), facts["id"], pinned["token"], policy, runs)
 
 
-def _digests(
-    run: RunFolder,
-    settings: DedupSettings,
-    key: DigestKey,
-    side: str,
-    own: dict[int, Row],
-    heirs: Heirs,
-    gone: Iterable[int],
-) -> tuple[set[bytes], bool]:
-    """The digests of one side that only the person had, and whether these are all."""
-
-    def digests(masked: list[Masked]) -> set[bytes]:
-        users = [one.owner for one in masked] if settings.scope == "user" else None
-        return set(fate_digests(key, settings, range(len(masked)), [one.fate for one in masked], users)[0])
-
-    inherited = set(heirs.replaces.values())
-    lone = {p: row for p, row in own.items() if row["fate"] == side and p not in inherited}
-    repeats = [p for p, row in own.items() if row["earlier_run"] is not None]
-    if not has_vault(run):
-        if settings.scope == "user":
-            return set(), not (lone or repeats)
-        texts = shard_texts(run, {row["released_id"]: point for point, row in lone.items()})
-        return digests([Masked(Fate(side, text, ()), "") for text in texts.values()]), not repeats
-    stays: list[Masked] = []
-    # what repeats an earlier run stands in this run's entry as well, and others may repeat the same
-    for batch in read_batches(run.points) if repeats else ():
-        earlier = pc.and_(pc.is_valid(batch["earlier_run"]), pc.equal(batch["side"], side))
-        rows = _without(batch.filter(earlier), pa.array(sorted(gone), pa.int64()))
-        stays += fates_of(run, rows["point_id"].to_pylist()).values()
-    return digests([*fates_of(run, [*lone, *repeats]).values()]) - digests(stays), True
-
-
-# The parts of a run without a person's rows, with the points that take their places; and what was counted.
-
-
-@dataclass
-class Tally:
-    """What left the run: ``removed`` by kind, ``moved_up`` by side, and what the manifest counts of them."""
-
-    removed: Counter[str] = field(default_factory=Counter)
-    moved_up: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    quarantined: Counter[str] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    repeats: Counter[str] = field(default_factory=Counter)
-    hits: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
-    """By policy, detector, label and bin of the score."""
-    masks: int = 0
-    across: int = 0
-
-
-def stage_parts(staging: Staging, gone: dict[int, Row], heirs: Heirs, rejected: Rejected) -> Tally:
-    """Stage every part that holds one of the points ``gone``, or one that ``heirs`` changes."""
-    run, tally, points = staging.run, Tally(rejected=rejected.reasons), pa.array(sorted(gone), pa.int64())
-    tally.removed["documents"] = len({row["document"] for p, row in gone.items() if p not in heirs.lost})
-    tally.removed["rejected"] = rejected.reasons.total()
-    for row in gone.values():
-        tally.removed.update(("points", row["fate"]))
-        tally.reasons.update(row["reasons"])
-        if row["fate"] == DUPLICATE:
-            tally.removed[f"{row['side']}_duplicate"] += 1
-        tally.repeats[row["side"]] += row["earlier_run"] is not None
-    touched = {p >> PARTITION_BITS for p in (*gone, *heirs.texts, *heirs.originals)}
-    for path in parts(run.points):
-        name = path.name
-        mine = int(path.stem.rpartition("-")[2]) in touched
-        if mine:
-            rows = _points(staging, name, points, heirs, tally)
-            _shards(staging, name, rows, gone, heirs, tally)
-            _originals(staging, name, points, tally)
-        if mine or name in rejected.rows:
-            _quarantine(staging, name, points, rejected.rows.get(name, []), tally)
-        if (run.across / name).is_file():
-            table = read_part(run.across / name)
-            there = (pc.is_in(table[column], points) for column in ("point_id", "private_point"))
-            kept = table.filter(pc.invert(pc.or_(*there)))
-            if kept.num_rows < table.num_rows:
-                tally.across += table.num_rows - kept.num_rows
-                staging.put(run.across / name, kept)
-    return tally
-
-
-def _points(staging: Staging, name: str, gone: pa.Array, heirs: Heirs, tally: Tally) -> list[Row]:
-    """``audit/points`` without the points, each heir with a fate of its own; the new rows."""
-    folder = staging.run.points
-    rows: list[Row] = _without(read_part(folder / name), gone).to_pylist()
-    for row in rows:
-        point = row["point_id"]
-        if point in heirs.texts:
-            row["fate"], row["dup_of"] = row["side"], None
-            tally.moved_up[row["side"]] += 1
-        elif point in heirs.originals:
-            row["dup_of"] = heirs.originals[point]
-    staging.put(folder / name, pa.Table.from_pylist(rows, POINTS))
-    return rows
-
-
-def _shards(
-    staging: Staging, name: str, rows: list[Row], gone: dict[int, Row], heirs: Heirs, tally: Tally
+def _inputs_of_redaction(
+    job: Job, run: RunFolder, number: int, rows: pa.Table, gone: pa.Array, rejected: Rejected
 ) -> None:
-    """Both sides, in the order of the points; an heir has its own released id, user and reasons."""
-    run = staging.run
-    for side, folder in ((PUBLIC, run.public), (PRIVATE, run.private)):
-        table = read_part(folder / name)
-        kept = {row["point_id"]: row for row in table.to_pylist()}
-        new = []
-        for row in (row for row in rows if row["fate"] == side):
-            text = heirs.texts.get(row["point_id"])
-            fresh = {**row, "point_id": row["released_id"], "text": text}
-            new.append(kept[row["released_id"]] if text is None else fresh)
-        made = pa.Table.from_pylist([{n: row[n] for n in table.schema.names} for row in new], table.schema)
-        if not made.equals(table):
-            staging.put(folder / name, made)
-        if side == PRIVATE and not (run.vault / name).is_file():
-            # without the originals, the masks of the points that stood in a shard are all that can be counted
-            mine = (kept.get(row["released_id"]) for row in gone.values())
-            tally.masks += sum(row["text"].count(MASK) for row in mine if row)
+    """What redaction goes by in one partition: its points, what was found in them, what was rejected."""
+    name = part_name(number)
+    quarantine = run.quarantine / name
+    held = read_part(quarantine) if quarantine.is_file() else tables.QUARANTINE.empty_table()
+    theirs = pa.array([place in rejected.rows[name] for place in range(held.num_rows)], pa.bool_())
+    of_rows = held.filter(pc.and_(pc.equal(held["kind"], "row"), pc.invert(theirs)))
+    write_part(job.part("rejected", number), of_rows.select(REJECTED.names))
+    write_part(job.part("repeated", number), REJECTED.empty_table())
+    known = {row["point_id"]: row for row in held.to_pylist() if row["kind"] == "point"}
+    failed = rows.filter(pc.equal(rows["fate"], QUARANTINED))["point_id"].to_pylist()
+    purged = {"source": "", "content": b"", "reason": "purged"}
+    points = [
+        {"point_id": p, "doc_id": one["source"], "text": one["content"].decode()}
+        for p, one in ((p, known.get(p, purged)) for p in failed)
+    ]
+    vault = _without(read_part(run.vault / name), gone)
+    both = [vault, pa.Table.from_pylist(points, job.points_schema)]
+    write_part(job.part("points", number), pa.concat_tables(both).sort_by("point_id"))
+    spans = _without(read_part(run.spans / name), gone).select(FOUND.names).to_pylist()
+    failures = [{"point_id": p, "failure": known.get(p, purged)["reason"]} for p in failed]
+    write_part(job.part("found", number), pa.Table.from_pylist([*spans, *failures], DETECTED))
 
 
-def _originals(staging: Staging, name: str, gone: pa.Array, tally: Tally) -> None:
-    """``vault/`` and ``audit/spans``, and what the manifest counts of the spans that go."""
-    run = staging.run
-    ledger = read_part(run.spans / name)
-    leaving = _among(ledger, gone)
-    columns = (leaving[column].to_pylist() for column in ("policy", "detector", "label", "score"))
-    for policy, detector, label, score in zip(*columns, strict=True):
-        tally.hits[policy, detector, label, min(int(score * BINS), BINS - 1)] += 1
-    if leaving.num_rows:
-        staging.put(run.spans / name, _without(ledger, gone))
-    if not (run.vault / name).is_file():
-        return
-    vault = read_part(run.vault / name)
-    own, spans = _among(vault, gone), _spans(leaving)
-    for point, text in zip(own["point_id"].to_pylist(), own["text"].to_pylist(), strict=True):
-        strict = spans.get(point, {}).get("strict", ())
-        tally.masks += len(merge_intervals(text, [(span.start, span.end) for span in strict]))
-    if own.num_rows:
-        staging.put(run.vault / name, _without(vault, gone))
+def _without(table: pa.Table, points: pa.Array, column: str = "point_id") -> pa.Table:
+    return table.filter(pc.invert(pc.fill_null(pc.is_in(table[column], points), False)))
 
 
-def _quarantine(staging: Staging, name: str, gone: pa.Array, places: list[int], tally: Tally) -> None:
-    path = staging.run.quarantine / name
-    if not path.is_file():
-        return
-    table = read_part(path)
-    kept = table.take(pa.array(sorted(set(range(table.num_rows)) - set(places)), pa.int64()))
-    mine = pc.fill_null(pc.is_in(kept["point_id"], gone), False)
-    tally.quarantined.update(kept.filter(mine)["reason"].to_pylist())
-    kept = kept.filter(pc.invert(mine))
-    if kept.num_rows < table.num_rows:
-        staging.put(path, kept)
+# Without the originals: parts are filtered, and a point moves up where its text is known to be the same.
 
 
-def body_without(manifest: Mapping[str, Any], tally: Tally) -> dict[str, Any]:
-    """The keys of the manifest that change: counts, reasons, hits, masks, what deduplication found.
+def filtered_without(
+    run: RunFolder, manifest: Mapping[str, Any], gone: Mapping[int, Row], rejected: Rejected
+) -> Rest:
+    """As :func:`curated_without` where ``vault/`` was purged.
+
+    In modes ``none`` and ``exact`` the first duplicate of a point that goes takes its place; in others
+    nobody knows what a duplicate said, and what only this person's point stood for is lost.
+    """
+    anew, dedup = RunFolder(run.reissue.files), Config.read_back(manifest["configuration"]).dedup
+    heirs, lost = dict[int, int](), dict[int, Row]()
+    batches = ((batch, pa.array(sorted(gone), pa.int64())) for batch in read_batches(run.points))
+    for batch, ids in batches:
+        for row in _without(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
+            if dedup.mode_of(row["side"]) == "exact":
+                heirs.setdefault(row["dup_of"], row["point_id"])
+            else:
+                lost[row["point_id"]] = row
+    heir_of = {gone[point]["released_id"]: heir for point, heir in heirs.items()}
+    texts: dict[int, str] = {}
+    for folder in (run.public, run.private):
+        for batch in read_batches(folder, ["point_id", "text"]) if heirs else ():
+            named = batch.filter(pc.is_in(batch["point_id"], pa.array(list(heir_of), pa.string())))
+            texts.update((heir_of[row["point_id"]], row["text"]) for row in named.to_pylist())
+    out, counts = pa.array(sorted({*gone, *lost}), pa.int64()), Counter[str]()
+    for path in parts(run.points):
+        name, rows = path.name, _without(read_part(path), out).to_pylist()
+        for row in rows:
+            if row["point_id"] in texts:
+                row.update(fate=row["side"], dup_of=None)
+            else:
+                row["dup_of"] = heirs.get(row["dup_of"], row["dup_of"])
+            counts[row["fate"]] += 1
+            counts.update(f"reason/{reason}" for reason in row["reasons"])
+            if row["earlier_run"] is not None:
+                counts[f"duplicate_earlier/{row['side']}"] += 1
+        write_part(anew.points / name, pa.Table.from_pylist(rows, POINTS))
+        for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
+            old = read_part(folder / name)
+            by_id = {row["point_id"]: row for row in old.to_pylist()}
+            kept = [
+                by_id.pop(row["released_id"], None)
+                or {**row, "point_id": row["released_id"], "text": texts[row["point_id"]]}
+                for row in rows
+                if row["fate"] == folder.name
+            ]
+            own = [{column: row[column] for column in old.schema.names} for row in kept]
+            write_part(anew.root / folder.name / name, pa.Table.from_pylist(own, old.schema), mode)
+            counts["masks"] -= sum(row["text"].count(MASK) for row in by_id.values())
+        spans = _without(read_part(run.spans / name), out)
+        write_part(anew.spans / name, spans)
+        for span in spans.select(["policy", "detector", "label", "score"]).to_pylist():
+            policy, detector, label, score = span.values()
+            counts[f"hit/{policy}/{detector}/{label}/{min(int(score * BINS), BINS - 1)}"] += 1
+        if (run.quarantine / name).is_file():
+            held = read_part(run.quarantine / name)
+            held = _without(
+                held.take(pa.array(sorted({*range(held.num_rows)} - {*rejected.rows[name]}))), out
+            )
+            write_part(anew.quarantine / name, held)
+            counts.update(
+                f"quarantined/{row['reason']}" for row in held.to_pylist() if row["kind"] == "point"
+            )
+        if (run.across / name).is_file():
+            pairs = _without(_without(read_part(run.across / name), out), out, "private_point")
+            write_part(anew.across / name, pairs)
+            counts["across/points"] += pairs.num_rows
+    counts["masks"] = max(0, manifest["masks"] + counts["masks"])
+    return Rest(counts, lost)
+
+
+def body_without(
+    manifest: Mapping[str, Any], gone: Mapping[int, Row], rejected: Rejected, rest: Rest
+) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+    """The keys of the manifest that change; and what ``removed`` and ``moved_up`` say of the counts.
 
     ``inputs``, ``seconds`` and ``stages`` stay: they say what was read, and what the curation did.
+    ``CheckFailed`` where the points that are left are not those before less these.
     """
-
-    def less(counts: Mapping[str, int], gone: Counter[str]) -> dict[str, int]:
-        return {name: count - gone[name] for name, count in counts.items() if count > gone[name]}
-
-    dedup, hits = dict(manifest["dedup"]), []
+    counts, before = rest.counts, manifest["counts"]
+    removed = Counter(
+        documents=len({row["document"] for row in gone.values()}), rejected=rejected.reasons.total()
+    )
+    for row in (*gone.values(), *rest.lost.values()):
+        removed.update(("points", row["fate"]))
+        if row["fate"] == DUPLICATE:
+            removed[f"{row['side']}_duplicate"] += 1
+    moved_up = {side: counts[side] - (before[side] - removed[side]) for side in SIDES}
+    change = {"removed": dict(removed), "moved_up": {side: n for side, n in moved_up.items() if n}}
+    new = counts_without(before, removed, moved_up)
+    if any(new[fate] != counts[fate] for fate in (*SIDES, DUPLICATE, QUARANTINED)):
+        raise CheckFailed("what is left of the run is not what it held before, less what is taken out")
+    found = counted(Config.read_back(manifest["configuration"]).dedup, counts)
+    dedup = {**manifest["dedup"], **({} if "vault" in manifest.get("purged", ()) else found.pop("dedup"))}
     if dedup["across"] is not None:
-        dedup["across"] -= tally.across
+        dedup["across"] = counts["across/points"]
     if "index" in dedup:
-        repeats = dedup["index"]["duplicate_earlier"]
-        left = {side: count - tally.repeats[side] for side, count in repeats.items()}
-        dedup["index"] = {**dedup["index"], "duplicate_earlier": left}
-    for hit in manifest["hits"]:
-        of = hit["policy"], hit["detector"], hit["label"]
-        bins = [count - tally.hits[*of, place] for place, count in enumerate(hit["histogram"])]
-        hits += [{**hit, "count": sum(bins), "histogram": bins}] if sum(bins) else []
-    return {
-        "counts": counts_without(manifest["counts"], tally.removed, tally.moved_up),
-        "rejected": less(manifest["rejected"], tally.rejected),
-        "quarantined": less(manifest["quarantined"], tally.quarantined),
-        "reasons": less(manifest["reasons"], tally.reasons),
-        "hits": hits,
-        "masks": max(0, manifest["masks"] - tally.masks),
-        "dedup": dedup,
-    }
+        repeats = {side: counts[f"duplicate_earlier/{side}"] for side in SIDES}
+        dedup["index"] = {**dedup["index"], "duplicate_earlier": repeats}
+    rows = {name: n - rejected.reasons[name] for name, n in manifest["rejected"].items()}
+    body = {**found, "counts": new, "rejected": {name: n for name, n in rows.items() if n}, "dedup": dedup}
+    if "quarantine" in manifest.get("purged", ()):
+        del body["quarantined"]
+    return body, change

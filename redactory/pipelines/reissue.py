@@ -11,23 +11,16 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from redactory.dedup import DedupSettings
-from redactory.dedup.index import Entry, IndexFolder, SeenFiles, write_seen
-from redactory.dedup.near import copy_signed
-from redactory.dedup.plan import SCREEN_ERROR_RATE, BloomParameters, Entries, write_entries
+from redactory.dedup.index import IndexFolder
 from redactory.evaluation.report import write_report
-from redactory.foundation.canonical import file_sha256, hash_of
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import (
-    PRIVATE_FILE,
-    PUBLIC_FILE,
+    leaves,
     make_private_folder,
     only_one,
     read_json,
@@ -44,70 +37,52 @@ from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX, REISSUE, Journal
 from redactory.pipelines.release import dataset_card
 from redactory.pipelines.release_log import ANCHOR, Event, anchor_of, enter, history
-from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, purpose_of, signed_files
 from redactory.redaction import (
     RunFolder,
-    is_encrypted,
     is_finished,
     list_files,
     require_regular,
     succeed,
     write_manifest,
-    write_part,
 )
 from redactory.redaction.folder import JobFolder, job_of
 from redactory.redaction.releases import present_release
-from redactory.redaction.sealing import SIGNED_BY, Listing, configured_signer
-from redactory.redaction.shards import keyed_digest, table_digest
+from redactory.redaction.sealing import SIGNED_BY, configured_signer
 
 FORMAT = "redactory-reissue/1"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of a run besides its parts, none of it text.
+    """What becomes of a run besides the parts that are staged, none of it text.
 
     ``body`` replaces keys of the manifest; ``noted`` goes into its list of ``changes``, ``entered`` into the
-    release log alone; ``forget`` are files and folders of ``state/``; ``index`` is what the index across
-    runs shall not know any more: ``digests`` (hex) and ``points`` (ids) of each side.
+    release log alone; ``remove`` are parts, ``forget`` files and folders of ``state/``; ``index`` is what
+    changes in the run's entry in the index across runs, whose files are staged as well.
     """
 
     why: str
     body: Mapping[str, Any]
     noted: Mapping[str, Any]
     entered: Mapping[str, Any]
+    remove: tuple[Path, ...] = ()
     forget: tuple[Path, ...] = ()
     index: Mapping[str, Any] | None = None
-
-
-@dataclass
-class Staging:
-    """The new parts of a run, beside their places; ``key`` digests what encrypted ones hold."""
-
-    run: RunFolder
-    key: DigestKey | None
-    files: Listing = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
-
-    def put(self, place: Path, table: pa.Table) -> None:
-        """Write what is to lie at ``place``, a part of the run; encrypted where the run is."""
-        name = place.relative_to(self.run.root).as_posix()
-        staged = self.run.reissue.files / name
-        public = place.parent == self.run.public
-        write_part(staged, table, PUBLIC_FILE if public else PRIVATE_FILE, place=place)
-        entry: dict[str, Any] = {"sha256": file_sha256(staged), "bytes": staged.stat().st_size}
-        if self.key is not None and is_encrypted(staged):
-            entry["content"] = keyed_digest(self.key, name, table_digest(table.combine_chunks()))
-        self.files[name] = entry
-
-    def drop(self, place: Path) -> None:
-        """Have the part at ``place`` removed."""
-        self.gone.append(place.relative_to(self.run.root).as_posix())
 
 
 def pending(run: RunFolder) -> bool:
     """Whether a takedown or a purge of ``run`` was begun and is not finished."""
     return run.reissue.plan.is_file()
+
+
+@contextmanager
+def alone_in_jobs(runs: list[RunFolder]) -> Iterator[None]:
+    """Hold the jobs that ``runs`` belong to."""
+    with ExitStack() as locks:
+        jobs: dict[JobFolder, None] = dict.fromkeys(job for run in runs if (job := job_of(run)) is not None)
+        for job in jobs:
+            locks.enter_context(only_one(job.lock, str(job.root)))
+        yield
 
 
 @contextmanager
@@ -126,16 +101,6 @@ def alone(run: RunFolder) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def alone_in_jobs(runs: list[RunFolder]) -> Iterator[None]:
-    """Hold the jobs that ``runs`` belong to."""
-    with ExitStack() as locks:
-        jobs: dict[JobFolder, None] = dict.fromkeys(job for run in runs if (job := job_of(run)) is not None)
-        for job in jobs:
-            locks.enter_context(only_one(job.lock, str(job.root)))
-        yield
-
-
 def finish_reissue(run: RunFolder) -> str | None:
     """Carry an interrupted takedown or purge of ``run`` to its end; which it was, None without one."""
     if not pending(run):
@@ -145,14 +110,13 @@ def finish_reissue(run: RunFolder) -> str | None:
         return why
 
 
-def begin(run: RunFolder, key: DigestKey | None) -> Staging:
-    """Room for the new parts of a finished run, while :func:`alone` is held.
+def begin(run: RunFolder) -> None:
+    """Room for the new parts of a finished run (``run.reissue.files``), while :func:`alone` is held.
 
     ``RunStateError`` where it is not finished, or was signed and no signing key is configured.
     """
     _require_signer(run, present_release(run).manifest)
     make_private_folder(run.reissue.root)
-    return Staging(run, key)
 
 
 def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
@@ -164,58 +128,63 @@ def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
         )
 
 
-def reissue(staging: Staging, change: Change) -> int:
+def reissue(run: RunFolder, change: Change, key: DigestKey | None = None) -> int:
     """Write a finished run anew, as staged; the number of the new release.
 
+    Staged parts that hold what the run has already are let go; ``key`` digests what encrypted ones hold.
     Called while :func:`alone` is held.  ``CheckFailed`` where the run's parts are not those of its manifest.
     """
-    run, old = staging.run, present_release(staging.run)
-    strange = sorted({*staging.files, *staging.gone} - set(old.manifest["files"]))
-    if strange:
+    old, anew = present_release(run), RunFolder(run.reissue.files)
+    before: dict[str, dict[str, Any]] = old.manifest["files"]
+    staged = list_files(anew, leaves(anew.root) if anew.root.is_dir() else (), key)
+    removed = sorted(path.relative_to(run.root).as_posix() for path in change.remove)
+    if strange := sorted({*staged, *removed} - set(before)):
         raise CheckFailed(f"{strange[0]} is not listed in the manifest: run redactory verify {run.root}")
+    for name in [n for n, entry in staged.items() if _content(entry) == _content(before[n])]:
+        (anew.root / name).unlink()
+        del staged[name]
+    number = old.number + 1
     change_entry = {
-        "release": old.number + 1,
+        "release": number,
         "why": change.why,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **change.noted,
-        "files": {"replaced": sorted(staging.files), "removed": sorted(staging.gone)},
+        "files": {"replaced": sorted(staged), "removed": removed},
     }
     kept = {k: v for k, v in old.manifest.items() if k not in ("files", "journal", SIGNED_BY, ANCHOR)}
     body = {
         **kept,
         **anchor_of(run),
         **change.body,
-        "release": old.number + 1,
+        "release": number,
         "supersedes": old.digest,
         "changes": [*old.manifest.get("changes", ()), change_entry],
     }
     plan = {
         "format": FORMAT,
         "body": body,
-        "files": {n: e for n, e in old.manifest["files"].items() if n not in staging.gone} | staging.files,
+        "files": {name: entry for name, entry in before.items() if name not in removed} | staged,
         "forget": [path.relative_to(run.root).as_posix() for path in change.forget],
         "index": change.index,
-        "entered": {"why": change.why, "release": old.number + 1, **change.entered},
+        "entered": {"why": change.why, "release": number, **change.entered},
     }
     write_json(run.reissue.plan, plan)
     _carry_out(run)
-    return old.number + 1
+    return number
+
+
+def _content(entry: Mapping[str, Any]) -> Any:
+    """What tells whether two parts hold the same: encrypted bytes differ each time they are written."""
+    return entry.get("content", entry["sha256"])
 
 
 def _carry_out(run: RunFolder) -> None:
-    """Bring ``run`` to what its plan says, from wherever it was left."""
+    """Bring ``run`` to what its plan says, from wherever it was left; each step can be repeated."""
     plan = read_json(run.reissue.plan)
     if plan.get("format") != FORMAT:
         raise RunStateError(f"{run.root.name}: another version began to write it anew: finish with that one")
     # whoever finishes it may be another process than the one that began
     _require_signer(run, read_json(run.manifest))
-    carry_out(run, plan)
-    shutil.rmtree(run.reissue.root)
-    assert is_finished(run)
-
-
-def carry_out(run: RunFolder, plan: Mapping[str, Any]) -> None:
-    """The steps of a reissue, each of which can be repeated."""
     body = plan["body"]
     if read_json(run.manifest).get("release", 1) < body["release"]:
         # from here on it is no run, nor what was fetched
@@ -228,12 +197,14 @@ def carry_out(run: RunFolder, plan: Mapping[str, Any]) -> None:
     if not is_finished(run):
         for name in plan["forget"]:
             remove(run.root / name)
-        forget(run, body, plan["index"])
+        if plan["index"] is not None:
+            _exchange_entry(run, body, plan["index"])
         write_report(run)
         succeed(run)
     digest = file_sha256(run.manifest)
     if not any(r.type == Event.REISSUED and r.body.get("manifest") == digest for r in history(run)):
         enter(run, Event.REISSUED, manifest=digest, supersedes=body["supersedes"], **plan["entered"])
+    shutil.rmtree(run.reissue.root)
 
 
 def _keep_old(run: RunFolder, body: Mapping[str, Any]) -> None:
@@ -296,15 +267,12 @@ def counts_without(
 # Out of the index across runs too: what a run no longer holds is no reason to drop a stranger's text.
 
 
-def forget(run: RunFolder, manifest: Mapping[str, Any], gone: Mapping[str, Any] | None) -> None:
-    """Take ``gone`` out of the run's entry; nothing where there is no index, or the entry was removed.
-
-    Asked again it changes nothing.
-    """
+def _exchange_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Put the run's new entry in the place of its old one; nothing where that was removed meanwhile."""
     index = index_of(manifest)
-    if index is None or not gone or not any((*gone["digests"].values(), *gone["points"].values())):
+    if index is None:
         return
-    tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
+    token = next(record.body["token"] for record in read_records(run.journal) if record.type == INDEX)
     with index.alone():
         room = make_private_folder(index.root / "rewritten")
         for draft in sorted(room.iterdir()):
@@ -315,61 +283,13 @@ def forget(run: RunFolder, manifest: Mapping[str, Any], gone: Mapping[str, Any] 
             else:
                 draft.replace(place)
         promote_finished(index)
-        settings = DedupSettings.read_back(manifest["configuration"]["dedup"])
         for entry in index.entries():
-            if entry.body["token"] in tokens:
-                _rewrite(index, entry, room / entry.name, settings, gone)
-
-
-def _rewrite(
-    index: IndexFolder, entry: Entry, draft: Path, settings: DedupSettings, gone: Mapping[str, Any]
-) -> None:
-    # what seals it comes last: a draft without it counts for nothing
-    skipped = shutil.ignore_patterns("entry.json")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(entry.folder, make_private_folder(draft), ignore=skipped, dirs_exist_ok=True)
-    body, counts = entry.body, dict(entry.body["counts"])
-    for side in SIDES:
-        if settings.mode_of(side) in BY_DIGEST - {"bloom"}:
-            counts[side] = _without_digests(index, draft, body, settings, side, gone["digests"][side])
-        elif settings.mode_of(side) == "minhash":
-            counts[side] = 0
-            for number in range(body["partitions"]):
-                own = signed_files(entry.folder, side, number)
-                ids = np.load(own.rows)["id"]
-                kept = ids[~np.isin(ids, np.array(gone["points"][side], np.int64))]
-                counts[side] += copy_signed(own, kept, SIDES[side], signed_files(draft, side, number))
-    files = {name: file_sha256(draft / name) for name in body["files"]}
-    write_json(draft / "entry.json", {**body, "counts": counts, "files": files})
-    index.remove(entry.folder)
-    draft.replace(entry.folder)
-
-
-def _without_digests(
-    index: IndexFolder,
-    draft: Path,
-    body: Mapping[str, Any],
-    settings: DedupSettings,
-    side: str,
-    gone: list[str],
-) -> int:
-    """Write one side's digests and their filter without ``gone``; how many are left."""
-    parameters = index.read()["parameters"]
-    purpose, policies = purpose_of(settings, side), hash_of(parameters["policies"])
-    bound = BloomParameters(
-        body["filters"][side], SCREEN_ERROR_RATE, purpose, parameters["key"], side, policies
-    )
-    digests, rest = draft / f"{side}.digests.npy", draft / "rest.npy"
-    words = np.frombuffer(bytes.fromhex("".join(gone)), ">u8").reshape(-1, 2)
-    held, out = _pairs(*np.load(digests)), _pairs(*words.T)
-    kept = held[~np.isin(held, out)]
-    write_entries(rest, kept)
-    write_seen(SeenFiles(draft / f"{side}.bloom", bound, digests), [rest], len(kept))
-    rest.unlink()
-    return len(kept)
-
-
-def _pairs(high: Any, low: Any) -> Entries:
-    found: Entries = np.empty(len(high), np.dtype([("high", "<u8"), ("low", "<u8")]))
-    found["high"], found["low"] = high, low
-    return found
+            if entry.body["token"] != token:
+                continue
+            draft = make_private_folder(room / entry.name)
+            shutil.copytree(IndexFolder(run.reissue.index).draft(token), draft, dirs_exist_ok=True)
+            files = {name: file_sha256(draft / name) for name in entry.body["files"]}
+            # what seals it comes last: a draft without it counts for nothing
+            write_json(draft / "entry.json", {**entry.body, **facts, "files": files})
+            index.remove(entry.folder)
+            draft.replace(entry.folder)

@@ -256,10 +256,12 @@ def _body(
     configuration = config.model_dump(
         mode="json", exclude={"output", "work", "store", "workers", "disk", "nightly"}
     )
-    rejected, quarantined = _below(counts, "rejected/"), _below(counts, "quarantined/")
+    rejected, found = _below(counts, "rejected/"), counted(config.dedup, counts)
+    if job.index is not None:
+        found["dedup"]["index"] = indexing.facts(job, counts)
     sums = {
         "rejected": sum(rejected.values()),
-        "quarantined": sum(quarantined.values()),
+        "quarantined": sum(found["quarantined"].values()),
         "public_duplicate": counts["duplicate/public"],
         "private_duplicate": counts["duplicate/private"],
     }
@@ -287,18 +289,22 @@ def _body(
         "inputs": [{**entry, "rows": counts[f"source/{entry['path']}"]} for entry in inputs],
         "counts": {**kept, **sums},
         "rejected": rejected,
-        "quarantined": quarantined,
-        "reasons": _below(counts, "reason/"),
-        "hits": _hits(counts),
-        "masks": counts["masks"],
-        "dedup": {
-            **dedup_facts(config.dedup, counts),
-            **({"index": indexing.facts(job, counts)} if job.index is not None else {}),
-        },
+        **found,
         # seals the journal, whose last record no later one names
         "journal": chain_head(job.run.journal),
         **anchor_of(job.run),
         "stages": [report.to_json() | {"counts": _plain(report)} for report in reports],
+    }
+
+
+def counted(dedup: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
+    """What a manifest says of the points by the counts of the stages from redaction on."""
+    return {
+        "quarantined": _below(counts, "quarantined/"),
+        "reasons": _below(counts, "reason/"),
+        "hits": _hits(counts),
+        "masks": counts["masks"],
+        "dedup": dedup_facts(dedup, counts),
     }
 
 

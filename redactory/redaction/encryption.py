@@ -58,7 +58,7 @@ class RunKey:
 
     def identity(self, path: Path) -> bytes:
         """Which file of which run ``path`` is; it stays the same where the run folder is moved."""
-        return f"{self.run_id}/{path.absolute().relative_to(self.root).as_posix()}".encode()
+        return f"{self.run_id}/{_name_in(RunFolder(self.root), path)}".encode()
 
     @property
     def fingerprint(self) -> str:
@@ -165,7 +165,9 @@ def key_of(path: Path) -> RunKey | None:
     ``CheckFailed`` where the configured one does not.
     """
     run = run_of(path)
-    if run is None or run.public in path.absolute().parents or not run.data_key.is_file():
+    if run is None or not run.data_key.is_file():
+        return None
+    if _name_in(run, path).startswith(f"{run.public.name}/"):
         return None
     service = configured_service()
     if service is None:
@@ -177,7 +179,18 @@ def key_of(path: Path) -> RunKey | None:
 def run_of(path: Path) -> RunFolder | None:
     """The run that ``path`` lies in: the nearest folder above it that has a ``state/``."""
     folders = (RunFolder(parent) for parent in path.absolute().parents)
-    return next((run for run in folders if run.state.is_dir()), None)
+    run = next((run for run in folders if run.state.is_dir()), None)
+    if run is not None and run.root.parts[-3:] == run.reissue.files.parts[-3:]:
+        # what is about to take the place of a run's parts is of that run
+        return RunFolder(run.root.parents[2])
+    return run
+
+
+def _name_in(run: RunFolder, path: Path) -> str:
+    """The name of ``path`` in ``run``; of what is staged there, the one that it will have."""
+    path = path.absolute()
+    staged = run.reissue.files
+    return path.relative_to(staged if path.is_relative_to(staged) else run.root).as_posix()
 
 
 def write_secret(path: Path, data: bytes) -> None:

@@ -91,6 +91,7 @@ class ReissueFolder:
 
     root: Path
     files = at("files", "The new parts, below the names that they will have in the run.")
+    index = at("index", "The run's new entry in the index across runs.")
     plan = at("plan.json", "Written last: from then on the reissue is carried out, whatever happens.")
 
 

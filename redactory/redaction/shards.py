@@ -133,22 +133,15 @@ _ENCRYPTED_MAGIC = b"PARE"
 
 
 def write_part(
-    path: Path,
-    table: pa.Table,
-    mode: int = PRIVATE_FILE,
-    *,
-    place: Path | None = None,
-    group_rows: int = ROW_GROUP_ROWS,
+    path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_rows: int = ROW_GROUP_ROWS
 ) -> None:
     """Commit ``table`` as one Parquet file: zstd, fixed row groups, no page index.
 
-    A private part of a run that has a data key is encrypted, and bound to its place in that run: to
-    ``place`` where it is to be moved there, else to ``path``.
-    Column statistics would quote the smallest and the largest text; they are written for numeric
-    columns only.  The bytes do not depend on how ``table`` is cut into chunks.
+    A private part of a run that has a data key is encrypted, and bound to its place in that run.  Column
+    statistics would quote the smallest and the largest text; they are written for numeric columns only.  The
+    bytes do not depend on how ``table`` is cut into chunks.
     """
-    place = path if place is None else place
-    key = key_of(place)
+    key = key_of(path)
     table = table.combine_chunks()
     safe = [
         n
@@ -157,7 +150,7 @@ def write_part(
     ]
     encryption: dict[str, Any] = {}
     if key is not None:
-        own = {_IDENTITY: key.identity(place), _CONTENT: table_digest(table)}
+        own = {_IDENTITY: key.identity(path), _CONTENT: table_digest(table)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **own})
         encryption = {"encryption_properties": key.parquet_encryption()}
     with commit(path, mode) as temporary:
