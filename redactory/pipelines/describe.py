@@ -26,7 +26,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.readers.documents import first_bad_rows
+from redactory.pipelines.readers.documents import first_rows
 from redactory.pipelines.store import is_url
 from redactory.redaction import PRIVATE, PUBLIC, route
 from redactory.training.settings import TRAINERS, TrainSettings
@@ -47,11 +47,11 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     sources, bad, lacking = [], [], []
     languages: Counter[str] = Counter()
     for source in found:
-        columns, rejections, absent, texts = first_bad_rows(source, settings.input, ROWS)
-        languages.update(languages_of(texts))
-        lacking += [{"source": source.name, "key": f"input.{k}"} | _column(settings, k) for k in absent]
-        sources.append({"path": source.name, "format": source.format, "columns": columns})
-        bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in rejections]
+        first = first_rows(source, settings.input, ROWS)
+        languages.update(languages_of(first.texts))
+        lacking += [{"source": source.name, "key": f"input.{k}"} | _column(settings, k) for k in first.absent]
+        sources.append({"path": source.name, "format": source.format, "columns": first.columns})
+        bad += [{"source": r.source, "row": r.row, "reason": r.reason} for r in first.rejections]
     records = policy_records(settings.detect)
     return {
         "blind": blind_words(blindness(settings.detect, languages)),

@@ -19,7 +19,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
 from redactory.pipelines.policy import Hit, Policy, PolicyName
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
-from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_bad_rows
+from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_rows
 from redactory.pipelines.readers.files import format_of
 
 LISTED = 1_000
@@ -186,7 +186,7 @@ def _require_column(source: Source, settings: Config) -> None:
     rejected = {row.reason for row in rows if isinstance(row, Rejection)}
     if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
         return
-    columns = first_bad_rows(source, settings.input, _PEEKED)[0]
+    columns = first_rows(source, settings.input, _PEEKED).columns
     if columns and settings.input.text not in columns:
         there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")
         raise InputError(

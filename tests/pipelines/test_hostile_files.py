@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import json
-import lzma
 import os
 import re
 import tracemalloc
@@ -154,15 +153,14 @@ def _bomb(kind: str, head: bytes, mebibytes: int, tail: bytes) -> bytes:
 
 
 def test_fifty_megabytes_of_little_are_read_in_pieces(folder: Path) -> None:
-    for ending, pack in (("bz2", bz2.compress), ("xz", lzma.compress)):
-        path = folder / f"bomb.jsonl.{ending}"
-        # compressed in parts, as joined files may be: it takes seconds otherwise
-        path.write_bytes(pack(b"x" * 5 * MIB) * 10 + pack(b'\n{"text": "last"}\n'))
-        assert path.stat().st_size < MIB
-        entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB)
-        assert _texts(entries) == ["last"]
-        assert _reasons(entries) == ["row_too_long"]
-        assert peak < 32 * MIB, ending
+    path = folder / "bomb.jsonl.bz2"
+    # compressed in parts, as joined files may be: it takes seconds otherwise
+    path.write_bytes(bz2.compress(b"x" * 5 * MIB) * 10 + bz2.compress(b'\n{"text": "last"}\n'))
+    assert path.stat().st_size < MIB
+    entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB)
+    assert _texts(entries) == ["last"]
+    assert _reasons(entries) == ["row_too_long"]
+    assert peak < 32 * MIB
 
 
 @pytest.mark.parametrize("packed", ["gz", "zst"])
@@ -240,7 +238,6 @@ PACKED = {
     "gz": gzip.compress(LINES),
     "zst": zstandard.compress(LINES),
     "bz2": bz2.compress(LINES),
-    "xz": lzma.compress(LINES),
 }
 
 
@@ -268,23 +265,6 @@ def test_files_that_were_joined_are_read_to_the_end_or_refused(folder: Path, end
         assert "cannot be read" in _refusal(path, format="jsonl")
 
 
-@pytest.mark.parametrize("ending", ["gz", "xz"])
-def test_zeros_after_a_stream_are_padding(folder: Path, ending: str) -> None:
-    path = folder / f"padded.jsonl.{ending}"
-    path.write_bytes(PACKED[ending] + bytes(512) + PACKED[ending] + bytes(1024))
-    assert len(_read(path, format="jsonl")) == 1000
-
-
-def test_what_asks_for_more_memory_than_it_needs_is_refused(folder: Path) -> None:
-    path = folder / "greedy.jsonl.xz"
-    greedy = bytearray(lzma.compress(LINES, format=lzma.FORMAT_ALONE))
-    greedy[1:5] = (1 << 30).to_bytes(4, "little")
-    path.write_bytes(greedy)
-    assert "greedy.jsonl.xz cannot be read: it is damaged" in _refusal(path, format="jsonl")
-    path.write_bytes(lzma.compress(LINES, preset=9 | lzma.PRESET_EXTREME))
-    assert len(_read(path, format="jsonl")) == 500
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(PACKED)), st.data())
 def test_a_broken_file_is_an_error_of_ours_or_is_read(folder: Path, ending: str, data: st.DataObject) -> None:
@@ -303,14 +283,14 @@ def test_a_broken_parquet_file_is_an_error_of_ours_or_is_read_whole(
     folder: Path, data: st.DataObject
 ) -> None:
     file = io.BytesIO()
-    pq.write_table(pa.table({"text": [f"row {n} é" for n in range(40)], "id": list(range(40))}), file)
+    pq.write_table(pa.table({"text": [f"line {n} é" for n in range(40)], "id": list(range(40))}), file)
     content = bytearray(file.getvalue())
     for place in data.draw(st.lists(st.integers(-len(content), -1), min_size=1, max_size=4)):
         content[place] ^= data.draw(st.integers(1, 255))
     path = folder / "broken.parquet"
     path.write_bytes(content)
     refusal = _refusal(path)
-    assert "row" not in refusal
+    assert "line" not in refusal
     assert refusal or len(_read(path)) == 40
 
 
@@ -357,7 +337,7 @@ def test_what_is_no_file_is_refused_before_it_is_waited_for(tmp_path: Path) -> N
 
 
 def test_an_archive_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
-    for name in ("rows.zip", "rows.tar", "rows.tgz"):
+    for name in ("rows.zip", "rows.tar", "rows.tgz", "rows.jsonl.xz"):
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(ConfigurationError, match="unpack it first"):
             _read(tmp_path / name, format="jsonl")

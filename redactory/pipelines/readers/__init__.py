@@ -5,7 +5,7 @@ a file and a row number; that reading goes on after a bad row; and that no messa
 """
 
 # each of these registers its formats
-from redactory.pipelines.readers import arrow, formats, tables
+from redactory.pipelines.readers import formats, tables
 from redactory.pipelines.readers.documents import Document, InputSettings, Rejection, read_documents
 from redactory.pipelines.readers.files import Slice, Source, find_by_path, find_sources, format_of
 
@@ -15,7 +15,6 @@ __all__ = [
     "Rejection",
     "Slice",
     "Source",
-    "arrow",
     "find_by_path",
     "find_sources",
     "format_of",

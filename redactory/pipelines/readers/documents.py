@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
@@ -13,7 +14,7 @@ from pydantic import Field, field_validator
 from redactory.detectors.blind import MOST_CHARS
 from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings
-from redactory.pipelines.readers.files import Slice, Source
+from redactory.pipelines.readers.files import Source
 from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns
 
 if TYPE_CHECKING:
@@ -21,12 +22,8 @@ if TYPE_CHECKING:
 else:
     FormatName = Literal[("auto", *FORMATS)]
 
-MISSING_TEXT, EMPTY_TEXT, MISSING_ID, DUPLICATE_ID = (
-    "missing_text",
-    "empty_text",
-    "missing_id",
-    "duplicate_id",
-)
+MISSING_TEXT, EMPTY_TEXT = "missing_text", "empty_text"
+MISSING_ID, DUPLICATE_ID = "missing_id", "duplicate_id"
 LONGEST_NAME = 1_024
 """Code points of an id, a user or a class; each of a document's points carries them."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -75,6 +72,10 @@ class InputSettings(Settings):
         named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
         return [self.text, *named, *([] if self.label is None else [self.label])]
 
+    def of_text_files(self) -> InputSettings:
+        """These settings for files that are one text each: the configured columns do not count."""
+        return InputSettings(path=self.path, max_chars=self.max_chars, max_row_bytes=self.max_row_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -106,56 +107,40 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
 
     A file whose compression or container breaks in the middle raises ``InputError`` naming it.
     """
+    # of text files the configured columns do not count
+    asked = settings.of_text_files() if source.reader.is_text else settings
+    names = [name for name in (asked.text, asked.id, asked.user, asked.label) if name is not None]
+    columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
-        yield from _read(source, settings, part)
-
-
-def _read(source: Source, settings: InputSettings, part: Slice | None) -> Iterator[Document | Rejection]:
-    limit, names = settings.max_row_bytes, _names(source, settings)
-    columns = Columns(tuple(settings.required_columns()), tuple(name for name in names if name is not None))
-    with source.open(part=part) as file:
-        for counted, record, reason, raw in source.reader.records(file, limit, columns, source.name):
-            number = counted if part is None else part.row(counted)
-            if record is None:
-                yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
-                continue
-            try:
-                result: Document | Rejection = _document(record, names, source, number, settings)
-            except _Unusable as unusable:
-                content = raw or str(record.get(names[0]) or "").encode("utf-8", "surrogatepass")
-                result = Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
-            yield result
+        with source.open(part=part) as file:
+            records = source.reader.records(file, asked.max_row_bytes, columns, source.name)
+            for counted, record, reason, raw in records:
+                number = counted if part is None else part.row(counted)
+                if record is None:
+                    yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
+                    continue
+                try:
+                    yield _document(record, asked, source.name, number)
+                except _Unusable as unusable:
+                    content = raw or str(record.get(asked.text) or "").encode("utf-8", "surrogatepass")
+                    yield Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
 
 
 class _Unusable(Exception):
     """A row holds no usable document; the argument is the reason code."""
 
 
-def _names(source: Source, settings: InputSettings) -> tuple[str, str, str, str | None]:
-    """The columns of text, id, user and class."""
-    if source.reader.is_text:
-        return "text", "id", "user_id", None
-    return settings.text, settings.id, settings.user, settings.label
-
-
-def _document(
-    record: dict[str, Any],
-    names: tuple[str, str, str, str | None],
-    source: Source,
-    number: int,
-    settings: InputSettings,
-) -> Document:
-    text = _text(record.get(names[0]), settings.max_chars)
-    doc_id = _name(record.get(names[1]), "id")
+def _document(record: dict[str, Any], asked: InputSettings, name: str, number: int) -> Document:
+    text = _text(record.get(asked.text), asked.max_chars)
+    doc_id = _name(record.get(asked.id), "id")
     if doc_id is None:
-        if "id" in settings.model_fields_set and not source.reader.is_text:
+        if "id" in asked.model_fields_set:
             raise _Unusable(MISSING_ID)
-        doc_id = f"{source.name}:{number}"
-    user = _name(record.get(names[2]), "user")
-    label = None if names[3] is None else _name(record.get(names[3]), "label")
+        doc_id = f"{name}:{number}"
+    user = _name(record.get(asked.user), "user")
+    label = None if asked.label is None else _name(record.get(asked.label), "label")
     # two spellings of one name are one person
-    user = None if user is None else forms_of(user)[0]
-    return Document(doc_id, user, text, source.name, number, label)
+    return Document(doc_id, user and forms_of(user)[0], text, name, number, label)
 
 
 def _text(text: Any, max_chars: int) -> str:
@@ -187,30 +172,34 @@ def _name(value: Any, of: str) -> str | None:
     return name
 
 
-def first_bad_rows(
-    source: Source, settings: InputSettings, rows: int
-) -> tuple[list[str], list[Rejection], list[str], list[str]]:
-    """The columns that most of a file's first ``rows`` rows have, the rejections among those rows, the keys
-    of the input (``user``, ``label``) that name a column which none of them has, and some texts.
+@dataclass(frozen=True)
+class FirstRows:
+    """What the first rows of a file hold: the ``columns`` that most rows have, the ``rejections`` among them,
+    the keys of the input (``user``, ``label``) whose column none of them has, and the start of some texts.
     """
+
+    columns: list[str]
+    rejections: list[Rejection]
+    absent: list[str]
+    texts: list[str]
+
+
+def first_rows(source: Source, settings: InputSettings, rows: int) -> FirstRows:
+    """Look at the first ``rows`` rows of a file."""
     keys: Counter[str] = Counter()
     records, bad, texts = 0, list[Rejection](), list[str]()
     with source.open() as file:
         found = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
-        for number, record, _, _ in found:
-            if number > rows:
-                break
+        for _, record, _, _ in islice(found, rows):
             records += record is not None
             keys.update((record or {}).keys())
     # where the keys are data (a mapping by name), they differ from row to row: those are nobody's business
     columns = [key for key, count in keys.items() if 2 * count > records]
-    for number, result in enumerate(read_documents(source, settings)):
+    for number, result in enumerate(islice(read_documents(source, settings), rows)):
         if isinstance(result, Rejection):
             bad.append(result)
         elif number < _FIRST or number % _EVERY == 0:
             texts.append(result.text[:MOST_CHARS])
-        if number + 1 >= rows:
-            break
     named = {"user", "label"} & settings.model_fields_set if records and not source.reader.is_text else set()
     absent = sorted(key for key in named if getattr(settings, key) not in (None, *keys))
-    return columns, bad, absent, texts
+    return FirstRows(columns, bad, absent, texts)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import bz2
 import datetime
+import glob
 import io
-import lzma
+import json
 import os
-import zlib
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -17,19 +17,16 @@ from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.readers.arrow import without_notes
 from redactory.pipelines.readers.formats import CHUNK, FORMATS, Format, Rows
-from redactory.pipelines.store import (
-    cause_of,
-    filesystem_of,
-    is_url,
-    kind_of,
-    names_below,
-    without_secrets,
-)
+from redactory.pipelines.store import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
 
 _LOCAL = "file://"
-_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".xz")
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_BEFORE_A_FORMAT = (".gz", ".zst")
+"""The endings that a file's format is looked for behind."""
+_PACKED = 8.0
+"""Bytes in the open that a compressed one is taken to stand for; English text packs 3 to 8 times."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Slice:
 
     def without_header(self) -> Slice:
         """The same bytes by themselves, to be compared."""
-        return Slice(self.from_byte, self.to_byte, self.from_row)
+        return replace(self, header=0)
 
 
 @dataclass(frozen=True)
@@ -81,32 +78,42 @@ class Source:
         """Whether rows can be added to its end."""
         return self.reader.grows and _compression(self.url) is None
 
+    @property
+    def _path(self) -> str | None:
+        """Its path on this machine."""
+        return self.url.removeprefix(_LOCAL) if self.url.startswith(_LOCAL) else None
+
     @contextmanager
     def open(self, *, decompress: bool = True, part: Slice | None = None) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
         ``InputError`` where it is broken or cut off.
         """
-        from zstandard import ZstdError
-
+        packed = _compression(self.url) if decompress and part is None else None
         try:
             with self._raw() as file:
                 peeks = hasattr(file, "peek")
                 buffered = cast(io.BufferedReader, file if peeks else io.BufferedReader(file, CHUNK))
                 if part is not None:
-                    spans = [(0, part.header)] if part.header else []
-                    spans.append((part.from_byte, part.to_byte))
+                    spans = [(0, part.header), (part.from_byte, part.to_byte)]
                     yield io.BufferedReader(_Spans(buffered, spans), CHUNK)
+                elif packed is None:
+                    yield buffered
                 else:
-                    yield _decompressed(buffered, self.url) if decompress else buffered
-        except (OSError, EOFError, zlib.error, lzma.LZMAError, ZstdError) as error:
-            what = _damage(error) or _what(self.url, error)
-            raise InputError(f"{self.name} cannot be read: {what}") from None
+                    import pyarrow as pa
+
+                    if not buffered.peek(1):
+                        # even nothing takes some bytes when it is compressed
+                        raise EOFError
+                    # in pieces: a few bytes that stand for gigabytes never lie in memory whole
+                    yield io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(buffered), packed), CHUNK)
+        except (OSError, EOFError) as error:
+            raise InputError(f"{self.name} cannot be read: {_damage(self.url, error)}") from None
 
     def _raw(self) -> Any:
-        if self.url.startswith(_LOCAL):
+        if self._path is not None:
             # opened here: to fsspec, some characters in a file's name are chains of file systems
-            return open(self.url.removeprefix(_LOCAL), "rb")
+            return open(self._path, "rb")
         filesystem, inner = filesystem_of(self.url)
         return filesystem.open(inner, "rb")
 
@@ -148,18 +155,17 @@ class Source:
         """The bytes of the file, or of its slices, without reading them; None where that cannot be told."""
         if self.slices:
             return sum(part.bytes for part in self.slices)
-        if self.url.startswith(_LOCAL):
-            return os.path.getsize(self.url.removeprefix(_LOCAL))
-        filesystem, inner = _place(self.url)
+        if self._path is not None:
+            return os.path.getsize(self._path)
+        filesystem, inner = filesystem_of(self.url)
         size: int | None = filesystem.size(inner)
         return size
 
     def modified(self) -> datetime.datetime | None:
         """When it was last written (UTC); None where its file system does not say."""
-        if self.url.startswith(_LOCAL):
-            when = os.path.getmtime(self.url.removeprefix(_LOCAL))
-            return datetime.datetime.fromtimestamp(when, datetime.UTC)
-        filesystem, inner = _place(self.url)
+        if self._path is not None:
+            return datetime.datetime.fromtimestamp(os.path.getmtime(self._path), datetime.UTC)
+        filesystem, inner = filesystem_of(self.url)
         try:
             found: datetime.datetime = filesystem.modified(inner)
         except (NotImplementedError, AttributeError, KeyError):
@@ -176,12 +182,12 @@ class Source:
         written = self.modified()
         if written is None or written > settled:
             return None
-        if self.url.startswith(_LOCAL):
-            found = os.stat(self.url.removeprefix(_LOCAL))
+        if self._path is not None:
+            found = os.stat(self._path)
             if found.st_ctime > settled.timestamp():
                 return None
             return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}-{found.st_ctime_ns}"
-        filesystem, inner = _place(self.url)
+        filesystem, inner = filesystem_of(self.url)
         try:
             key: str = filesystem.ukey(inner)
         except (NotImplementedError, OSError):
@@ -194,8 +200,7 @@ class _Spans(io.RawIOBase):
 
     def __init__(self, file: BinaryIO, spans: list[tuple[int, int]]) -> None:
         self._file = file
-        self._spans = spans
-        self._at: int | None = None
+        self._spans = [span for span in spans if span[0] < span[1]]
 
     def readable(self) -> bool:
         """It is."""
@@ -203,164 +208,40 @@ class _Spans(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill ``buffer`` as far as the span goes; 0 at the end of the last one."""
-        while self._spans:
-            start, end = self._spans[0]
-            if self._at is None:
-                self._at = self._file.seek(start)
-            if self._at < end:
-                block = self._file.read(min(len(buffer), end - self._at))
-                if not block:
-                    raise EOFError
-                buffer[: len(block)] = block
-                self._at += len(block)
-                return len(block)
-            del self._spans[0]
-            self._at = None
-        return 0
+        if not self._spans:
+            return 0
+        start, end = self._spans.pop(0)
+        self._file.seek(start)
+        block = self._file.read(min(len(buffer), end - start))
+        if not block:
+            raise EOFError
+        if start + len(block) < end:
+            self._spans.insert(0, (start + len(block), end))
+        buffer[: len(block)] = block
+        return len(block)
 
 
-# Compressed files, read in pieces: a few bytes that stand for gigabytes never lie in memory whole.
-
-
-_GIVEN_BYTES = 512
-"""Compressed bytes handed on at once: 4 can stand for 128 KiB in zstd, so these for 16 MiB at most."""
-_XZ_BYTES = 1 << 28
-"""Memory that an xz file may ask for; its strongest preset asks for a quarter of that."""
-_GZIP = 31
-"""zlib's word for its largest window, in a file of gzip's."""
-_PACKED = 8.0
-"""Bytes in the open that a compressed one is taken to stand for; English text packs 3 to 8 times."""
-
-
-class _Streams(io.RawIOBase):
-    """The content of all compressed streams of a file; ``EOFError`` where the last one is cut off.
-
-    ``begin`` gives a decompressor of one stream, ``padding`` are bytes that may stand between two.
-    """
-
-    def __init__(self, file: BinaryIO, begin: Callable[[], Any], padding: bytes = b"") -> None:
-        self._file = file
-        self._begin = begin
-        self._padding = padding
-        self._stream: Any = None
-        self._given = b""
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer`` as far as the next piece goes; 0 at the end."""
-        while not self._ready and self._more():
-            pass
-        size = min(len(buffer), len(self._ready))
-        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
-
-    def _more(self) -> bool:
-        if self._stream is not None and not getattr(self._stream, "needs_input", True):
-            # it holds back what is more than a chunk
-            return self._take(b"")
-        given = self._given or self._file.read(_GIVEN_BYTES)
-        if not given:
-            if self._stream is not None:
-                raise EOFError
-            return False
-        if self._stream is None:
-            given = given.lstrip(self._padding)
-            self._stream = self._begin() if given else None
-        return self._take(given)
-
-    def _take(self, given: bytes) -> bool:
-        self._given = b""
-        if self._stream is not None:
-            limit = (CHUNK,) if hasattr(self._stream, "needs_input") else ()
-            self._ready = memoryview(self._stream.decompress(given, *limit))
-            if self._stream.eof:
-                self._given, self._stream = self._stream.unused_data, None
-        return True
-
-
-def _zstandard(file: BinaryIO) -> _Streams:
-    from zstandard import ZstdDecompressor
-
-    return _Streams(file, ZstdDecompressor().decompressobj)
-
-
-_COMPRESSIONS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda file: _Streams(file, lambda: zlib.decompressobj(_GZIP), b"\0"),
-    ".zst": _zstandard,
-    ".bz2": lambda file: _Streams(file, bz2.BZ2Decompressor),
-    ".xz": lambda file: _Streams(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_BYTES), b"\0"),
-}
-_BEFORE_A_FORMAT = (".gz", ".zst")
-"""The endings that a file's format is looked for behind."""
-
-
-def _compression(name: str) -> Callable[[BinaryIO], Any] | None:
-    return _COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
-
-
-def _decompressed(file: io.BufferedReader, name: str) -> BinaryIO:
-    """``file`` itself, or what is compressed in it if the ending of ``name`` says so."""
-    open_ = _compression(name)
-    if open_ is None:
-        return file
-    if not file.peek(1):
-        # even nothing takes some bytes when it is compressed
-        raise EOFError
-    return io.BufferedReader(open_(file), CHUNK)
-
-
-def _damage(error: Exception) -> str | None:
-    """What is wrong with a compressed file, in words; None where ``error`` is that of a disk or a store."""
-    from zstandard import ZstdError
-
-    if isinstance(error, EOFError):
+def _damage(url: str, error: Exception) -> str:
+    """What is wrong with a file that cannot be read; of one on this machine in the system's words."""
+    if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
         return "it is cut off; copy it anew"
-    if isinstance(error, lzma.LZMAError):
-        return (
-            f"it is damaged, not what its ending says, or asks for more than {_XZ_BYTES >> 20} MiB of memory"
-        )
-    # bz2 has an error without a number for what is no file of its kind
-    of_bzip2 = isinstance(error, OSError) and error.errno is None and "data stream" in str(error)
-    if isinstance(error, zlib.error | ZstdError) or of_bzip2:
+    # a decompressor's error has no number, unlike that of a disk or a net
+    if _compression(url) and isinstance(error, OSError) and error.errno is None:
         return "it is damaged, or not compressed as its ending says; copy it anew, or rename it"
-    return None
+    return _what(url, error)
 
 
-# Finding them.
+def _what(url: str, error: Exception) -> str:
+    if is_url(url) and not url.startswith(_LOCAL):
+        return f"{kind_of(error).value} ({cause_of(url, error)})"
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
-    """The files that ``paths`` name, in a fixed order.
-
-    A folder stands for every file below it with a known ending.  ``key`` is the setting that the paths
-    stand in, for messages.  ``ConfigurationError`` where a path names nothing, or a file's format can neither
-    be told from its ending nor is given.
-    """
-    sources = find_by_path(paths, format_, key)
-    # a file's name goes into ids and messages: short where that is clear, else the whole path
-    last = [PurePosixPath(source.name).name for source in sources]
-    times = Counter(last)
-    return [
-        replace(source, name=name) if times[name] == 1 else source
-        for source, name in zip(sources, last, strict=True)
-    ]
+# What a file's name says.
 
 
-def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
-    """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
-    urls: dict[str, str] = {}
-    for path in paths:
-        matches = list(_expand(path, key))
-        if not matches:
-            raise ConfigurationError(
-                f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
-            )
-        urls.update((url, _printable(name)) for url, name in matches)
-    return [_source(url, name, format_) for url, name in urls.items()]
+def _compression(name: str) -> str | None:
+    return _COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
 
 
 def endings() -> str:
@@ -387,9 +268,113 @@ def is_hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) for part in PurePosixPath(relative).parts)
 
 
+def _printable(name: str) -> str:
+    """``name`` with an escape for every character that cannot be seen, or that UTF-8 cannot hold."""
+    # a backslash of the name's own is doubled, so that no two names become one
+    shown = (c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in name)
+    return "".join(shown)
+
+
+# Finding them.
+
+
+def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
+    """The files that ``paths`` name, in a fixed order.
+
+    A folder stands for every file below it with a known ending.  ``key`` is the setting that the paths
+    stand in, for messages.  ``ConfigurationError`` where a path names nothing, or a file's format can neither
+    be told from its ending nor is given.
+    """
+    sources = find_by_path(paths, format_, key)
+    # a file's name goes into ids and messages: short where that is clear, else the whole path
+    last = [PurePosixPath(source.name).name for source in sources]
+    times = Counter(last)
+    return [
+        replace(source, name=name) if times[name] == 1 else source
+        for source, name in zip(sources, last, strict=True)
+    ]
+
+
+def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
+    """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
+    urls: dict[str, str] = {}
+    for path in paths:
+        try:
+            matches = _stored(path) if is_url(path) and not path.startswith(_LOCAL) else _on_disk(path, key)
+        except (ValueError, ImportError, OSError) as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            shown = without_secrets(path)
+            raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
+        if not matches:
+            raise ConfigurationError(
+                f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
+            )
+        urls.update((url, _printable(name)) for url, name in matches)
+    return [_source(url, name, format_) for url, name in urls.items()]
+
+
+def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
+    """(URL, path) of each file of this machine that ``path`` names."""
+    path = os.path.abspath(path.removeprefix(_LOCAL))
+    if os.path.isdir(path):
+        found = [os.path.join(top, one) for top, inner, files in _below(path) for one in [*inner, *files]]
+        found = [name for name in found if not is_hidden(os.path.relpath(name, path))]
+        for name in found:
+            if os.path.isdir(name):
+                # what it leads to would be left out without a word, and may be this very folder
+                raise ConfigurationError(
+                    f"{key}: '{_printable(name)}' is a link to a folder, which is not followed: name that "
+                    f"folder in {key} too, or take the link out"
+                )
+        names = [name for name in found if format_of(name)]
+    elif os.path.lexists(path):
+        # before it is taken for a glob: a file's name may hold the characters of one
+        names = [path]
+    else:
+        names = [name for name in glob.glob(path, recursive=True) if not is_hidden(os.path.basename(name))]
+        names = [name for name in names if not os.path.isdir(name)]
+    for name in names:
+        if not os.path.isfile(name):
+            # a pipe would be waited for, and an input is read twice
+            raise ConfigurationError(
+                f"{key}: '{_printable(name)}' is no file (a pipe, a device, a broken link); take it out"
+            )
+    return [(_LOCAL + name, name) for name in _without_notes(sorted(names), lambda name: open(name, "rb"))]
+
+
+def _below(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As ``os.walk``, but of the folders only those that are links; one that cannot be listed raises."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for top, inner, files in os.walk(folder, onerror=fail):
+        yield top, [name for name in inner if os.path.islink(os.path.join(top, name))], files
+
+
+def _stored(url: str) -> list[tuple[str, str]]:
+    """(URL, path) of each file in a store that ``url`` names."""
+    filesystem, inner = filesystem_of(url)
+    if filesystem.isdir(inner):
+        found = names_below(filesystem, inner)
+        names = [name for name in found if not is_hidden(name[len(inner) :]) and format_of(name)]
+    elif filesystem.exists(inner):
+        names = [inner]
+    else:
+        found = filesystem.glob(inner) if _is_pattern(url) else []
+        names = [n for n in found if not is_hidden(PurePosixPath(n).name) and not filesystem.isdir(n)]
+    kept = _without_notes(sorted(names), lambda name: filesystem.open(name, "rb"))
+    return [(filesystem.unstrip_protocol(name), name) for name in kept]
+
+
+def _is_pattern(path: str) -> bool:
+    return any(character in path for character in "*?[")
+
+
 def _why_nothing(path: str) -> str:
     """What may have been meant, of a path that names no file to read."""
-    if any(character in path for character in "*?["):
+    if _is_pattern(path):
         return ": no file matches this pattern"
     if is_url(path):
         return ""
@@ -400,78 +385,9 @@ def _why_nothing(path: str) -> str:
     return f": there is no such file or folder{start}"
 
 
-def _expand(path: str, key: str) -> Iterator[tuple[str, str]]:
-    linked = None
-    try:
-        filesystem, inner = _place(path)
-        if filesystem.isdir(inner):
-            found = names_below(filesystem, inner) if is_url(path) else filesystem.find(inner)
-            names = [n for n in found if not is_hidden(n[len(inner) :])]
-            linked = next((n for n in names if "://" not in path and os.path.isdir(n)), None)
-            names = [n for n in names if format_of(n)]
-        elif filesystem.exists(inner):
-            # before it is taken for a glob: a file's name may hold the characters of one
-            names = [inner]
-        elif any(character in path for character in "*?["):
-            names = [n for n in filesystem.glob(inner) if not is_hidden(PurePosixPath(n).name)]
-            names = [n for n in names if not filesystem.isdir(n)]
-        else:
-            names = []
-        irregular = [n for n in names if "://" not in path and not filesystem.isfile(n)]
-    except (ValueError, ImportError, OSError) as error:
-        shown = without_secrets(path)
-        raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
-    if linked is not None:
-        # what it leads to would be left out without a word, and may be this very folder
-        raise ConfigurationError(
-            f"{key}: '{_printable(linked)}' is a link to a folder, which is not followed: name that folder "
-            f"in {key} too, or take the link out"
-        )
-    if irregular:
-        # a pipe would be waited for, and an input is read twice
-        raise ConfigurationError(
-            f"{key}: '{_printable(irregular[0])}' is no file (a pipe, a device, a broken link); take it out"
-        )
-
-    def beginning(name: str) -> bytes:
-        try:
-            with filesystem.open(name, "rb") as file:
-                return bytes(file.read(16 * CHUNK))
-        except OSError:
-            # its reader will say so
-            return b""
-
-    for name in sorted(without_notes(names, beginning)):
-        yield filesystem.unstrip_protocol(name), name
-
-
-def _what(url: str, error: Exception) -> str:
-    """What is wrong with a file, by the kind of its error; of one on this machine in the system's words."""
-    if is_url(url) and not url.startswith(_LOCAL):
-        return f"{kind_of(error).value} ({cause_of(url, error)})"
-    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
-
-
-def _place(path: str) -> tuple[Any, str]:
-    """The file system of a path or URL, and the path in it."""
-    import fsspec
-
-    if "://" in path:
-        return filesystem_of(path)
-    local = fsspec.filesystem("file")
-    return local, local._strip_protocol(path)
-
-
-def _printable(name: str) -> str:
-    """``name`` with an escape for every character that cannot be seen, or that UTF-8 cannot hold."""
-    # a backslash of the name's own is doubled, so that no two names become one
-    shown = (c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in name)
-    return "".join(shown)
-
-
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in _ARCHIVES:
-        raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
+        raise ConfigurationError(f"input.path: '{name}' is an archive; unpack it first")
     kind = format_of(url) if format_ == "auto" else format_
     if kind is None:
         raise ConfigurationError(
@@ -479,3 +395,51 @@ def _source(url: str, name: str, format_: str) -> Source:
             f"set it to one of {', '.join(FORMATS)}"
         )
     return Source(url, name, kind)
+
+
+# Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files, and notes beside them.
+
+_NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
+_MADE_OF_IT = re.compile(r"cache-\w+\.arrow")
+"""What ``map``, ``filter`` and ``shuffle`` leave there: the rows once more, changed, or their numbers."""
+
+
+def _without_notes(names: Sequence[str], open_: Callable[[str], Any]) -> list[str]:
+    """The files ``names`` without the notes of data sets, and what was made of these.
+
+    ``ConfigurationError`` names the file or the split that a note speaks of and that is not there.
+    """
+    there, notes, made = set(names), set[str](), set[str]()
+    for name in names:
+        folder, _, kind = name.rpartition("/")
+        listed = _listed(kind, name, open_) if kind in _NOTES else None
+        if listed is None:
+            continue
+        notes.add(name)
+        due = [f"{folder}/{file}" for file in listed]
+        if gone := [file for file in due if file not in there]:
+            raise ConfigurationError(
+                f"input.path: '{gone[0].removeprefix(folder + '/')}' is missing from the data set in "
+                f"'{PurePosixPath(folder).name}': copy the whole folder that save_to_disk wrote, or name the "
+                ".arrow files themselves"
+            )
+        if kind == _NOTES[0]:
+            own = (PurePosixPath(other) for other in there)
+            made |= {str(o) for o in own if str(o.parent) == folder and _MADE_OF_IT.fullmatch(o.name)}
+            made -= set(due)
+    return [name for name in names if name not in notes | made]
+
+
+def _listed(kind: str, name: str, open_: Callable[[str], Any]) -> list[str] | None:
+    """The files that a note says there are; None where it is somebody else's file of that name."""
+    state, info, _ = _NOTES
+    try:
+        with open_(name) as file:
+            note = json.loads(file.read(16 * CHUNK))
+        if kind == info:
+            return [] if "features" in note else None
+        if kind == state:
+            return [str(file["filename"]) for file in note["_data_files"]]
+        return [f"{split}/{state}" for split in note["splits"]]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return None

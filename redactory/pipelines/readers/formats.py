@@ -5,10 +5,10 @@ A format is one class: it is registered under its name, and known by its endings
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, BinaryIO, ClassVar
 
 from redactory.foundation.errors import InputError
@@ -97,17 +97,6 @@ FORMATS: dict[str, Format] = {}
 """Every format by its name."""
 
 
-def cells_of(number: int, read: Callable[[], dict[str, Any]]) -> Record:
-    """The record that ``read`` gives of a row of a binary table, or why it cannot be read."""
-    try:
-        return number, read(), None, b""
-    except UnicodeDecodeError:
-        return number, None, UNDECODABLE, b""
-    except (ValueError, ArithmeticError, LookupError):
-        # a date after the year 9999, a time zone that nobody knows
-        return number, None, BROKEN_ROW, b""
-
-
 class JsonLines(Format):
     """One JSON object a line; a line over the limit is passed over without being held."""
 
@@ -120,14 +109,14 @@ class JsonLines(Format):
         number = 0
         while line := file.readline(limit + 1):
             number += 1
+            kept = line[:KEPT_BYTES]
             if len(line) > limit:
-                start = line[:KEPT_BYTES]
                 while line and not line.endswith(b"\n"):
                     line = file.readline(CHUNK)
-                yield number, None, ROW_TOO_LONG, start
+                yield number, None, ROW_TOO_LONG, kept
             elif line.strip():
                 value, reason = _parsed(line, "utf-8-sig" if number == 1 else "utf-8")
-                yield number, value, reason, line[:KEPT_BYTES]
+                yield number, value, reason, kept
 
     def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
         """A last row is whole once it is an object, line end or not."""
@@ -169,59 +158,134 @@ def _is_too_deep(value: Any) -> bool:
     return bool(level)
 
 
-class Parquet(Format):
-    """A few rows at a time, only the columns that are mapped; as many as the footer promises."""
-
-    name = "parquet"
-    endings = (".parquet",)
-    packed = 4.0
-    kept = False
-    _at_once = 16
-    """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
-
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """One a row; ``InputError`` where the file is not whole."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        if not file.seekable():
-            raise InputError(f"{name} is a Parquet file inside of another compression: decompress it first")
-        try:
-            # read as it is needed: a column of a row group is held in whole otherwise
-            table = pq.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
-            wanted = columns.among(table.schema_arrow.names, name)
-            chosen = None if columns.mapped is None else wanted
-            number = 0
-            for batch in table.iter_batches(batch_size=self._at_once, columns=chosen):
-                for row in range(batch.num_rows):
-                    number += 1
-                    yield cells_of(number, partial(_cells, batch, row))
-            whole = number == table.metadata.num_rows
-        except (pa.ArrowException, UnicodeDecodeError):
-            whole = False
-        if not whole:
-            raise InputError(f"{name} is no whole Parquet file; copy it anew, or set input.format right")
-
-
-def _cells(batch: Any, row: int) -> dict[str, Any]:
-    cells = (batch.column(i)[row].as_py() for i in range(batch.num_columns))
-    return dict(zip(batch.schema.names, cells, strict=True))
-
-
 class Text(Format):
-    """A file is one record."""
+    """A file is one record, whose id is the file's name."""
 
     name = "text"
     endings = (".txt", ".text", ".md")
     is_text = True
 
     def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """The whole file, whose name is its id."""
+        """The whole file."""
         data = file.read(limit + 1)
-        if len(data) > limit:
-            yield 1, None, ROW_TOO_LONG, data[:KEPT_BYTES]
-            return
         try:
-            yield 1, {"text": data.decode("utf-8-sig"), "id": name}, None, data[:KEPT_BYTES]
+            record = None if len(data) > limit else {"text": data.decode("utf-8-sig"), "id": name}
+            yield 1, record, None if record else ROW_TOO_LONG, data[:KEPT_BYTES]
         except UnicodeDecodeError:
             yield 1, None, UNDECODABLE, data[:KEPT_BYTES]
+
+
+class Batches(Format):
+    """A binary table of record batches; only the columns that are mapped are read."""
+
+    kept = False
+
+    def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
+        """Its record batches, safe to be read; ``EOFError`` where the file is not whole."""
+        raise NotImplementedError
+
+    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+        """One a row; ``InputError`` names the file, and the last row before the place where it breaks off."""
+        import pyarrow as pa
+
+        kind, number = type(self).__name__, 0
+        if not file.seekable():
+            raise InputError(f"{name} is {kind} inside of another compression: decompress it first")
+        try:
+            for batch in self.batches(file, columns, name):
+                for row in range(batch.num_rows):
+                    number += 1
+                    yield _cells(number, batch, row)
+            return
+        except InputError:
+            raise
+        except OSError as error:
+            if error.errno is not None:
+                # the disk's or the net's, not Arrow's
+                raise
+        except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
+            pass
+        raise InputError(
+            f"{name} is no whole {kind} file: it cannot be read after row {number}; copy it anew, or set "
+            "input.format to what it is"
+        )
+
+
+def _cells(number: int, batch: Any, row: int) -> Record:
+    """The record of a row, or why it cannot be read."""
+    try:
+        cells = (batch.column(i)[row].as_py() for i in range(batch.num_columns))
+        return number, dict(zip(batch.schema.names, cells, strict=True)), None, b""
+    except UnicodeDecodeError:
+        return number, None, UNDECODABLE, b""
+    except (ValueError, ArithmeticError, LookupError):
+        # a date after the year 9999, a time zone that nobody knows
+        return number, None, BROKEN_ROW, b""
+
+
+class Parquet(Batches):
+    """A few rows at a time; as many as the footer promises."""
+
+    name = "parquet"
+    endings = (".parquet",)
+    packed = 4.0
+    _at_once = 16
+    """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
+
+    def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
+        """A few rows each."""
+        import pyarrow.parquet as pq
+
+        # read as it is needed: a column of a row group is held in whole otherwise
+        table = pq.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
+        wanted = columns.among(table.schema_arrow.names, name)
+        number = 0
+        for batch in table.iter_batches(self._at_once, columns=None if columns.mapped is None else wanted):
+            number += batch.num_rows
+            yield batch
+        if number != table.metadata.num_rows:
+            raise EOFError
+
+
+class Arrow(Batches):
+    """Arrow IPC: streams, as ``datasets`` saves them, and files with a footer.
+
+    A record batch is held whole, as large as its writer made it.  Its offsets point into memory, so they are
+    checked before anything is read through them.
+    """
+
+    name = "arrow"
+    endings = (".arrow",)
+    _FILE, _STREAM_IN_FILE = b"ARROW1", 8
+    _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+    def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
+        """As they were written."""
+        import pyarrow as pa
+
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - len(self._END_OF_STREAM)))
+        ended = file.read() == self._END_OF_STREAM
+        file.seek(0)
+        promised = None
+        if file.read(len(self._FILE)) == self._FILE:
+            # its footer names the batches; the stream in it comes next
+            promised = int(pa.ipc.open_file(file).num_record_batches)
+            file.seek(self._STREAM_IN_FILE)
+        else:
+            file.seek(0)
+        reader = pa.ipc.open_stream(pa.PythonFile(file))
+        wanted, found = columns.among(reader.schema.names, name), 0
+        for batch in reader:
+            found += 1
+            batch.validate()
+            chosen = [i for i, column in enumerate(reader.schema.names) if column in wanted]
+            for column in map(batch.column, chosen):
+                # as bytes: one row's text may be no UTF-8, and is then rejected by itself
+                as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type)
+                (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
+            yield batch.select(chosen)
+        # what is cut off between two batches, or goes on with something else, looks finished
+        whole = ended and file.tell() == size if promised is None else promised == found
+        if not whole:
+            raise EOFError

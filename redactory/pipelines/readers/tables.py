@@ -73,16 +73,15 @@ class Csv(Format):
     def header(self, file: BinaryIO, limit: int) -> int:
         """The length of the first row, once it is whole."""
         table = _Table(file, self.separator, limit)
-        return table.lines.bytes_read if next(table.rows(), None) and table.lines.is_whole() else 0
+        return table.bytes_read if next(table.rows(), None) and table.is_whole() else 0
 
     def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
         """A row is not whole that ends without a line end, or that what comes below may change."""
         # the header is read in front of a later part, and counts as a row of the first one
         before, whole, count, end, blank = bool(header), 0, 0, 0, True
         table = _Table(file, self.separator, limit)
-        for _, _, line in table.rows():
-            count += 1
-            whole, end = (count, table.lines.bytes_read) if table.lines.is_whole() else (whole, end)
+        for count, (_, _, line) in enumerate(table.rows(), 1):
+            whole, end = (count, table.bytes_read) if table.is_whole() else (whole, end)
             blank = blank and (not line.strip() or count == 1)
         if not whole:
             return Rows(start, 0, count, blank)
@@ -102,157 +101,118 @@ def _undecodable(cells: list[str]) -> bool:
     return any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell)
 
 
-class _TooLong(Exception):
-    """A row has passed the longest that is allowed."""
-
-
-class _Lines:
-    """The lines of the row that a ``csv.reader`` is at, handed to it one by one."""
-
-    def __init__(self, file: BinaryIO, limit: int) -> None:
-        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
-        self._text = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="")
-        self._limit = limit
-        self._given_back: deque[str] = deque()
-        self.of_row: list[str] = []
-        self.bytes_read = 0
-        self.is_lost = False
-        """Whether the next line may stand inside a quotation."""
-        self._last = ""
-        self._bytes = 0
-        self._ended = False
-
-    def at_end(self) -> bool:
-        """Whether a line was asked for and there was none, and none was given back."""
-        return self._ended and not self._given_back
-
-    def is_whole(self) -> bool:
-        """Whether no line that may come below can change how the rows so far are read."""
-        return self._last.endswith("\n") and not self._ended and not self.is_lost
-
-    def begin_row(self) -> None:
-        """Forget the lines of the row before."""
-        self.of_row, self._bytes = [], 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        at_start = not self.bytes_read
-        line, size = self._next(self._limit + 1)
-        if at_start:
-            line = line.removeprefix(_BYTE_ORDER_MARK)
-        if not size:
-            self._ended = True
-            raise StopIteration
-        self.of_row.append(line)
-        self._bytes += size
-        if self._bytes > self._limit:
-            raise _TooLong
-        return line
-
-    def inside_quotation(self) -> Iterator[str]:
-        """The same, as if a quotation were open before the first one."""
-        for line in self:
-            yield MARK + line if len(self.of_row) == 1 else line
-
-    def _next(self, most: int) -> tuple[str, int]:
-        """At most so many characters of the next line, and how many bytes they are."""
-        line = self._given_back.popleft() if self._given_back else self._text.readline(most)
-        size = _size(line)
-        self.bytes_read += size
-        self._last = line or self._last
-        return line, size
-
-    def finish_line(self) -> tuple[bool, int]:
-        """Pass over what is left of the last line: whether anything was, and the marks in the line."""
-        line = self.of_row[-1]
-        marks, was_cut = line.count(MARK), False
-        while line and not line.endswith(("\n", "\r")):
-            line, _ = self._next(_PIECE)
-            marks += line.count(MARK)
-            was_cut = was_cut or bool(line)
-        return was_cut, marks
-
-    def give_back(self, lines: list[str]) -> None:
-        """Lines that were handed out last, to be handed out again."""
-        self._given_back.extendleft(reversed(lines))
-        self.bytes_read -= sum(_size(line) for line in lines)
-        self._last = "\n" if lines else self._last
-
-
 def _size(line: str) -> int:
     return len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
 
 
+class _TooLong(Exception):
+    """A row has passed the longest that is allowed."""
+
+
 class _Table:
-    """The rows of a table, the header first."""
+    """The rows of a table, the header first; ``bytes_read`` is where the row at hand ends in the file."""
 
     def __init__(self, file: BinaryIO, separator: str, limit: int) -> None:
         csv.field_size_limit(limit)
-        self.lines = _Lines(file, limit)
-        self._separator = separator
-        self._limit = limit
-        self._width = 0
-        self._reader = csv.reader(self.lines, delimiter=separator, strict=True)
+        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
+        self._text = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="")
+        self._separator, self._limit = separator, limit
+        self._given_back = deque[str]()
+        self._row, self._row_bytes = list[str](), 0
+        self._lost = False
+        """Whether the next line may stand inside a quotation."""
+        self._ended, self._last = False, ""
+        self.bytes_read = 0
+
+    def is_whole(self) -> bool:
+        """Whether no line that may come below can change how the rows so far are read."""
+        return self._last.endswith("\n") and not self._ended and not self._lost
 
     def rows(self) -> Iterator[Row]:
         """Each row; of a broken one its lines by themselves."""
-        lines, is_header = self.lines, True
-        while not lines.at_end():
-            lines.begin_row()
-            cells, reason = self._next()
-            if not lines.of_row:
+        reader, width = self._reader(self._lines()), None
+        while not self._ended or self._given_back:
+            self._row, self._row_bytes = [], 0
+            cells, reason = None, None
+            if self._lost:
+                # as if a quotation were open before the first line
+                quoted = (MARK + line if len(self._row) == 1 else line for line in self._lines())
+                reader = self._reader(quoted)
+            try:
+                cells = next(reader)
+            except (StopIteration, csv.Error):
+                reason = BROKEN_ROW
+            except _TooLong:
+                reason = ROW_TOO_LONG
+            if not self._row:
                 return
-            if is_header:
-                self._width, is_header = len(cells or ()), False
-            elif lines.is_lost or reason is not None or not self._is_good(cells or []):
-                yield from self._rejected(cells, reason)
+            if width is None:
+                width = len(cells or ())
+            elif self._lost or reason is not None or not self._is_good(cells or [], width):
+                yield from self._rejected(cells is not None, reason or BROKEN_ROW, width)
+                reader = self._reader(self._lines())
                 continue
-            yield cells, reason, "".join(lines.of_row)
+            yield cells, reason, "".join(self._row)
 
-    def _next(self) -> tuple[list[str] | None, str | None]:
-        """A row's cells, or the reason why it has none."""
-        reader = self._reader
-        if self.lines.is_lost:
-            reader = csv.reader(self.lines.inside_quotation(), delimiter=self._separator, strict=True)
-        try:
-            return next(reader), None
-        except (StopIteration, csv.Error):
-            return None, BROKEN_ROW
-        except _TooLong:
-            return None, ROW_TOO_LONG
+    def _reader(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        return csv.reader(lines, delimiter=self._separator, strict=True)
 
-    def _is_good(self, cells: list[str]) -> bool:
+    def _lines(self) -> Iterator[str]:
+        """The lines of the row at hand, each as it is asked for."""
+        while line := self._next(self._limit + 1):
+            self._row.append(line if self.bytes_read > _size(line) else line.removeprefix(_BYTE_ORDER_MARK))
+            self._row_bytes += _size(line)
+            if self._row_bytes > self._limit:
+                raise _TooLong
+            yield self._row[-1]
+        self._ended = True
+
+    def _next(self, most: int) -> str:
+        """At most so many characters of the next line."""
+        line = self._given_back.popleft() if self._given_back else self._text.readline(most)
+        self.bytes_read += _size(line)
+        self._last = line or self._last
+        return line
+
+    def _is_good(self, cells: list[str], width: int) -> bool:
         """Whether nothing says that a quotation of this row is not what it looks like."""
-        text = "".join(self.lines.of_row)
+        text = "".join(self._row)
         if MARK not in text or not cells:
             return True
         # a mark amid a field that is not quoted is a letter, but not in a row that goes on over lines
-        is_sure = len(self.lines.of_row) == 1 or _is_balanced(text, self._separator)
-        return len(cells) == self._width and is_sure
+        return len(cells) == width and (len(self._row) == 1 or _is_balanced(text, self._separator))
 
-    def _rejected(self, cells: list[str] | None, reason: str | None) -> Iterator[Row]:
+    def _rejected(self, was_read: bool, reason: str, width: int) -> Iterator[Row]:
         """The first line of a broken row, and those below it up to where all are rows by themselves.
 
         Where the row begins inside a quotation that may be open, its first line is one of those.
         """
-        lines, was_lost = self.lines, self.lines.is_lost
-        first, *below = lines.of_row
-        was_cut, marks = lines.finish_line() if reason == ROW_TOO_LONG else (False, 1)
+        was_lost, (first, *below) = self._lost, self._row
+        marks, was_cut = 1, False
+        if reason == ROW_TOO_LONG:
+            # pass over what is left of the last line
+            line = self._row[-1]
+            marks = line.count(MARK)
+            while line and not line.endswith(("\n", "\r")):
+                line = self._next(_PIECE)
+                marks += line.count(MARK)
+                was_cut = was_cut or bool(line)
         if was_lost:
             below = [first, *below]
-        unclear = len(below) if was_cut else _last_rows(below, self._separator, self._width)
-        if cells is not None:
+        unclear = len(below) if was_cut else _last_rows(below, self._separator, width)
+        if was_read:
             # the mark that closes it may as well open a field of a row: then it cannot be told yet
-            kept, lines.is_lost = len(below), not was_lost or unclear < len(below)
+            kept, self._lost = len(below), not was_lost or unclear < len(below)
         else:
             # one line that is too long says by its marks whether a quotation is open behind it
             kept = unclear
-            lines.is_lost = kept == len(below) and (was_lost or bool(below) or marks % 2 == 1)
-        lines.give_back(below[kept:])
+            self._lost = kept == len(below) and (was_lost or bool(below) or marks % 2 == 1)
+        if below[kept:]:
+            self._given_back.extendleft(reversed(below[kept:]))
+            self.bytes_read -= sum(map(_size, below[kept:]))
+            self._last = "\n"
         if not was_lost:
-            yield None, reason or BROKEN_ROW, first
+            yield None, reason, first
         for line in below[:kept]:
             if not line.strip("\r\n"):
                 yield [], None, line
@@ -274,11 +234,10 @@ def _last_rows(lines: list[str], separator: str, width: int) -> int:
             end = next((n + 1 for n in range(at + 1, len(lines)) if lines[n].count(MARK) % 2), 0)
         if end and _is_row(lines[at:end], separator, width):
             at = end
-        elif at == len(lines) - 1 and _begins_row(lines[at], separator, width):
-            at += 1
         else:
             at += 1
-            first = at
+            if at < len(lines) or not _begins_row(lines[-1], separator, width):
+                first = at
     return first
 
 
