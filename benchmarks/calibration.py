@@ -40,7 +40,7 @@ from redactory.detectors.stanza_ner import StanzaEngine
 from redactory.detectors.tagger import LabelledText, TaggerEngine, train_tagger
 from redactory.detectors.tagger.fitting import temperature_of
 from redactory.evaluation.detection import ALL, Counts, count_matches, labelled_spans
-from redactory.pipelines.labelled import labelled_rows
+from redactory.evaluation.labelled import labelled_rows
 
 NAMES = frozenset({"PERSON", "PER", "ORGANIZATION", "ORG", "LOCATION", "LOC", "GPE"})
 HELD = (0.9, 0.99, 0.999)

@@ -44,6 +44,7 @@ from scipy import optimize
 
 from redactory.evaluation.canary import canary_exposure, highest_quantile
 from redactory.evaluation.extraction import control_values
+from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.membership import SecretSentence, member_texts, membership
 from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_customersim
 from redactory.evaluation.statistics import Bootstrap
@@ -51,7 +52,6 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json, write_text
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.curate import curate
-from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.segment import Cutter, segmenter
 from redactory.redaction import MASK, RunFolder, read_column
 from redactory.training import load_model, train_model

@@ -38,11 +38,11 @@ from redactory.evaluation.detection import (
     measure_detection,
     public_share,
 )
+from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.recall import TEMPLATE
 from redactory.evaluation.statistics import proportion
 from redactory.foundation.progress import silent
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import PUBLIC, route

@@ -19,9 +19,9 @@ import numpy as np
 import redactory
 from redactory.detectors.detector import Detection
 from redactory.detectors.engine import Span
+from redactory.evaluation.labelled import labelled_points
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelled import labelled_points
 from redactory.pipelines.segment import segmenter
 from redactory.redaction.folder import RunFolder
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from uedp_corpora import PARTS, Corpus, Source, one_line_each
 
+from redactory.evaluation.labelled import labelled_points
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.labelled import labelled_points
 from redactory.pipelines.segment import segmenter
 from redactory.training.uedp.bounded_accounting import points_by_label
 from redactory.training.uedp.units import read_units

@@ -49,8 +49,6 @@ _PUBLIC = {
     "generate": "pipelines.apply.generate",
     "rotate_key": "pipelines.keys.rotate_key",
     "shred_key": "pipelines.keys.shred_key",
-    "from_label_studio": "pipelines.labelled.from_label_studio",
-    "to_label_studio": "pipelines.labelled.to_label_studio",
     "audit_sample": "pipelines.sample.audit_sample",
     "audit_score": "pipelines.sample.audit_score",
     "ldp_encoder": "pipelines.ldp.ldp_encoder",

@@ -38,8 +38,8 @@ from redactory.pipelines.frames import read as read
 from redactory.pipelines.frames import redact_frame as redact_frame
 from redactory.pipelines.keys import rotate_key as rotate_key
 from redactory.pipelines.keys import shred_key as shred_key
-from redactory.pipelines.labelled import from_label_studio as from_label_studio
-from redactory.pipelines.labelled import to_label_studio as to_label_studio
+from redactory.pipelines.label import audit_sample as audit_sample
+from redactory.pipelines.label import audit_score as audit_score
 from redactory.pipelines.ldp import ldp_encoder as ldp_encoder
 from redactory.pipelines.ldp import ldp_evaluate as ldp_evaluate
 from redactory.pipelines.ldp import ldp_train as ldp_train
@@ -56,8 +56,6 @@ from redactory.pipelines.policy import policy_diff as policy_diff
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
 from redactory.pipelines.run import run as run
-from redactory.pipelines.sample import audit_sample as audit_sample
-from redactory.pipelines.sample import audit_score as audit_score
 from redactory.pipelines.scan import scan as scan
 from redactory.pipelines.schemas import schema as schema
 from redactory.pipelines.schemas import schemas as schemas

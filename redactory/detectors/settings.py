@@ -1,4 +1,4 @@
-"""What is kept of a policy's fit: on which labels, with which bound, and how its rows are told again.
+"""What is kept of a policy's fit (on which labels, with which bound), and the settings of detection.
 
 Thresholds that were fitted on labels are a function of those labels (``docs/guarantees.md``, "Side
 channels", item 2), and what a policy misses is never measured on the rows that it was fitted on.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_json
@@ -31,12 +31,9 @@ _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FittedPolicy(Record):
-    """How ``redactory fit --policy`` came to the thresholds beside it; written by it, not by hand."""
+    """How ``redactory fit --policy`` came to the thresholds beside it; in a configuration its file's path."""
 
-    file_sha256: _Sha256 | None = Field(
-        None, description="Of the labelled file, as an earlier version wrote it; read, and not looked at."
-    )
-    rows: PositiveInt = Field(description="Its rows.")
+    rows: PositiveInt = Field(description="Labelled rows.")
     secrets: PositiveInt = Field(description="Labelled secrets that were tested, one a unit.")
     unit: Literal["user", "row"] = Field(description="What one secret each was drawn from.")
     misses: int = Field(ge=0, description="Of those, how many both policies missed.")
@@ -47,33 +44,48 @@ class FittedPolicy(Record):
         description="Hashes of the strict and the conservative policy that the bound was shown for."
     )
     date: datetime.date = Field(description="When.")
-    rows_file: str = Field(description="Keyed digests of the rows; measurements refuse what is in it.")
+    rows_file: str = Field(
+        description="The file, with keyed digests of the rows, on which nothing is measured."
+    )
     rows_sha256: _Sha256 = Field(description="Of that file.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_file(cls, value: Any) -> Any:
+        if not isinstance(value, str | Path):
+            return value
+        path = Path(value).absolute()
+        try:
+            data = path.read_bytes()
+            record = json.loads(data)["fit"]
+        except OSError as error:
+            raise ValueError(f"its file cannot be read: {error.strerror}") from None
+        except (ValueError, LookupError, TypeError):
+            raise ValueError("its file is not one that redactory fit --policy wrote") from None
+        return {**record, "rows_file": str(path), "rows_sha256": hashlib.sha256(data).hexdigest()}
 
-def write_fitted_rows(path: Path, texts: Iterable[str], key: DigestKey) -> str:
-    """Write the keyed digests of ``texts`` to ``path``, mode 0600; the sha256 of the file."""
-    digests = sorted(_digests(texts, key))
-    write_json(path, {"format": _FORMAT, "key": key.fingerprint, "digests": digests})
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+def write_fitted(path: Path, record: Mapping[str, Any], texts: Iterable[str], key: DigestKey) -> FittedPolicy:
+    """Write the ``record`` of a fit and the keyed digests of its ``texts`` to ``path``, mode 0600."""
+    digests = sorted({_digest(text, key, key.purpose(_PURPOSE)) for text in texts})
+    write_json(path, {"format": _FORMAT, "key": key.fingerprint, "fit": record, "digests": digests})
+    return FittedPolicy.model_validate(path)
 
 
 def fitted_among(texts: Iterable[str], fitted: FittedPolicy, key: DigestKey) -> list[bool]:
     """Which of ``texts`` (rows, or points that hold a secret) the policy was fitted on.
 
-    Raises ``ConfigurationError`` where that cannot be told: the side file is gone or changed, or was
-    written under another key.
+    ``ConfigurationError`` where that cannot be known: the file is gone, changed, or of another key.
     """
-    known = _known(fitted, key)
-    purpose = key.purpose(_PURPOSE)
-    return [_digest(text, key, purpose) in known for text in texts]
+    known = _read_rows(Path(fitted.rows_file), fitted.rows_sha256, key.fingerprint)
+    return [_digest(text, key, key.purpose(_PURPOSE)) in known for text in texts]
 
 
 def refuse_fitted_rows(texts: Iterable[str], fitted: FittedPolicy | None, key: DigestKey) -> None:
-    """``ConfigurationError`` where any of ``texts`` was fitted on, or where that cannot be told.
+    """``ConfigurationError`` where any of ``texts`` was fitted on, or where that cannot be known.
 
-    To be called before γ or δ₂ is measured on labelled ``texts``; ``fitted`` is that of the
-    configuration's ``detect.conservative``, ``None`` for thresholds that were not fitted.
+    To be called before γ or δ₂ is measured on labelled ``texts``; ``fitted`` is None for a policy that was
+    not fitted.
     """
     if fitted is None:
         return
@@ -108,33 +120,22 @@ def side_channel(policies: Mapping[str, Mapping[str, Any]]) -> str | None:
     return sentence
 
 
-def _known(fitted: FittedPolicy, key: DigestKey) -> frozenset[str]:
-    return _read_rows(Path(fitted.rows_file), fitted.rows_sha256, key.fingerprint)
-
-
 @functools.lru_cache(maxsize=2)
 def _read_rows(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
-    lost = "whether rows were fitted on cannot be told; bring the file back, or fit again"
+    lost = "whether rows were fitted on cannot be known; bring the file back, or fit again"
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{_KEY}.rows_file: {path.name}: {error.strerror}: {lost}") from None
+        raise ConfigurationError(f"{_KEY}: {path.name}: {error.strerror}: {lost}") from None
     value = json.loads(data) if hashlib.sha256(data).hexdigest() == sha256 else {}
     if value.get("format") != _FORMAT:
-        raise ConfigurationError(
-            f"{_KEY}.rows_file: {path.name} is not as redactory fit --policy wrote it: {lost}"
-        )
+        raise ConfigurationError(f"{_KEY}: {path.name} is not as redactory fit --policy wrote it: {lost}")
     if value["key"] != fingerprint:
         raise ConfigurationError(
-            f"{_KEY}.rows_file: {path.name} was written under another key, so whether rows were fitted on "
-            "cannot be told; set the REDACTORY_KEY that was set then, or fit again with a lasting one"
+            f"{_KEY}: {path.name} was written under another key, so whether rows were fitted on cannot be "
+            "known; set the REDACTORY_KEY that was set then, or fit again with a lasting one"
         )
     return frozenset(value["digests"])
-
-
-def _digests(texts: Iterable[str], key: DigestKey) -> set[str]:
-    purpose = key.purpose(_PURPOSE)
-    return {_digest(text, key, purpose) for text in texts}
 
 
 def _digest(text: str, key: DigestKey, purpose: bytes) -> str:
@@ -332,7 +333,7 @@ class ConservativeSettings(Settings):
         "sentence's start; a word of the public list of given names; a word outside the public word list.",
     )
     fitted: FittedPolicy | None = Field(
-        None, description="The file of the record that redactory fit --policy wrote beside these numbers."
+        None, description="The file that redactory fit --policy wrote beside these numbers."
     )
     flags_everything: bool = Field(
         False,

@@ -10,8 +10,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from redactory.evaluation.labelled import TEMPLATE
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.progress import Progress, silent
@@ -24,12 +26,8 @@ Fate = tuple[str, str]
 DetectFate = Callable[[Sequence[str]], Sequence[Fate]]
 """F: texts of points -> (side or "quarantined", redacted text) of each."""
 
-TEMPLATE = "template_id"
-"""The key of a labelled span that names the template its text was made from, where there is one."""
-
 _CHUNK_TEXTS = 1024
 _LETTERS = re.compile(r"[^\W\d_]+")
-_EVERY = ("", "")
 
 
 def fates_of_secrets(
@@ -60,7 +58,7 @@ def measure_misses(
 
     ``texts`` are points; ``spans[i]`` the labelled secrets of ``texts[i]``, {start, end, label} each, in code
     points, and ``template_id`` where it is known.  With s the text and s' the text in which that one secret
-    is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** is a different fate of the two, a quarantined
+    is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** is a different side of the two, a quarantined
     point counting as private (CRT, Theorem 8.3, as corrected in ``docs/guarantees.md``, "Amplification by
     redaction").  Each bound holds at ``confidence``, both together at 2·confidence - 1, for secrets drawn
     like these, which were not used to tune the policies (``docs/guarantees.md``, "Coverage failure").
@@ -70,25 +68,44 @@ def measure_misses(
     highest_gamma_of_strata: {stratification, stratum, n, misses, rate, upper} or null}, where gamma and
     delta_2 are {misses, rate, upper}.
     """
-    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter, {("", ""): Counter()})
     labelled = [(text, own) for text, own in zip(texts, spans, strict=True) if own]
     places = [(text, [(int(s["start"]), int(s["end"])) for s in own]) for text, own in labelled]
-    for (text, own), fates in zip(labelled, fates_of_secrets(detect_fate, places, progress), strict=True):
-        for span, without in zip(own, fates[1], strict=True):
+    fates = fates_of_secrets(detect_fate, places, progress)
+    for (text, own), (whole, without) in zip(labelled, fates, strict=True):
+        for span, masked in zip(own, without, strict=True):
             secret = text[int(span["start"]) : int(span["end"])]
-            for key in (_EVERY, *_strata_of(secret, span)):
-                counts[key]["n"] += 1
-                counts[key]["gamma"] += fates[0] != tuple(without)
-                counts[key]["delta_2"] += _side(fates[0]) != _side(without)
-    every = _shares(counts.pop(_EVERY, Counter()), confidence)
-    strata: dict[str, dict[str, Any]] = {}
-    for (stratification, stratum), count in sorted(counts.items()):
-        strata.setdefault(stratification, {})[stratum] = _shares(count, confidence)
+            strata = [("", ""), ("casing", casing(secret)), ("label", str(span["label"]))]
+            if span.get(TEMPLATE) is not None:
+                strata.append(("template", str(span[TEMPLATE])))
+            for stratum in strata:
+                counts[stratum]["n"] += 1
+                counts[stratum]["gamma"] += whole != tuple(masked)
+                counts[stratum]["delta_2"] += _side(whole) != _side(masked)
+    found: dict[str, dict[str, Any]] = {}
+    for (stratification, name), count in sorted(counts.items()):
+        found.setdefault(stratification, {})[name] = {"n": count["n"]} | {
+            rate: {
+                "misses": count[rate],
+                "rate": count[rate] / count["n"] if count["n"] else None,
+                "upper": upper_bound(count[rate], count["n"], confidence),
+            }
+            for rate in ("gamma", "delta_2")
+        }
+    every = found.pop("")[""]
+    highest = [
+        {"stratification": stratification, "stratum": name, "n": shares["n"], **shares["gamma"]}
+        for stratification, own in found.items()
+        for name, shares in own.items()
+    ]
     return {
         **every,
-        **by_label(strata.get("label", {}), confidence),
-        "strata": strata,
-        "highest_gamma_of_strata": _highest(strata),
+        **by_label(found.get("label", {}), confidence),
+        "strata": found,
+        # the higher rate, then the larger stratum, breaks ties
+        "highest_gamma_of_strata": max(
+            highest, key=lambda one: (one["upper"], one["rate"], one["n"]), default=None
+        ),
     }
 
 
@@ -122,36 +139,8 @@ def casing(secret: str) -> str:
     return "title" if title else "mixed"
 
 
-def _strata_of(secret: str, span: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The (stratification, stratum) pairs of one labelled secret: casing, label and, if known, template."""
-    yield "casing", casing(secret)
-    yield "label", str(span["label"])
-    if span.get(TEMPLATE) is not None:
-        yield "template", str(span[TEMPLATE])
-
-
 def _side(fate: Fate) -> str:
     return PRIVATE if fate[0] == "quarantined" else fate[0]
-
-
-def _shares(count: Counter[str], confidence: float) -> dict[str, Any]:
-    n = count["n"]
-
-    def share(misses: int) -> dict[str, Any]:
-        rate = misses / n if n else None
-        return {"misses": misses, "rate": rate, "upper": upper_bound(misses, n, confidence)}
-
-    return {"n": n, "gamma": share(count["gamma"]), "delta_2": share(count["delta_2"])}
-
-
-def _highest(strata: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The stratum whose γ has the highest upper bound; the higher rate, then the larger one, breaks ties."""
-    every = [
-        {"stratification": stratification, "stratum": name, "n": shares["n"], **shares["gamma"]}
-        for stratification, own in strata.items()
-        for name, shares in own.items()
-    ]
-    return max(every, key=lambda entry: (entry["upper"], entry["rate"], entry["n"]), default=None)
 
 
 # Which labelled secrets still stand in a finished run's shards.
@@ -160,14 +149,7 @@ def _highest(strata: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
 # one point or in several; its released id says in which shard it went, the span ledger what π covered.
 
 
-STRICT = "strict"
-_COUNTS = ("secrets", "left_public", "left_private", "withheld")
-
-
-Piece = tuple[int, str, str, str]
-"""A point in the vault: point_id, prefix, text, suffix."""
-Covered = tuple[str, list[tuple[int, int]]]
-"""What became of a point: the side of the shard that holds it, and what π covered of its text."""
+COUNTS = ("secrets", "left_public", "left_private", "withheld")
 
 
 class PlacedPoint(NamedTuple):
@@ -190,32 +172,40 @@ def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     counts, no text.  Raises ``CheckFailed`` where the vault does not fit a row's text.
     """
     labelled = {str(row["id"]): row for row in rows}
-    fates = _fates(run)
-    labels: dict[str, Counter[str]] = defaultdict(Counter)
-    met: set[str] = set()
-    vault = (
-        entry
-        for batch in read_batches(run.vault, ["doc_id", "point_id", "prefix", "text", "suffix"])
-        for entry in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
+    points: dict[str, list[PlacedPoint]] = {}
+    vault = _rows_of(run.vault, "doc_id", "point_id", "prefix", "text", "suffix")
     for doc_id, group in groupby(vault, key=lambda entry: entry[0]):
         if doc_id in labelled:
-            met.add(doc_id)
-            row = labelled[doc_id]
-            points = place_points(doc_id, row["text"], (entry[1:] for entry in group))
-            _count(row, points, fates, labels)
-    for doc_id in labelled.keys() - met:
-        _count(labelled[doc_id], [], fates, labels)
+            points[doc_id] = place_points(doc_id, labelled[doc_id]["text"], (entry[1:] for entry in group))
+    fates, labels = _fates(run), defaultdict[str, Counter[str]](Counter)
+    for doc_id, row in labelled.items():
+        for span in row["spans"]:
+            standing, met = set(), False
+            for point_id, start, end in points.get(doc_id, ()):
+                low, high = max(start, span["start"]) - start, min(end, span["end"]) - start
+                if low < high and point_id in fates:
+                    met, (side, marks) = True, fates[point_id]
+                    masked = merge_intervals(row["text"][start:end], marks)
+                    if not any(first <= low and high <= last for first, last in masked):
+                        standing.add(side)
+            labels[str(span["label"])].update(
+                secrets=1,
+                left_public="public" in standing,
+                left_private="private" in standing,
+                withheld=not met,
+            )
     total = sum(labels.values(), Counter[str]())
     return {
         "documents": len(labelled),
-        **{name: total[name] for name in _COUNTS},
-        "labels": {label: {name: labels[label][name] for name in _COUNTS} for label in sorted(labels)},
+        **{name: total[name] for name in COUNTS},
+        "labels": {label: {name: labels[label][name] for name in COUNTS} for label in sorted(labels)},
     }
 
 
-def place_points(doc_id: str, document: str, pieces: Iterable[Piece]) -> list[PlacedPoint]:
-    """Where each point of a document stands in it.
+def place_points(
+    doc_id: str, document: str, pieces: Iterable[tuple[int, str, str, str]]
+) -> list[PlacedPoint]:
+    """Where each point (point_id, prefix, text, suffix) of a document stands in it.
 
     Points follow each other without a gap, except where a quarantined one is missing from the vault:
     there the point ids jump, and the next piece is looked for.
@@ -233,46 +223,27 @@ def place_points(doc_id: str, document: str, pieces: Iterable[Piece]) -> list[Pl
     return placed
 
 
-def _count(
-    row: Mapping[str, Any],
-    points: list[PlacedPoint],
-    fates: dict[int, Covered],
-    labels: dict[str, Counter[str]],
-) -> None:
-    for span in row["spans"]:
-        standing, met = set(), False
-        for point in points:
-            low, high = max(point.start, span["start"]), min(point.end, span["end"])
-            fate = fates.get(point.point_id)
-            if low >= high or fate is None:
-                continue
-            met = True
-            masked = merge_intervals(row["text"][point.start : point.end], fate[1])
-            if not any(start <= low - point.start and high - point.start <= end for start, end in masked):
-                standing.add(fate[0])
-        counts = labels[str(span["label"])]
-        counts["secrets"] += 1
-        counts["left_public"] += "public" in standing
-        counts["left_private"] += "private" in standing
-        counts["withheld"] += not met
-
-
-def _fates(run: RunFolder) -> dict[int, Covered]:
-    """The fate of every point that stands in a shard, itself or as a duplicate of one that does."""
+def _fates(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
+    """Of each point in a shard, itself or as a duplicate: its side, and what π covered of it."""
     shard_of = dict.fromkeys(read_column(run.public, "point_id"), "public")
     shard_of.update((released, "private") for released in read_column(run.private, "point_id"))
     own: dict[int, str] = {}
     copies: dict[int, int] = {}
-    for batch in read_batches(run.points, ["point_id", "released_id", "dup_of"]):
-        for point_id, released, dup_of in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if dup_of is not None:
-                copies[point_id] = dup_of
-            elif released in shard_of:
-                own[point_id] = shard_of[released]
+    for point_id, released, dup_of in _rows_of(run.points, "point_id", "released_id", "dup_of"):
+        if dup_of is not None:
+            copies[point_id] = dup_of
+        elif released in shard_of:
+            own[point_id] = shard_of[released]
     own.update((copy, own[first]) for copy, first in copies.items() if first in own)
-    fates: dict[int, Covered] = {point_id: (side, []) for point_id, side in own.items()}
-    for batch in read_batches(run.spans, ["point_id", "start", "end", "policy"]):
-        for point_id, start, end, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if policy == STRICT and point_id in fates:
-                fates[point_id][1].append((start, end))
+    fates: dict[int, tuple[str, list[tuple[int, int]]]] = {
+        point_id: (side, []) for point_id, side in own.items()
+    }
+    for point_id, start, end, policy in _rows_of(run.spans, "point_id", "start", "end", "policy"):
+        if policy == "strict" and point_id in fates:
+            fates[point_id][1].append((start, end))
     return fates
+
+
+def _rows_of(folder: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
+    for batch in read_batches(folder, list(columns)):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -20,7 +20,7 @@ from redactory.dedup.rules import summary as dedup_summary
 from redactory.detectors import blind_of, blind_words
 from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.drift import METRICS
-from redactory.evaluation.sample_labels import resting_on_labellers
+from redactory.evaluation.sample import resting_on_labellers
 from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.errors import some, upwards
 from redactory.foundation.files import read_json, write_text

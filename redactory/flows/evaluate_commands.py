@@ -490,64 +490,33 @@ def evaluate_audit(
 
 @command(labels, "sample")
 def label_sample(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="RUN|LABELLED", help="A run; or labelled JSONL, to edit in Label Studio."),
-    ],
+    run: o.RunArgument,
     n: Annotated[int, typer.Option("-n", min=1, help="Most texts to label.")] = 400,
     seed: o.SeedOption = None,
     public_share: Annotated[float, typer.Option(help="Share of them that is public.")] = 0.6,
     name: NameOption = "sample",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Of labelled rows: a new .json file; the interface goes beside."),
-    ] = None,
-    standing: Annotated[
-        Literal["predictions", "annotations"],
-        typer.Option("--as", help="Of labelled rows: spans to start from, or spans that are done."),
-    ] = "predictions",
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", help="A label beside those of the rows; repeatable."),
-    ] = None,
 ) -> Shown:
     """Draw points of a finished run for people to label: JSON lines, Label Studio's tasks, a table."""
-    if not source.is_file():
-        return Shown(
-            "sampled", redactory.audit_sample(source, n, seed=seed, name=name, public_share=public_share)
-        )
-    if out is None:
-        raise ConfigurationError("--out: name the new .json file of Label Studio's tasks")
-    made = redactory.to_label_studio(source, out, standing=standing, labels=tuple(label or ()))
-    return Shown("tasks_written", made)
+    drawn = redactory.audit_sample(run, n, seed=seed, name=name, public_share=public_share)
+    return Shown("sampled", drawn)
 
 
 @command(labels, "score")
 def label_score(
-    source: Annotated[
-        Path, typer.Argument(metavar="RUN|EXPORT", help="The run; or Label Studio's export, with --out.")
+    run: o.RunArgument,
+    labelled: Annotated[
+        Path,
+        typer.Argument(metavar="LABELLED", help="The labelled JSON lines, or Label Studio's JSON export."),
     ],
     progress: Progress,
-    labelled: Annotated[
-        Path | None,
-        typer.Argument(metavar="LABELLED", help="The labelled JSON lines, or Label Studio's JSON export."),
-    ] = None,
     confidence: o.ConfidenceOption = 0.95,
     unchanged: Annotated[
         bool, typer.Option("--unchanged", help="Score labels of which none differs from what was filled in.")
     ] = False,
     name: NameOption = "sample",
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Of an export: write it as rows for fit, a new .jsonl file.")
-    ] = None,
-    text: Annotated[str, typer.Option(help="Of an export: key of the text in the tasks' data.")] = "text",
 ) -> Shown:
     """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""
-    if labelled is None:
-        if out is None:
-            raise ConfigurationError("give the run and the labelled file; or an export, and --out")
-        return Shown("rows_written", redactory.from_label_studio(source, out, text=text))
     scored = redactory.audit_score(
-        source, labelled, name=name, confidence=confidence, unchanged=unchanged, progress=progress
+        run, labelled, name=name, confidence=confidence, unchanged=unchanged, progress=progress
     )
     return Shown("scored", scored)

@@ -161,7 +161,7 @@ _WORDS = {
     "finding_line": "redactory.flows.job_commands.finding_line",
     "hit_line": "redactory.flows.evaluate_commands.hit_line",
     "mend": "redactory.pipelines.curated_hints.MENDS.get",
-    "resting_on_labellers": "redactory.evaluation.sample_labels.resting_on_labellers",
+    "resting_on_labellers": "redactory.evaluation.sample.resting_on_labellers",
     "waiting": "redactory.pipelines.index.WAITING.get",
 }
 """Functions of other rooms that pages call, imported when they are."""

@@ -23,6 +23,7 @@ from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.spacy_model import versions
 from redactory.detectors.tagger import LabelledText, Reliability, TaggerEngine, calibrate, train_tagger
+from redactory.evaluation.labelled import labelled_rows
 from redactory.evaluation.plots import pictures, reliability_plot
 from redactory.foundation.canonical import file_blocks, folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -30,7 +31,6 @@ from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.settings import plainly
-from redactory.pipelines.labelled import labelled_rows
 
 LEAST_ROWS = 20
 

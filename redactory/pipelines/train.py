@@ -12,11 +12,11 @@ from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.pipelines.keys import refuse_shredded
+from redactory.pipelines.label import kept_recall
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.models import audited, named_model, require_training_packages
 from redactory.pipelines.output_folder import check_keys
 from redactory.pipelines.release_log import check_newest, check_released
-from redactory.pipelines.sample import kept_recall
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import check_store, publish_configured
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest

@@ -21,7 +21,7 @@ from redactory.detectors import (
 from redactory.detectors.engine import TIMEOUT, Plain
 from redactory.detectors.rules import SOFT_RULES
 from redactory.detectors.settings import RuleName
-from redactory.evaluation.policy_path import DOUBTS, DROPPED, first_public, policies_along, policy_path
+from redactory.pipelines.fit_policy import DOUBTS, DROPPED, first_public, policies_along, policy_path
 from redactory.redaction import MASK, PUBLIC, route
 
 WORDS = ("ok", "thanks", "Anna", "zorbling", "IBM", "7", "a@b", "paris", MASK)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from redactory.evaluation import sample_bounds
-from redactory.evaluation.labelled_sample import Marked, SampledText
+from redactory.evaluation.sample import Marked, SampledText, secrets_drawn
 from redactory.evaluation.sample_bounds import (
     EMPTY,
     MASKED,
@@ -31,7 +31,6 @@ from redactory.evaluation.sample_bounds import (
     rounded_up,
     upper_bounds,
 )
-from redactory.evaluation.sample_labels import secrets_drawn
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.stream import RandomStream
 

@@ -33,8 +33,8 @@ CURATION = (
     "redactory.evaluation.report:render_report",
 )
 LATER = {
-    "fit": ("redactory.pipelines.labelled:labelled_rows",),
-    "fit-policy": ("redactory.pipelines.labelled:labelled_rows",),
+    "fit": ("redactory.evaluation.labelled:labelled_rows",),
+    "fit-policy": ("redactory.evaluation.labelled:labelled_rows",),
     "train": ("redactory.training.train:train_model", "redactory.training.runinput:public_texts"),
     "perplexity": ("redactory.evaluation.utility:perplexity",),
     "apply": ("redactory.training.model:load_model",),
@@ -55,14 +55,12 @@ LATER = {
     ),
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:secrets_left"),
-    "detect": ("redactory.pipelines.labelled:labelled_rows",),
+    "detect": ("redactory.evaluation.labelled:labelled_rows",),
     "guarantee": ("redactory.training.guarantee.card:guarantee_card",),
     "verify": ("redactory.redaction.sides:route", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
-    "to-label-studio": ("redactory.pipelines.labelled:labelled_rows",),
-    "from-label-studio": ("redactory.pipelines.labelled:_tasks",),
-    "sample": ("redactory.evaluation.labelled_sample:draw_sample",),
-    "score": ("redactory.evaluation.sample_labels:measure_sample",),
+    "sample": ("redactory.evaluation.sample:draw_sample",),
+    "score": ("redactory.evaluation.sample:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:first_bad_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
     "retry": ("redactory.pipelines.quarantine:corpus_of", "redactory.redaction.sides:route"),
@@ -126,7 +124,6 @@ def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
         Step("publish", ("export", run, "--whole", "--to", store_of(config, run)), codes=(0, 2)),
         Step("sample", ("label", "sample", run, "-n", "40", "--seed", "1")),
         Step("score", ("label", "score", run, sample, "--unchanged")),
-        *_label_studio(config, Path(run).name),
         Step("quarantine", ("quarantine", "list", run)),
         Step("quarantine-json", ("quarantine", "list", run, "--json")),
         # to a terminal alone
@@ -161,15 +158,6 @@ def _without_somebody(config: Path, run: str) -> list[Step]:
 def store_of(config: Path, run: str) -> str:
     """A folder of its own for the mirror of ``run``, as a URL."""
     return config.with_name(f"{run}-store").absolute().as_uri()
-
-
-def _label_studio(config: Path, run: str) -> list[Step]:
-    """Labelled rows to Label Studio and back; what is written lies beside the input, and holds its text."""
-    labelled, tasks = config.with_name("labelled.jsonl"), config.with_name(f"{run}-tasks.json")
-    rows = tasks.with_suffix(".jsonl")
-    there = ("label", "sample", str(labelled), "--out", str(tasks), "--as", "annotations")
-    back = ("label", "score", str(tasks), "--out", str(rows))
-    return [Step("to-label-studio", there), Step("from-label-studio", back)]
 
 
 def _local_privacy(config: Path) -> list[Step]:

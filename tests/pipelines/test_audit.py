@@ -15,15 +15,15 @@ import pytest
 from scipy.stats import binom
 
 import redactory
-from redactory.detectors.settings import _read_rows, write_fitted_rows
+from redactory.detectors.settings import _read_rows, write_fitted
 from redactory.evaluation.recall import place_points
 from redactory.evaluation.report import promises, render_report
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Stratum, Unmeasured, upper_bounds
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.sample import audit_sample
-from redactory.pipelines.sample import audit_score as score
+from redactory.pipelines.label import audit_sample
+from redactory.pipelines.label import audit_score as score
 from redactory.pipelines.train import recall_of
 from redactory.redaction import RunFolder, broken_files, read_batches, route
 from redactory.training import RecallMeasurement, guarantee_card, train_model
@@ -376,22 +376,13 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     texts = Counter(texts_in(run).values())
     on = {text for text in texts if "55" in text or text == "it is ann"}
     rows_file, fitted_run = tmp_path / "fitted-rows.json", tmp_path / "fitted"
-    policy = {
-        "file_sha256": "0" * 64,
-        "rows": len(on),
-        "secrets": len(on),
-        "unit": "row",
-        "misses": 0,
-        "miss_rate": 0.1,
-        "confidence": 0.95,
-        "segment": "document",
-        "policies": {},
-        "date": "2026-03-01",
-        "rows_file": str(rows_file),
-        "rows_sha256": write_fitted_rows(rows_file, on, load_digest_key()),
-    }
+    record = {
+        "rows": len(on), "secrets": len(on), "unit": "row", "misses": 0, "miss_rate": 0.1, "confidence": 0.95,
+        "segment": "document", "policies": {}, "date": "2026-03-01",
+    }  # fmt: skip
+    write_fitted(rows_file, record, on, load_digest_key())
     settings = settings_of(finished[0].parent)
-    settings["detect"]["conservative"] = {"fitted": policy}
+    settings["detect"]["conservative"] = {"fitted": str(rows_file)}
     redactory.curate(settings, output=fitted_run, detector=DigitDetector())
     sample = audit_sample(fitted_run, 60, seed=2)
     assert not on & {row["text"] for row in rows_in(sample["files"]["rows"])}
@@ -407,9 +398,9 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
     _read_rows.cache_clear()
     rows_file.unlink()
-    with pytest.raises(ConfigurationError, match="cannot be told"):
+    with pytest.raises(ConfigurationError, match="cannot be known"):
         audit_sample(fitted_run, 60, name="lost")
-    with pytest.raises(ConfigurationError, match="cannot be told"):
+    with pytest.raises(ConfigurationError, match="cannot be known"):
         score(fitted_run, labelled, fates=fates)
 
 
@@ -503,5 +494,5 @@ def test_with_the_real_engines(curated: Path, corpus: Path, tmp_path: Path) -> N
     with pytest.raises(CheckFailed, match="another run"):
         score(run, tmp_path / "labelled.jsonl")
     audit_sample(run, 80, seed=1, name="later")
-    with pytest.raises(CheckFailed, match="strict policy"):
+    with pytest.raises(ConfigurationError, match="strict policy"):
         score(run, tmp_path / "labelled.jsonl", name="later")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,14 +13,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from redactory.detectors import Detection
-from redactory.detectors.settings import FittedPolicy, write_fitted_rows
+from redactory.detectors.settings import write_fitted
+from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.evaluations import policies as module
 from redactory.pipelines.evaluations.policies import evaluate_detect
-from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.segment import segmenter
 from tests.pipelines.support import DigitDetector, write_rows
 
@@ -132,16 +131,14 @@ def test_a_wrong_policy_and_a_wrong_config_are_refused(tmp_path: Path) -> None:
 def fitted(tmp_path: Path) -> tuple[Path, Path]:
     """Labelled rows, and a configuration whose policy was fitted on them."""
     path = write_rows(tmp_path / "seen.jsonl", [{"text": f"row {i}", "spans": []} for i in range(3)])
-    side = tmp_path / "seen.rows.json"
-    digest = write_fitted_rows(side, [row["text"] for row in labelled_rows(path)], load_digest_key())
-    note = FittedPolicy(
-        rows=3, secrets=3, unit="row", misses=0, miss_rate=0.1,
-        confidence=0.95, segment="sentence", policies={}, date=datetime.date(2025, 1, 1),
-        rows_file=str(side), rows_sha256=digest,
-    )  # fmt: skip
+    record = {
+        "rows": 3, "secrets": 3, "unit": "row", "misses": 0, "miss_rate": 0.1, "confidence": 0.95,
+        "segment": "sentence", "policies": {}, "date": "2025-01-01",
+    }  # fmt: skip
+    texts = [row["text"] for row in labelled_rows(path)]
+    write_fitted(tmp_path / "seen.fitted.json", record, texts, load_digest_key())
     config = tmp_path / "fitted.yaml"
-    conservative = {"fitted": note.model_dump(mode="json", exclude_none=True)}
-    config.write_text(json.dumps({"detect": {"conservative": conservative}}))
+    config.write_text("detect: {conservative: {fitted: seen.fitted.json}}")
     return path, config
 
 

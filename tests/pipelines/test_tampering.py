@@ -21,7 +21,7 @@ from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key
-from redactory.pipelines.sample import keep_recall
+from redactory.pipelines.label import keep_recall
 from redactory.pipelines.share import sums_text
 from redactory.redaction import RunFolder, list_files, read_manifest, seal, succeed, write_manifest
 from tests.docs.pages import ROOT

@@ -18,7 +18,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import is_held, only_one
 from redactory.pipelines.checks import OF_A_RUN, Check, Registered, Seen, checked
 from redactory.pipelines.evaluations.policies import known_since
-from redactory.pipelines.sample import keep_recall, kept_recall
+from redactory.pipelines.label import keep_recall, kept_recall
 from redactory.pipelines.share import sums_text
 from redactory.redaction import RunFolder, read_manifest, seal
 from tests.pipelines.leaving import small_run

@@ -12,7 +12,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 import redactory
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.detector import Detection
-from redactory.detectors.settings import FittedPolicy, refuse_fitted_rows, write_fitted_rows
+from redactory.detectors.settings import refuse_fitted_rows, write_fitted
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import RecordLog, read_records
@@ -144,12 +143,11 @@ def test_01_vocabulary_and_first_weights_come_from_public_text(tmp_path: Path) -
 
 def test_02_what_a_policy_misses_is_not_measured_on_what_it_was_fitted_on(tmp_path: Path) -> None:
     key = DigestKey(b"k" * 32)
-    digest = write_fitted_rows(tmp_path / "rows", PRIVATE_TEXTS[:3], key)
-    fitted = FittedPolicy(
-        file_sha256="0" * 64, rows=3, secrets=3, unit="row", misses=0, miss_rate=0.5, confidence=0.9,
-        segment="{}", policies={}, date=date(2026, 1, 2), rows_file=str(tmp_path / "rows"),
-        rows_sha256=digest,
-    )  # fmt: skip
+    record = {
+        "rows": 3, "secrets": 3, "unit": "row", "misses": 0, "miss_rate": 0.5, "confidence": 0.9,
+        "segment": "{}", "policies": {}, "date": "2026-01-02",
+    }  # fmt: skip
+    fitted = write_fitted(tmp_path / "rows", record, PRIVATE_TEXTS[:3], key)
 
     def check(texts: list[str]) -> None:
         refuse_fitted_rows(texts, fitted, key)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.membership import SecretSentence, commonest_label, member_texts
 from redactory.evaluation.one_run_audit import TEMPLATE, Coins, Form, coins_file, plant, read_coins
 from redactory.evaluation.plots import audit_plot, extraction_plot, membership_plot, pictures
@@ -17,7 +18,6 @@ from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.evaluations.model import Evaluated, Result
-from redactory.pipelines.labelled import labelled_points, labelled_rows
 from redactory.pipelines.models import named_model
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, read_manifest

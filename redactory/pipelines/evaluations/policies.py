@@ -13,6 +13,7 @@ from redactory.detectors import Detector, DetectSettings, TextDetector, policy_h
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import refuse_fitted_rows
 from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
+from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
 from redactory.evaluation.plots import pictures, redaction_plot
 from redactory.evaluation.recall import measure_misses, secrets_left
@@ -24,10 +25,9 @@ from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config, SegmentSettings
 from redactory.pipelines.fates import detect_fates
-from redactory.pipelines.labelled import labelled_points, labelled_rows
+from redactory.pipelines.label import keep_recall, kept_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.models import seal_result
-from redactory.pipelines.sample import keep_recall, kept_recall
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest

@@ -1,0 +1,171 @@
+"""Labelled text: rows with true spans (JSON lines, Label Studio's files), and the points they are cut into.
+
+A row is {text, spans: [{start, end, label}], …}; offsets count code points, ends are exclusive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from redactory.foundation.errors import InputError
+
+TEMPLATE = "template_id"
+"""The key of a labelled span that names the template its text was made from, where there is one."""
+Cutter = Callable[[str], Iterable[tuple[str, str, str, str | None]]]
+"""A document into (prefix, text, suffix, speaker) of its points."""
+_FORM = '{"text": "…", "spans": [{"start": 0, "end": 4, "label": "NAME"}]}'
+_FROM, _TO, _KIND = "label", "text", "labels"
+
+
+class _Invalid(ValueError):
+    """What is wrong with a row, without its text; any other ``ValueError`` may quote it."""
+
+
+def labelled_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of JSON lines or of Label Studio's JSON export, each checked.
+
+    ``InputError`` names file and row of one that is invalid, and quotes nothing of it.
+    """
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            exported = file.read(1) == "["
+            file.seek(0)
+            for entry in json.load(file) if exported else file:
+                number += 1
+                if exported or entry.strip():
+                    row: Any = _row_of_task(entry) if exported else json.loads(entry)
+                    _check(row)
+                    yield row
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}; labelled JSON lines are needed, or Label Studio's "
+            "JSON export"
+        ) from None
+    except _Invalid as error:
+        raise InputError(f"{path.name}, row {number}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise InputError(
+            f"{path.name}, row {number or 1}: neither a labelled row, like {_FORM}, nor a task of Label "
+            f"Studio's JSON export with a text under 'text' ({type(error).__name__})"
+        ) from None
+
+
+def _check(row: Any) -> None:
+    if not isinstance(row, dict):
+        raise _Invalid("a JSON object is needed")
+    text, spans = row.get("text"), row.get("spans")
+    if not isinstance(text, str) or not isinstance(spans, list):
+        raise _Invalid(f"'text' and 'spans' are needed, like {_FORM}")
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise _Invalid("'text' holds half of a surrogate pair, which is no character")
+    for number, span in enumerate(spans, 1):
+        if not isinstance(span, dict) or not all(type(span.get(key)) is int for key in ("start", "end")):
+            raise _Invalid(f"span {number} needs whole numbers 'start' and 'end'")
+        if not 0 <= span["start"] < span["end"] <= len(text):
+            raise _Invalid(f"span {number} is empty or does not lie in the text of {len(text)} code points")
+        if not isinstance(span.get("label"), str):
+            raise _Invalid(f"span {number} needs a 'label'")
+
+
+def labelled_points(row: Mapping[str, Any], cut: Cutter) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The points of a labelled row, each with the places of the labelled spans that it holds any of.
+
+    A span that a point's bounds cut counts in each point it touches, clipped to it; the part of a span
+    that lies between points (white space, a speaker's name) is in none, and a span of nothing but white
+    space nowhere: it hides nothing.  A span keeps its keys, gets the row's ``template_id`` where the row has
+    one, and as ``number`` its place among the row's spans.
+    """
+    template = {TEMPLATE: row[TEMPLATE]} if TEMPLATE in row else {}
+    spans = [
+        {**template, **span, "number": number}
+        for number, span in enumerate(row["spans"])
+        if not row["text"][span["start"] : span["end"]].isspace()
+    ]
+    position = 0
+    for prefix, text, suffix, _ in cut(row["text"]):
+        start = position + len(prefix)
+        position = start + len(text) + len(suffix)
+        inside = [s for s in spans if s["start"] < start + len(text) and s["end"] > start]
+        yield (
+            text,
+            [
+                {**s, "start": max(s["start"] - start, 0), "end": min(s["end"] - start, len(text))}
+                for s in inside
+            ],
+        )
+
+
+# Label Studio: tasks to import with the spans to start from, and its JSON export.
+
+
+def as_task(row: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """A labelled row as a task, its spans as a prediction of ``version``, all else as its data."""
+    result = [
+        {
+            "id": str(number),
+            "from_name": _FROM,
+            "to_name": _TO,
+            "type": _KIND,
+            "value": {
+                "start": span["start"],
+                "end": span["end"],
+                "text": row["text"][span["start"] : span["end"]],
+                _KIND: [span["label"]],
+            },
+        }
+        for number, span in enumerate(row["spans"])
+    ]
+    data = {key: value for key, value in row.items() if key != "spans"}
+    return {"data": data, "predictions": [{"model_version": version, "result": result}]}
+
+
+def labelling_interface(labels: Iterable[str]) -> str:
+    """The project's labelling interface (XML) for the tasks."""
+    choices = "".join(f"    <Label value={quoteattr(label)}/>\n" for label in labels)
+    return (
+        f'<View>\n  <Labels name="{_FROM}" toName="{_TO}">\n{choices}  </Labels>\n'
+        f'  <Text name="{_TO}" value="$text"/>\n</View>\n'
+    )
+
+
+def _row_of_task(task: Any) -> dict[str, Any]:
+    """A task of the JSON export as a row: its data, and the spans of the annotation that was submitted."""
+    done = [a for a in task.get("annotations", ()) if not a.get("was_cancelled")]
+    if len(done) != 1:
+        raise _Invalid(f"{len(done)} submitted annotations, exactly one is needed")
+    text, spans = task["data"]["text"], []
+    if not isinstance(text, str):
+        raise _Invalid("its text is no text")
+    for entry in done[0]["result"]:
+        value = entry.get("value") or {}
+        if entry.get("type") == _KIND and value.get(_KIND):
+            start, end = _place(text, value)
+            spans += [{"start": start, "end": end, "label": label} for label in value[_KIND]]
+        elif "start" in value:
+            # passed over, it would be a secret that nobody labelled
+            raise _Invalid("a span has no label, or is of a tag other than Labels over a Text")
+    return {**task["data"], "spans": spans}
+
+
+def _place(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
+    """Code points of a span: some versions count UTF-16 units, and the quoted span says which."""
+    start, end, quoted = int(value["start"]), int(value["end"]), value.get("text")
+    if quoted is None:
+        found = set() if any(ord(sign) > 0xFFFF for sign in text) else {(start, end)}
+    else:
+        units = text.encode("utf-16-le")
+        moved = len(units[: 2 * start].decode("utf-16-le", "replace"))
+        length = len(units[2 * start : 2 * end].decode("utf-16-le", "replace"))
+        found = {
+            (low, high)
+            for low, high in ((start, end), (moved, moved + length))
+            if text[low:high] in (str(quoted), str(quoted).replace("\\n", "\n"))
+        }
+    if len(found) != 1:
+        raise _Invalid("a span's place cannot be known: its offsets and its text do not agree")
+    return found.pop()

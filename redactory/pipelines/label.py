@@ -1,0 +1,269 @@
+"""People label a sample of a finished run, and what the policies missed there is measured and kept.
+
+``docs/how-to/audit.md`` says how it is used, ``redactory/evaluation/sample_bounds.py`` what is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets as entropy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redactory.detectors import DetectSettings
+from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitted_rows
+from redactory.evaluation import sample as samples
+from redactory.evaluation.labelled import as_task, labelling_interface
+from redactory.evaluation.recall import DetectFate
+from redactory.evaluation.report import write_report
+from redactory.evaluation.sample_bounds import STRATA
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
+from redactory.foundation.keys import DigestKey, load_digest_key
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.models import seal_result
+from redactory.pipelines.sealed import sealed
+from redactory.redaction import RunFolder, broken_files, is_finished, read_batches, read_manifest, seal
+from redactory.redaction.folder import SampleFolder
+from redactory.redaction.releases import release_with
+
+_SEED_BITS, _KEY_BYTES = 53, 32
+ESTIMAND = (
+    "the probability of a miss of a secret that is drawn by drawing a point of the run that holds one, each "
+    "alike and copies as often as they occur, and then one of its secrets, each alike"
+)
+
+
+def audit_sample(
+    run: str | Path,
+    n: int = 400,
+    *,
+    seed: int | None = None,
+    name: str = "sample",
+    public_share: float = 0.6,
+    date: datetime.date | None = None,
+) -> dict[str, Any]:
+    """Draw at most ``n`` texts of a finished run for people to label, into ``state/samples/NAME`` (0600).
+
+    Points are drawn independently, uniformly within a stratum (public; masked by π; private for π_c
+    alone), with ``public_share`` of the draws public; a stratum with fewer distinct texts than draws is
+    taken whole (``plan_sample``).  Quarantined points are counted and not drawn, and so are points on which
+    a policy was fitted.  Without ``seed`` one is drawn.  Returns where the files lie and the sizes of
+    everything; no text.  ``RunStateError`` for a name that is taken, ``ConfigurationError`` for few draws.
+    """
+    folder = RunFolder(Path(run))
+    manifest, sample = read_manifest(folder), folder.sample(name)
+    if is_finished(sample):
+        raise RunStateError(f"{sample.root} holds a sample: draw another one under another --name")
+    seed = entropy.randbits(_SEED_BITS) if seed is None else seed
+    date = date or datetime.datetime.now(datetime.UTC).date()
+
+    def draw() -> dict[str, Any]:
+        frame = samples.frame_of(folder, _fitted_points(folder, manifest))
+        sizes = {stratum: len(frame.points(stratum)) for stratum in STRATA}
+        if not sum(sizes.values()):
+            raise RunStateError(f"{folder.root} has no point that could be labelled")
+        try:
+            plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
+        except ValueError:
+            raise ConfigurationError(
+                f"{n} draws at a public share of {public_share:g}: the share must lie inside (0, 1), and "
+                "each stratum needs a draw"
+            ) from None
+        summary = {
+            "name": name,
+            "date": date.isoformat(),
+            "seed": seed,
+            "n": n,
+            "texts": len(texts),
+            "public_share": public_share,
+            "strata": {
+                stratum: {
+                    "points": size,
+                    "whole": stratum in plan.whole,
+                    "draws": plan.draws.get(stratum, 0),
+                    "texts": sum(text.stratum == stratum for text in texts),
+                }
+                for stratum, size in sizes.items()
+            },
+            "quarantined": frame.quarantined,
+            "fitted_on": frame.fitted_on._asdict(),
+            "policies": {own: policy["hash"] for own, policy in manifest["policies"].items()},
+        }
+        files = _write(folder, sample, texts, summary, manifest)
+        return {"run": str(folder.root), **summary, "folder": str(sample.root), "files": files}
+
+    return sealed(folder.state, draw)
+
+
+def _write(
+    run: RunFolder,
+    folder: SampleFolder,
+    texts: list[samples.SampledText],
+    summary: dict[str, Any],
+    manifest: dict[str, Any],
+) -> dict[str, str]:
+    """Write every form of the sample and the record of the draw, and seal them."""
+    make_private_folder(folder.root.parent)
+    make_private_folder(folder.root)
+    rows = samples.as_rows(texts)
+    version = f"strict policy {summary['policies']['strict'][:12]}"
+    # what π masks, what occurs, and one label for all else
+    strict = manifest["configuration"]["detect"]["strict"]
+    occurring = {span["label"] for row in rows for span in row["spans"]}
+    labels = sorted({*strict["labels"], *strict["more_labels"], *occurring} - {"SECRET"})
+    # the key lies beside the texts that it digests: it keeps digests alone from being guessed at elsewhere
+    key = DigestKey(entropy.token_bytes(_KEY_BYTES))
+    write_text(folder.rows, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(folder.table, samples.as_csv(texts))
+    write_json(folder.tasks, [as_task(row, version) for row in rows])
+    write_text(folder.interface, labelling_interface([*labels, "SECRET"]))
+    records = [text.record(key) for text in texts]
+    write_json(folder.draw, {**summary, "key": key.secret.hex(), "rows": records})
+    files = {name: getattr(folder, name) for name in ("rows", "table", "tasks", "interface")}
+    body = {"format": "redactory-sample/1", "parent": file_sha256(run.manifest), **summary}
+    seal(folder, body, [*files.values(), folder.draw])
+    return {name: str(path) for name, path in files.items()}
+
+
+def _fitted_points(run: RunFolder, manifest: dict[str, Any]) -> samples.Ids | None:
+    """The ids of points whose texts the run's policy was fitted on; None where it was not fitted."""
+    fitted = fitted_policy(manifest)
+    if fitted is None:
+        return None
+    key, found = load_digest_key(), [np.empty(0, np.int64)]
+    for batch in read_batches(run.vault, ["point_id", "text"]):
+        chosen = np.array(fitted_among(batch["text"].to_pylist(), fitted, key), dtype=bool)
+        found.append(batch["point_id"].to_numpy()[chosen])
+    return np.concatenate(found)
+
+
+def fitted_policy(manifest: dict[str, Any]) -> FittedPolicy | None:
+    """How the run's conservative policy was fitted; None where it was not."""
+    return DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
+
+
+# What the policies were measured to miss, kept in the run: training, guarantee and report go by it.
+
+
+def keep_recall(run: RunFolder, result: dict[str, Any]) -> None:
+    """Seal ``result`` as the measurement that holds from now on, and render the report again."""
+    seal_result(run.recall, result, {"format": "redactory-recall/1", "parent": file_sha256(run.manifest)})
+    write_report(run)
+
+
+def kept_recall(run: RunFolder) -> dict[str, Any] | None:
+    """The measurement that was kept last; None without one.
+
+    ``CheckFailed`` where it is not as it was sealed: a guarantee must not rest on it.
+    """
+    if not is_finished(run.recall):
+        return None
+    if broken := broken_files(run.recall):
+        raise CheckFailed(
+            f"state/{run.recall.root.name} is not as it was sealed ({broken[0]}): measure again what the "
+            "policies miss (redactory label score, redactory run)"
+        )
+    result: dict[str, Any] = read_json(run.recall.root / "result.json")
+    return result
+
+
+def audit_score(
+    run: str | Path,
+    labelled: str | Path,
+    *,
+    name: str = "sample",
+    confidence: float = 0.95,
+    unchanged: bool = False,
+    date: datetime.date | None = None,
+    fates: DetectFate | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
+
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there.  A file in which
+    no row differs from what was filled in has hardly been labelled and is refused, unless ``unchanged``.
+    F runs twice on every labelled secret; ``fates`` replaces the run's own engines.  ``date`` is today's
+    by default.
+
+    Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
+    ``redactory/evaluation/sample_bounds.py`` as ``upper`` (to three digits, rounded up) and weighted
+    ``rate``; ``strata``, ``needed``, ``left`` and the rest of the record; no text.  ``InputError`` for labels
+    that do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
+    """
+    folder = RunFolder(Path(run))
+    manifest, sample = read_manifest(folder), folder.sample(name)
+    if not 0 < confidence < 1:
+        raise ConfigurationError("confidence must lie between 0 and 1, both ends excluded")
+    day = (date or datetime.datetime.now(datetime.UTC).date()).isoformat()
+
+    def score() -> dict[str, Any]:
+        draw = _read_draw(folder, sample)
+        drawn = [samples.SampledText.recorded(row) for row in draw["rows"]]
+        rows = samples.read_labels(Path(labelled), drawn, DigestKey(bytes.fromhex(draw["key"])))
+        changed = sum(row.changed for row in rows)
+        if not changed and not unchanged:
+            raise InputError(
+                f"{Path(labelled).name}: no row differs from what the policies had marked. Label every "
+                "secret in every row first; if there truly is nothing to change, score it with --unchanged"
+            )
+        # what a policy misses of the labels that its thresholds follow from says nothing about others
+        refuse_fitted_rows([row.text for row in rows], fitted_policy(manifest), load_digest_key())
+        with waiting(progress, "load engines"):
+            own = fates or detect_fates(manifest)
+        measured = samples.measure_sample(rows, own, progress)
+        delta = manifest["configuration"]["train"]["delta"]
+        result = {
+            "run": str(folder.root),
+            "estimand": ESTIMAND,
+            "secrets": sum(len(row.secrets) for row in rows),
+            **samples.figures(draw, measured, confidence, delta),
+            "left": samples.secrets_left(measured),
+            "changed": changed,
+            "texts": len(rows),
+            "drawn": {key: draw[key] for key in ("date", "seed", "quarantined", "fitted_on", "policies")},
+        }
+        upper = _upper(result["misses"])
+        result["sample"] = {"name": draw["name"], "date": day, "texts": len(rows), **upper}
+        result["replaces"] = _replaced(folder, result)
+        # beside the sample, and where training and report look for it
+        body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}
+        seal_result(sample.score, result, body)
+        keep_recall(folder, result)
+        return result
+
+    return sealed(folder.state, score)
+
+
+def _upper(misses: dict[str, Any]) -> dict[str, float]:
+    return {f"{rate}_upper": misses[rate]["upper"] for rate in ("gamma", "delta_2")}
+
+
+def _replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
+    """Date and bounds of the kept measurement whose place ``result`` takes; None without one, or the same."""
+    if not is_finished(run.recall):
+        return None
+    before: dict[str, Any] = read_json(run.recall.root / "result.json")
+    misses = before["misses"]
+    if misses == result["misses"] and before.get("left") == result["left"]:
+        return None
+    date = before.get("date") or before.get("sample", {}).get("date")
+    return {"date": date, "confidence": misses["confidence"], **_upper(misses)}
+
+
+def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
+    """The record of the draw; the rows beside it may have been labelled in place, the record not."""
+    if not is_finished(sample):
+        raise RunStateError(f"{sample.root} holds no sample: draw one first (redactory label sample)")
+    broken = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
+    # what a takedown left of the samples is of people who are still there
+    if broken or release_with(run, read_manifest(sample)["parent"]) is None:
+        problem = "; ".join(broken) or "it was drawn from another run"
+        raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")
+    draw: dict[str, Any] = read_json(sample.draw)
+    return draw

@@ -1,0 +1,273 @@
+"""Labelled rows and samples: their forms say the same, and what comes back is read exactly or refused."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redactory.evaluation.labelled import as_task, labelled_points, labelled_rows, labelling_interface
+from redactory.evaluation.sample import (
+    Marked,
+    SampledText,
+    as_csv,
+    as_rows,
+    prefilled,
+    read_labels,
+    secrets_drawn,
+)
+from redactory.foundation.errors import InputError
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.stream import RandomStream
+
+KEY = DigestKey(b"k" * 32)
+SECRET = "Wilhelmina"
+TEXTS = {
+    7: f"Ask 😀 {SECRET} or\nAnn, please.",
+    2**32 + 1: "Who am I?",
+    9: '=HYPERLINK("x")',
+}
+SPANS = {7: [Marked(6, 16, "PERSON"), Marked(20, 23, "PERSON")], 2**32 + 1: [], 9: [Marked(1, 10, "SECRET")]}
+SAMPLE = [SampledText(i, "masked", 2, tuple(SPANS[i]), text=text) for i, text in TEXTS.items()]
+DRAWN = [SampledText.recorded(json.loads(json.dumps(text.record(KEY)))) for text in SAMPLE]
+"""As the record of the draw has them, written and read again."""
+
+
+def exported(text: Any, spans: list[tuple[Any, Any, str | None]], **task: Any) -> dict[str, Any]:
+    """A task with the keys that Label Studio's export documents; spans are (start, end, quoted text)."""
+    values = [
+        {"start": start, "end": end, "labels": ["PERSON"]} | ({} if quoted is None else {"text": quoted})
+        for start, end, quoted in spans
+    ]
+    results = [
+        *({"type": "labels", "value": value, "id": "D", "origin": "manual"} for value in values),
+        {"from_id": "D", "to_id": "q", "type": "relation", "direction": "right"},
+        {"type": "choices", "value": {"choices": ["done"]}},
+    ]
+    annotations = [
+        {"id": 1, "was_cancelled": False, "result": results},
+        {"was_cancelled": True, "result": []},
+    ]
+    rest = {"id": 17, "drafts": [], "predictions": [{"result": []}], "meta": {}, "total_annotations": 1}
+    return {**rest, "data": {"text": text, "point_id": 7}, "annotations": annotations, **task}
+
+
+def write(path: Path, content: Any) -> Path:
+    """JSON lines of rows, or a JSON export of tasks."""
+    is_export = path.suffix == ".json"
+    path.write_text(
+        json.dumps(content) if is_export else "".join(json.dumps(row) + "\n" for row in content),
+        encoding="utf-8",
+    )
+    return path
+
+
+def submitted(task: dict[str, Any]) -> dict[str, Any]:
+    """The task as a labeller exports it who changed nothing."""
+    return {**task, "annotations": [{"was_cancelled": False, "result": task["predictions"][0]["result"]}]}
+
+
+def test_the_three_forms_of_a_sample_say_the_same() -> None:
+    table = list(csv.DictReader(io.StringIO(as_csv(SAMPLE))))
+    for entry, row, cells in zip(SAMPLE, as_rows(SAMPLE), table, strict=True):
+        task, spans = as_task(row, "v1"), [list(span) for span in SPANS[entry.point_id]]
+        assert (
+            [[s["start"], s["end"], s["label"]] for s in row["spans"]] == json.loads(cells["spans"]) == spans
+        )
+        results = [result["value"] for result in task["predictions"][0]["result"]]
+        assert [[value["start"], value["end"], *value["labels"]] for value in results] == spans
+        assert row["text"] == task["data"]["text"] == entry.text
+        assert row["point_id"] == task["data"]["point_id"] == int(cells["point_id"])
+        assert row["stratum"] == task["data"]["stratum"] == cells["stratum"] == "masked"
+    assert [cells["text"][0] for cells in table] == ["A", "W", "'"]
+    view = ET.fromstring(labelling_interface(["DATE & TIME", "PERSON"]))
+    labels, text = view.find("Labels"), view.find("Text")
+    assert labels is not None
+    assert text is not None
+    assert [own.get("value") for own in labels] == ["DATE & TIME", "PERSON"]
+    assert (labels.get("toName"), text.get("value")) == (text.get("name"), "$text")
+
+
+def test_a_labeller_starts_from_spans_that_do_not_overlap() -> None:
+    given = [(0, 4, "A"), (0, 9, "B"), (5, 12, "C"), (12, 14, "D"), (0, 9, "B")]
+    assert prefilled(Marked(*span) for span in given) == (Marked(0, 9, "B"), Marked(12, 14, "D"))
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_row_goes_to_label_studio_and_back(tmp_path: Path, data: st.DataObject) -> None:
+    text = data.draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+    places = st.tuples(st.integers(0, len(text) - 1), st.integers(1, len(text)))
+    pairs = data.draw(st.lists(places.filter(lambda place: place[0] < place[1]), max_size=4))
+    spans = [{"start": start, "end": end, "label": f"L{n}"} for n, (start, end) in enumerate(pairs)]
+    row = {"text": text, "spans": spans, "user_id": "u"}
+    try:
+        assert list(labelled_rows(write(tmp_path / "e.json", [submitted(as_task(row, "v"))]))) == [row]
+    except InputError:
+        # two ways of counting give the same words at two places: nothing is guessed
+        assert any(ord(sign) > 0xFFFF for sign in text)
+    assert list(labelled_rows(write(tmp_path / "e.jsonl", [row]))) == [row]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    # no sign of the secret: a place that two ways of counting give is refused
+    before=st.text("ab 𝔘", max_size=8),
+    secret=st.text("xyz😀é", min_size=1, max_size=5),
+    units=st.booleans(),
+)
+def test_places_are_code_points_whatever_the_tool_counted(
+    tmp_path: Path, before: str, secret: str, units: bool
+) -> None:
+    def measure(piece: str) -> int:
+        return len(piece.encode("utf-16-le")) // 2 if units else len(piece)
+
+    start = measure(before) + 1
+    task = exported(f"{before}|{secret}!", [(start, start + measure(secret), secret)])
+    quoted = exported("a\nb", [(0, 3, "a\\nb")])
+    first, second = labelled_rows(write(tmp_path / "e.json", [task, quoted]))
+    assert first["spans"] == [
+        {"start": len(before) + 1, "end": len(before) + 1 + len(secret), "label": "PERSON"}
+    ]
+    assert second["spans"][0]["end"] == 3
+
+
+def _span(**values: Any) -> dict[str, Any]:
+    return {"text": f"{SECRET} Ann", "spans": [{"start": 0, "end": 3, "label": "A", **values}]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (exported("Ann", [], annotations=[]), "row 2: 0 submitted annotations, exactly one is needed"),
+        (exported("Ann", [], annotations=[{"result": []}] * 2), "row 2: 2 submitted"),
+        (exported(SECRET, [(0, 2, SECRET)]), "a span's place cannot be known"),
+        (exported("😀 Ann", [(2, 5, None)]), "cannot be known"),
+        (exported("😀 aaaa", [(3, 5, "aa")]), "cannot be known"),
+        (exported(SECRET, [(9, 99, None)]), "span 1 is empty or does not lie in the text of 10 code points"),
+        (exported(SECRET, [(SECRET, 4, None)]), r"nor a task .* \(ValueError\)"),
+        (exported([SECRET], []), "its text is no text"),
+        (
+            exported(
+                "Ann", [], annotations=[{"result": [{"type": "labels", "value": {"start": 0, "end": 3}}]}]
+            ),
+            "a span has no label, or is of a tag other than Labels",
+        ),
+        ({"data": {"body": SECRET}, "annotations": [{"result": []}]}, r"text under 'text' \(KeyError\)"),
+        ({"data": 1, "annotations": 2}, "row 2: neither a labelled row"),
+        (_span(start="0"), "row 2: span 1 needs whole numbers"),
+        (_span(start=True), "span 1 needs whole numbers"),
+        (_span(end=99), "span 1 is empty or does not lie"),
+        (_span(start=3), "does not lie"),
+        (_span(start=-1), "does not lie"),
+        (_span(label=None), "span 1 needs a 'label'"),
+        ({"text": SECRET, "spans": [SECRET]}, "span 1 needs whole numbers"),
+        ({"text": SECRET}, "row 2: 'text' and 'spans' are needed"),
+        ({"text": f"{SECRET}\ud800", "spans": []}, "half of a surrogate pair"),
+        (SECRET, "row 2: a JSON object is needed|no task|neither"),
+    ],
+)
+def test_what_is_no_labelled_row_is_named_without_its_text(entry: Any, told: str, tmp_path: Path) -> None:
+    is_task = isinstance(entry, dict) and "annotations" in entry
+    first = exported("Ann", []) if is_task else {"text": "Ann", "spans": []}
+    path = write(tmp_path / ("x.json" if is_task else "x.jsonl"), [first, entry])
+    with pytest.raises(InputError, match=told) as caught:
+        list(labelled_rows(path))
+    assert str(caught.value).startswith(path.name)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"data": {}}', b"[3]", b'{"id": "\xff"}', b"[" * 100_000])
+def test_files_of_another_kind_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "labelled.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"labelled\.json, row 1"):
+        list(labelled_rows(path))
+    with pytest.raises(InputError, match="cannot be read"):
+        list(labelled_rows(tmp_path / "none"))
+
+
+def test_spans_are_clipped_to_the_points_that_hold_them() -> None:
+    row = {
+        "text": "Bob: one two\nthree",
+        "template_id": 4,
+        "spans": [
+            {"start": 0, "end": 3, "label": "NAME"},
+            {"start": 9, "end": 15, "label": "ACROSS", "value": "kept"},
+            {"start": 8, "end": 9, "label": "WHITE"},
+        ],
+    }
+    points = list(
+        labelled_points(row, lambda text: [("Bob: ", "one two", "\n", "Bob"), ("", "three", "", None)])
+    )
+    across = {"label": "ACROSS", "value": "kept", "number": 1, "template_id": 4}
+    assert points == [
+        ("one two", [{"start": 4, "end": 7, **across}]),
+        ("three", [{"start": 0, "end": 2, **across}]),
+    ]
+
+
+def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:
+    rows = as_rows(SAMPLE)
+    rows[0]["spans"] = rows[0]["spans"][::-1] * 2
+    rows[1]["spans"] = [{"start": 0, "end": 3, "label": "WHO"}]
+    path = write(tmp_path / "labelled.jsonl", rows[::-1])
+    path.write_text("\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    labelled = read_labels(path, DRAWN, KEY)
+    assert [row.point_id for row in labelled] == list(TEXTS)
+    assert labelled[0].secrets == tuple(SPANS[7])
+    assert [row.changed for row in labelled] == [False, True, False]
+    export = write(tmp_path / "export.json", [submitted(as_task(row, "v1")) for row in as_rows(SAMPLE)])
+    assert [row.secrets for row in read_labels(export, DRAWN, KEY)] == [tuple(SPANS[i]) for i in TEXTS]
+
+
+def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
+    return lambda rows: rows[0].update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda rows: rows.pop(0), r"1 of the sample's 3 texts are missing \(point 7\)"),
+        (lambda rows: rows.append(rows[0]), r"row 4 \(point 7\): this point stands in an earlier row"),
+        (_change("point_id", 8), r"row 1 \(point 8\): this point is not in the sample"),
+        (_change("point_id", None), "row 1: it has no 'point_id'"),
+        (
+            _change("text", f"Ask {SECRET}. And then some more."),
+            r"row 1 \(point 7\): its text is not the text",
+        ),
+    ],
+)
+def test_labels_that_do_not_fit_the_draw_are_refused_without_their_text(
+    spoil: Callable[[list[Any]], None], told: str, tmp_path: Path
+) -> None:
+    rows = as_rows(SAMPLE)
+    spoil(rows)
+    with pytest.raises(InputError, match=told) as error:
+        read_labels(write(tmp_path / "labelled.jsonl", rows), DRAWN, KEY)
+    assert SECRET not in str(error.value)
+
+
+def test_the_secret_of_a_draw_depends_on_its_point_and_the_seed_alone() -> None:
+    many = tuple(Marked(n, n + 1, "A") for n in range(20))
+    first, second = (dataclasses.replace(entry, secrets=many) for entry in DRAWN[:2])
+    stream = RandomStream.from_seed(3)
+    taken = [*secrets_drawn(first, stream), *secrets_drawn(second, stream)]
+    assert len(taken) == 4
+    assert len(set(taken)) > 1
+    assert [*secrets_drawn(second, stream), *secrets_drawn(first, stream)] == taken[2:] + taken[:2]
+    assert list(secrets_drawn(first, RandomStream.from_seed(4))) != taken[:2]
+    assert list(secrets_drawn(DRAWN[0], stream)) == []
+    often = dataclasses.replace(first, times=3000, secrets=many[:3])
+    assert all(abs(count - 1000) < 130 for count in Counter(secrets_drawn(often, stream)).values())
