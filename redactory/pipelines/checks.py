@@ -1,7 +1,8 @@
-"""The checks of what seals a run: each is one registered function, whose order here is that of the report.
+"""The checks of what seals a run: digests, signature, layout, modes, journal, encryption, releases and log.
 
-A check returns what it found in words, or None where there is nothing to say.  It raises ``CheckFailed``
-where something does not hold, :class:`Unmade` where it could not be made, or not in full.
+A check is a function that returns what it found in words, or None where there is nothing to say.  It raises
+``CheckFailed`` where something does not hold, :class:`Unmade` where it could not be made, or not in full.
+``verify.py`` has the others, and the tables that say which are made, in which order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -50,7 +50,7 @@ from redactory.redaction import (
     read_manifest,
     read_part,
 )
-from redactory.redaction.folder import ExportFolder
+from redactory.redaction.folder import ExportFolder, is_export_folder
 from redactory.redaction.keyservice import configured_service
 from redactory.redaction.releases import Release, present_release, release_with, releases
 from redactory.redaction.sealing import SIGNED_BY, check_signature, irregular_in
@@ -104,55 +104,36 @@ class Seen:
         """It as an export."""
         return ExportFolder(self.root)
 
+    @property
+    def models(self) -> list[str]:
+        """The names of its finished models."""
+        return list(self.manifest["models"]) if is_export_folder(self.root) else self.run.model_names()
+
 
 Work = Callable[..., str | None]
+PRIVATE = frozenset({"conservation", "point ids", "values masked elsewhere", "report"})
+"""What reads the private part of a run."""
 
 
-class Registered(NamedTuple):
-    """A check: what it calls, whether it reads the private part, and what there is one of ``each``."""
-
-    work: Work
-    private: bool = False
-    each: Callable[[Seen], Iterable[str]] | None = None
-
-
-OF_A_RUN: dict[str, Registered] = {}
-OF_AN_EXPORT: dict[str, Registered] = {}
-
-
-def check(
-    name: str,
-    *of: dict[str, Registered],
-    private: bool = False,
-    each: Callable[[Seen], Iterable[str]] | None = None,
-) -> Callable[[Work], Work]:
-    """Register a function as the check ``name`` of what is listed in ``of``, a run by default."""
-
-    def register(work: Work) -> Work:
-        for registry in of or (OF_A_RUN,):
-            registry[name] = Registered(work, private, each)
-        return work
-
-    return register
-
-
-def checked(seen: Seen, registry: Mapping[str, Registered], names: Collection[str] = ()) -> list[Check]:
-    """Make every check of a registry, or those of ``names``.
+def checked(
+    seen: Seen, registry: Mapping[str, Work], names: Collection[str] = (), private: Collection[str] = PRIVATE
+) -> list[Check]:
+    """Make every check of a registry, or those of ``names``; ``model`` once a model.
 
     Where the files are not those that were sealed, nothing but the signature is looked at any more.
     """
     found: list[Check] = []
-    for name, (work, private, each) in registry.items():
+    for name, work in registry.items():
         if names and name not in names:
             continue
         if name not in ("files", "signature") and any(c.name == "files" and not c.ok for c in found):
             break
-        if private and not seen.readable:
+        if name in private and not seen.readable:
             why = "not made: the private part cannot be read (see 'encryption')"
             found.append(Check(name, True, why, made=False))
             continue
-        items = [(name, ())] if each is None else [(f"{name} {one}", (one,)) for one in each(seen)]
-        made = (_made(seen, title, work, arguments) for title, arguments in items)
+        of = [(f"{name} {one}", (one,)) for one in seen.models] if name == "model" else [(name, ())]
+        made = (_made(seen, title, work, arguments) for title, arguments in of)
         found += [one for one in made if one is not None]
     return found
 
@@ -167,8 +148,12 @@ def _made(seen: Seen, name: str, work: Work, arguments: tuple[str, ...]) -> Chec
         # of this machine's settings: it says nothing about the run
         return Check(name, False, str(error), made=False)
     except SealedError as error:
-        broken = _unreadable(seen.run)
-        return Check(name, False, f"{broken} cannot be read" if broken else str(error))
+        for path in (path for folder in seen.run.data_folders for path in parts(folder)):
+            try:
+                wordless("a part was opened", part_rows, path)
+            except RedactoryError:
+                return Check(name, False, f"{_name(seen.root, path)} cannot be read")
+        return Check(name, False, str(error))
     except RedactoryError as error:
         if name == "files" and isinstance(error, RunStateError):
             raise  # nothing finished lies there, or a version to come wrote it
@@ -176,19 +161,9 @@ def _made(seen: Seen, name: str, work: Work, arguments: tuple[str, ...]) -> Chec
     return None if detail is None else Check(name, True, detail)
 
 
-def _unreadable(run: RunFolder) -> str | None:
-    """The first part of the data folders that is no part at all."""
-    for path in (path for folder in run.data_folders for path in parts(folder)):
-        try:
-            wordless("a part was opened", part_rows, path)
-        except RedactoryError:
-            return path.relative_to(run.root).as_posix()
-    return None
-
-
-def require(problems: Iterable[str], joined: str = "; ") -> None:
+def require(problems: Iterable[str]) -> None:
     """``CheckFailed`` that names the problems, where there are any."""
-    if text := joined.join(problems):
+    if text := "; ".join(problems):
         raise CheckFailed(text)
 
 
@@ -196,10 +171,6 @@ def _name(root: Path, path: Path) -> str:
     return path.relative_to(root).as_posix()
 
 
-# What seals it: digests and signature.
-
-
-@check("files", OF_A_RUN, OF_AN_EXPORT)
 def files(seen: Seen) -> str:
     """Every file is the one that the manifest lists, and the manifest the one that was finished.
 
@@ -216,7 +187,6 @@ def files(seen: Seen) -> str:
     return f"each file has the sha256 of the manifest{known}{other}"
 
 
-@check("signature", OF_A_RUN, OF_AN_EXPORT)
 def signature(seen: Seen) -> str:
     """The manifest is signed by the key that is ``known``, or by the one that it names itself."""
     if irregular_in(seen.run):
@@ -233,77 +203,76 @@ def signature(seen: Seen) -> str:
 # Nothing but what is declared: no file that could pass for the run's word, no mode that lets others in.
 
 
-@check("no stray files")
 def no_strays(seen: Seen) -> str:
     """Wherever a reader looks for the run's word, nothing lies but what is declared and sealed.
 
-    ``state/`` holds no word of the run, but for what is measured and sealed there: what else lies there, not
-    known or left by work that is over, is named, and leaves the check open.
+    ``state/`` holds no word of the run, but for what is measured and sealed there: what else lies there and
+    is of no work that goes on is named, and leaves the check open.
     """
-    run, strays, unknown, left = seen.run, list[str](), list[str](), set[str]()
-    begun = {p.name for p in run.models.glob("*") if ModelFolder(p).ledger.is_file()} - {*run.model_names()}
-    due, sealed = _declared(run, seen.manifest), _sealed_names(run)
-    work = {path.name for path in (run.work, run.cluster, run.staging, run.reissue.root)}
-    patterns = [of("*").name for of in (run.root_key, run.checkpoint, run.meeting)]
-    of_begun = {of(name).name for of in (run.root_key, run.checkpoint, run.meeting) for name in begun}
-    for path in leaves(run.root, (run.orchestrator, run.samples)):
-        name, parts_ = _name(run.root, path), path.relative_to(run.root).parts
-        top, second = parts_[0], parts_[1] if len(parts_) > 1 else ""
-        home = next((f for f in (*path.parents,) if f in sealed), None)
-        if name in due or (home is not None and _name(home, path) in sealed[home]):
-            continue
-        if top == run.models.name and second in begun:
-            # until it is finished, nothing that is said of it is sealed
-            model = ModelFolder(run.models / second)
-            if path in (model.guarantee, model.card, model.report, model.measured):
-                strays.append(f"{name} (of a model that is not finished)")
-        elif top == run.state.name and home is None and run.state / second in _measured_places(run):
-            strays.append(f"{name} (not sealed)")
-        elif top != run.state.name:
-            strays += [] if top == run.releases.name and second else [name]
-        elif second in work or any(fnmatchcase(second, pattern) for pattern in patterns):
-            left |= set() if second in of_begun else {f"{top}/{second}"}
-        else:
-            unknown.append(name)
+    run = seen.run
+    begun = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.model_names()}
+    strays, unknown = _undeclared(run, seen.manifest, begun)
     if run.sums.is_file() and (wrong := _other_sums(run)):
-        strays.append(f"{run.sums.name} ({wrong})")
-    strays += (name for name in seen.manifest["files"] if name not in due)
+        strays.add(f"{run.sums.name} ({wrong})")
     require(strays and [f"{', '.join(sorted(strays))}: not of this run; look at it, and remove it"])
-    said = [f"models/{name} is not finished" for name in sorted(begun)]
-    said += [f"nothing here wrote {', '.join(unknown)}"] if unknown else []
-    # while somebody is at work, it is theirs
-    said += (
-        [f"{', '.join(sorted(left))} was left by work that is over"] if left and not is_held(run.lock) else []
-    )
-    kept = _kept(run)
-    if said:
-        raise Unmade(f"{'; '.join(said)}: none of it is checked{f'; {kept}' if kept else ''}")
+    left_open = [f"models/{name} is not finished" for name in sorted(begun)]
+    if unknown:
+        left_open.append(f"{', '.join(sorted(unknown))} is no work that goes on")
+    kept = _uncovered(run)
+    if left_open:
+        raise Unmade("; ".join([f"{'; '.join(left_open)}: none of it is checked", *kept]))
     if kept:
-        return f"nothing undeclared lies where a reader looks for the run's word; {kept}"
+        return f"nothing undeclared lies where a reader looks for the run's word; {kept[0]}"
     return "the run holds nothing but what it declares"
 
 
-def _declared(run: RunFolder, manifest: dict[str, Any]) -> set[str]:
-    """The names of what every run may have, and of the parts that its manifest lists."""
-    seals = (run.manifest, run.signature, run.success)
+def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) -> tuple[set[str], set[str]]:
+    """What is no declared file of a run: where a reader looks, and in ``state/`` as far as nobody is at work.
+
+    ``begun`` are models that are not finished.
+    """
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
+    pages = (run.manifest, run.signature, run.success, run.card, run.report, run.sums)
     state = (run.lock, run.journal, run.data_key, run.release_log, *run.tracebacks())
-    known = (*seals, *folders, *state, run.card, run.report, run.sums)
-    listed = (run.root / name for name in manifest["files"])
+    listed = [run.root / name for name in manifest["files"]]
     own = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
-    return {_name(run.root, path) for path in (*known, *own)}
+    due = {*folders, *pages, *state, *own}
+    sealed, results = _sealed_files(run), {folder.root for folder in _measured(run)}
+    at_work = {of(name) for of in (run.root_key, run.checkpoint, run.meeting) for name in begun}
+    if is_held(run.lock):
+        at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
+    strays, unknown = {_name(run.root, path) for path in listed if path not in due}, set[str]()
+    for path in leaves(run.root, (run.orchestrator, run.samples)):
+        name, (top, *below) = _name(run.root, path), path.relative_to(run.root).parts
+        home = next((folder for folder in path.parents if folder in sealed), None)
+        if path in due or (home is not None and _name(home, path) in sealed[home]):
+            continue
+        if top == run.models.name and below and below[0] in begun:
+            # until it is finished, nothing that is said of it is sealed
+            own_model = ModelFolder(run.models / below[0])
+            if path in (own_model.guarantee, own_model.card, own_model.report, own_model.measured):
+                strays.add(f"{name} (of a model that is not finished)")
+        elif top != run.state.name:
+            # what else lies in releases/N is another check's
+            if top != run.releases.name or not below:
+                strays.add(name)
+        elif home is None and run.state / below[0] in results:
+            strays.add(f"{name} (not sealed)")
+        elif run.state / below[0] not in at_work:
+            unknown.add(name)
+    return strays, unknown
 
 
-def _measured_places(run: RunFolder) -> dict[Path, SealedFolder]:
-    return {folder.root: folder for folder in (run.recall, run.redaction, run.gate)}
+def _measured(run: RunFolder) -> tuple[SealedFolder, ...]:
+    return (run.recall, run.redaction, run.gate)
 
 
-def _sealed_names(run: RunFolder) -> dict[Path, set[str]]:
+def _sealed_files(run: RunFolder) -> dict[Path, set[str]]:
     """Of each finished folder inside of the run what its manifest lists, and what seals it."""
     models = [run.model(name) for name in run.model_names()]
-    results = [model.result(p.parent.name) for model in models for p in model.root.glob("*/_SUCCESS")]
+    results = [model.result(path.parent.name) for model in models for path in model.root.glob("*/_SUCCESS")]
     found = {}
-    for folder in (*models, *results, *_measured_places(run).values()):
+    for folder in (*models, *results, *_measured(run)):
         if is_finished(folder):
             found[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
             # what cannot be read is named by the check of the model
@@ -329,17 +298,16 @@ def _other_sums(run: RunFolder) -> str | None:
     return f"it has a line for {lacking[0]}, which is not there" if lacking else None
 
 
-def _kept(run: RunFolder) -> str:
+def _uncovered(run: RunFolder) -> list[str]:
     """What ``state/`` holds on purpose and no digest covers, in words; nothing where there is none."""
     samples = len(list(run.samples.iterdir())) if run.samples.is_dir() else 0
     tracebacks = len(run.tracebacks())
     held = [f"{some(samples, 'sample')} with original text"] if samples else []
     held += [f"{some(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
     held += ["the records of Prefect"] if run.orchestrator.exists() else []
-    return f"state/ holds {', '.join(held)}, which no digest covers" if held else ""
+    return [f"state/ holds {', '.join(held)}, which no digest covers"] if held else []
 
 
-@check("modes", OF_A_RUN)
 def modes(seen: Seen) -> str:
     """Nobody but its owner can write to the run, nor read its private part; ``state/`` is closed."""
     run = seen.run
@@ -349,31 +317,25 @@ def modes(seen: Seen) -> str:
 
 def closed_modes(root: Path, closed: Collection[str], but: Collection[Path] = ()) -> str:
     """Nobody else can write anywhere, or read what lies below the ``closed`` names."""
-
-    def below(folder: Path) -> Iterator[Path]:
-        for path in folder.iterdir():
-            yield path
-            if path.is_dir() and not path.is_symlink() and path not in but:
-                yield from below(path)
-
-    def loose(path: Path) -> bool:
+    wide, waiting = [], [root]
+    while waiting:
+        path = waiting.pop()
         mode, (top, *inside) = path.lstat().st_mode, path.relative_to(root).parts or ("",)
+        if stat.S_ISDIR(mode) and path not in but:
+            waiting += sorted(path.iterdir(), reverse=True)
         # what is inside of state/ is guarded by that folder
         private = top in closed and not (inside and top == "state")
         barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
         barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
-        return bool(mode & barred) and not stat.S_ISLNK(mode)
-
-    wide = [path for path in (root, *below(root)) if loose(path)]
-    named = [f"{_name(root, path)} ({path.stat().st_mode & 0o7777:04o})" for path in wide]
-    require(named and [f"{', '.join(named)}: others can read or write there; chmod go-rwx"])
+        if mode & barred and not stat.S_ISLNK(mode):
+            wide.append(f"{_name(root, path)} ({stat.S_IMODE(mode):04o})")
+    require(wide and [f"{', '.join(wide)}: others can read or write there; chmod go-rwx"])
     return "nobody but the owner can write, nor read what is private"
 
 
 # The journal, and the encryption of the private part.
 
 
-@check("journal")
 def journal(seen: Seen) -> str:
     """The journal's chain holds, ends as the manifest says, and binds ledger and shards to each other."""
     run, manifest = seen.run, seen.manifest
@@ -392,7 +354,6 @@ def _bound(records: list[Record]) -> dict[str, str] | None:
     return next((record.body for record in reversed(records) if record.type == FILES), None)
 
 
-@check("encryption")
 def encryption(seen: Seen) -> str:
     """The private parts are encrypted where the manifest says so, and decrypt to what was written."""
     run, encrypted = seen.run, seen.manifest["encrypted"]
@@ -438,28 +399,19 @@ def _decrypted(seen: Seen, private: list[Path]) -> str:
 
 
 KEPT = (
-    "format",
-    "run",
-    "id",
-    "created",
-    "configuration_hash",
-    "policies",
-    "key",
-    "encrypted",
-    "inputs",
+    *("format", "run", "id", "created", "configuration_hash", "policies", "key", "encrypted", "inputs"),
     "stages",
 )
 """Keys of the manifest that no reissue changes."""
 
 
-@check("earlier releases")
 def superseded(seen: Seen) -> str | None:
     """Nothing for a run that is as it was curated; else all that came before."""
     run, manifest = seen.run, seen.manifest
     if "supersedes" not in manifest and not run.releases.exists():
         return None
     known = releases(run)
-    problems = [*_besides_releases(run, known), *_old_signatures(run, known), *_reissues(run, known)]
+    problems = [*_kept_releases(run, known), *_reissues(run, known)]
     for old, new in pairwise(known):
         problems += [f"release {new.number}: {problem}" for problem in _step(old, new)]
     require(problems)
@@ -470,7 +422,8 @@ def superseded(seen: Seen) -> str | None:
     return f"{'; '.join(changes)}; what no change touched is as it was"
 
 
-def _besides_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
+def _kept_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
+    """``releases/`` holds each superseded manifest and its signature, and nothing else."""
     due = {str(release.number) for release in known[:-1]}
     there = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
     if there != due:
@@ -479,14 +432,9 @@ def _besides_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
         old = run.release(int(number))
         if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
             yield f"releases/{number}/{min(strange)} was not written by a reissue"
-
-
-def _old_signatures(run: RunFolder, known: list[Release]) -> Iterator[str]:
-    """A superseded manifest is signed as it says; by which key follows from the release that names it."""
-    for release in known[:-1]:
-        found = check_signature(run.release(release.number), None)
-        if not found.good:
-            yield f"release {release.number}: {found.detail}"
+        # by which key it is signed follows from the release that names it
+        if not (found := check_signature(old, None)).good:
+            yield f"release {number}: {found.detail}"
 
 
 def _reissues(run: RunFolder, known: list[Release]) -> Iterator[str]:
@@ -528,7 +476,6 @@ def _step(old: Release, new: Release) -> Iterator[str]:
         yield "its counts are not those before it, less what was removed"
 
 
-@check("release log")
 def logged(seen: Seen) -> str | None:
     """The log is whole and knows the run; nothing where no log knows it, or knew it when it was sealed."""
     run, manifest = seen.run, seen.manifest
@@ -564,17 +511,15 @@ def logged(seen: Seen) -> str | None:
     return f"{said}an unbroken chain, no shorter than when the run was sealed"
 
 
-@check("purged")
 def purged(seen: Seen) -> str | None:
     """What was purged, as a note; nothing where nothing was."""
     gone = seen.manifest.get("purged")
     return f"{', '.join(gone)}: taken away on purpose" if gone else None
 
 
-@check("measured")
 def measured(seen: Seen) -> str | None:
     """What was measured of the shards is as it was sealed, and of this run; nothing where nothing was."""
-    there = [folder for folder in _measured_places(seen.run).values() if is_finished(folder)]
+    there = [folder for folder in _measured(seen.run) if is_finished(folder)]
     problems = []
     for folder in there:
         found = check_signature(folder, seen.known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,23 @@ from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.checks import (
-    OF_A_RUN,
-    OF_AN_EXPORT,
     Check,
     Seen,
     Unmade,
     Work,
-    check,
     checked,
     closed_modes,
+    encryption,
+    files,
+    journal,
+    logged,
+    measured,
+    modes,
+    no_strays,
+    purged,
     require,
+    signature,
+    superseded,
 )
 from redactory.pipelines.export_card import croissant_text, export_card
 from redactory.pipelines.fates import find_open_values
@@ -55,7 +62,7 @@ from redactory.redaction import (
     read_manifest,
     route,
 )
-from redactory.redaction.folder import ExportFolder, is_export_folder
+from redactory.redaction.folder import is_export_folder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import check_signature
 
@@ -75,9 +82,8 @@ def verify(
         with fetched(str(run), progress) as place:
             return {**verify(place, progress, public_key=public_key), "run": without_secrets(str(run))}
     seen = Seen(Path(run), None if public_key is None else read_public_key(Path(public_key)), progress)
-    registry = OF_AN_EXPORT if is_export_folder(seen.root) else OF_A_RUN
     # whoever made it may have written anything; nor is anything written into what is verified
-    checks = wordless("a run was verified", checked, seen, registry)
+    checks = wordless("a run was verified", _checked, seen)
     return {
         "run": str(seen.root),
         "ok": all(one.ok for one in checks),
@@ -86,9 +92,13 @@ def verify(
     }
 
 
-def check_export(folder: ExportFolder) -> list[Check]:
+def _checked(seen: Seen) -> list[Check]:
+    return check_export(seen) if is_export_folder(seen.root) else checked(seen, OF_A_RUN)
+
+
+def check_export(seen: Seen) -> list[Check]:
     """Every check that whoever receives an export can make."""
-    return checked(Seen(folder.root), OF_AN_EXPORT)
+    return checked(seen, OF_AN_EXPORT, private=())
 
 
 def same_version(manifest: dict[str, Any]) -> bool:
@@ -105,7 +115,6 @@ def _is_exactly(path: Path, content: str) -> bool:
 # The points: what a run holds, and that it lies where it is to lie.
 
 
-@check("names looked for")
 def names_looked_for(seen: Seen) -> str:
     """Names of every kind were looked for, or their being missed was accepted."""
     require(filter(None, [what_forbids(seen.manifest)]))
@@ -113,7 +122,6 @@ def names_looked_for(seen: Seen) -> str:
     return f"accepted (release.accept_blind). {accepted}" if accepted else "of persons, places, organisations"
 
 
-@check("conservation", private=True)
 def conservation(seen: Seen) -> str:
     """The manifest's sums hold, and its counts are those of the parts as they are read now."""
     run, manifest, counts = seen.run, seen.manifest, seen.manifest["counts"]
@@ -132,7 +140,6 @@ def conservation(seen: Seen) -> str:
     return f"{some(counts['rows'], 'row')} and {some(counts['points'], 'point')} are accounted for"
 
 
-@check("no mask in public", OF_A_RUN, OF_AN_EXPORT)
 def no_mask_in_public(seen: Seen) -> str:
     """No public point holds a mask."""
     batches = read_batches(seen.run.public, ["text"])
@@ -146,7 +153,6 @@ def _ids(folder: Path) -> list[str]:
     return [i for batch in read_batches(folder, ["point_id"]) for i in batch["point_id"].to_pylist()]
 
 
-@check("point ids", private=True)
 def ids(seen: Seen) -> str:
     """Released ids are unique, and a shard holds exactly the points whose fate sends them there."""
     problems = []
@@ -163,7 +169,6 @@ def ids(seen: Seen) -> str:
     return "each point lies where its fate says"
 
 
-@check("re-scan of public")
 def rescan(seen: Seen) -> str:
     """Both policies find nothing in the public shards, with the very engines that the manifest names.
 
@@ -199,7 +204,6 @@ def rescan(seen: Seen) -> str:
     return words
 
 
-@check("values masked elsewhere", private=True)
 def open_values(seen: Seen) -> str:
     """No more public points than allowed show a value that was masked in another one."""
     key, manifest = load_digest_key(), seen.manifest
@@ -219,7 +223,6 @@ def open_values(seen: Seen) -> str:
 # The models of a run, and the pages that people read.
 
 
-@check("model", each=lambda seen: seen.run.model_names())
 def model(seen: Seen, name: str) -> str:
     """A model and its evaluations are as sealed, and its guarantee follows from its ledger."""
     run, own = seen.run, seen.run.model(name)
@@ -260,7 +263,6 @@ def _is_page_of(model: ModelFolder, card: dict[str, Any]) -> bool:
     return not same_version(read_manifest(model)) or _is_exactly(model.card, guarantee_page(card))
 
 
-@check("report", private=True)
 def report(seen: Seen) -> str:
     """The report, the dataset card and each model's page say what the manifests say."""
     if not same_version(seen.manifest):
@@ -274,11 +276,6 @@ def report(seen: Seen) -> str:
 # Of an export: what can be checked without the run, its keys, its models and the engines.
 
 
-def _of_export(name: str) -> Callable[[Work], Work]:
-    return check(name, OF_AN_EXPORT)
-
-
-@_of_export("no stray files")
 def nothing_else(seen: Seen) -> str:
     """Nothing lies in it but what seals it and what the manifest lists, and that is what an export has."""
     folder, listed = seen.export, set(seen.manifest["files"])
@@ -298,13 +295,6 @@ def nothing_else(seen: Seen) -> str:
     return "it holds nothing else"
 
 
-@_of_export("modes")
-def open_modes(seen: Seen) -> str:
-    """Nobody but the owner can write."""
-    return closed_modes(seen.root, ())
-
-
-@_of_export("sha256sums")
 def sums(seen: Seen) -> str:
     """``SHA256SUMS`` says of every file what the manifest says, and of the manifest what is so."""
     digests = {name: entry["sha256"] for name, entry in seen.manifest["files"].items()}
@@ -314,18 +304,6 @@ def sums(seen: Seen) -> str:
     return "agrees with the manifest"
 
 
-@_of_export("card")
-def card(seen: Seen) -> str:
-    """The card says what the manifest says."""
-    return _says(seen, seen.export.card, export_card(seen.manifest))
-
-
-@_of_export("croissant")
-def croissant(seen: Seen) -> str:
-    """The description for other programs says what the manifest says."""
-    return _says(seen, seen.export.croissant, croissant_text(seen.manifest, seen.manifest["files"]))
-
-
 def _says(seen: Seen, path: Path, due: str) -> str:
     if not same_version(seen.manifest):
         raise Unmade("not made: written by another version")
@@ -333,10 +311,6 @@ def _says(seen: Seen, path: Path, due: str) -> str:
     return "says what the manifest says"
 
 
-OF_AN_EXPORT["no mask in public"] = OF_AN_EXPORT.pop("no mask in public")  # after what is said of it
-
-
-@_of_export("point ids")
 def exported_ids(seen: Seen) -> str:
     """Ids are unique, and there are as many points as counted, with their columns and no other."""
     folder, due = seen.export.public, seen.manifest["counts"]["public"]
@@ -351,7 +325,6 @@ def exported_ids(seen: Seen) -> str:
     return f"{some(due, 'point')}, each with an id of its own"
 
 
-@check("model", OF_AN_EXPORT, each=lambda seen: seen.manifest["models"])
 def exported_model(seen: Seen, name: str) -> str:
     """Files, ledger and guarantee of a model that left go together."""
     try:
@@ -383,21 +356,51 @@ def _apart(model: ModelFolder, digest: str) -> Iterator[str]:
         yield f"nothing is guaranteed of it ({card['holds_reason']})"
 
 
-_STAYS = {
-    "re-scan of public": "the configuration of the engines stays with the run",
-    "conservation": "what was not made public stays with the run",
-    "journal": "it stays with the run",
-    "values masked elsewhere": "what was masked stays with the run, and so does its key",
-}
-"""What is checked of a run and cannot be checked of an export, and why."""
-
-
 def _stays(why: str) -> Work:
+    """A check of a run that cannot be made of an export, and why."""
+
     def work(_: Seen) -> str:
         raise Unmade(f"not made: {why}")
 
     return work
 
 
-for _name, _why in _STAYS.items():
-    _of_export(_name)(_stays(_why))
+OF_A_RUN: dict[str, Work] = {
+    "files": files,
+    "signature": signature,
+    "no stray files": no_strays,
+    "modes": modes,
+    "journal": journal,
+    "encryption": encryption,
+    "earlier releases": superseded,
+    "release log": logged,
+    "purged": purged,
+    "measured": measured,
+    "names looked for": names_looked_for,
+    "conservation": conservation,
+    "no mask in public": no_mask_in_public,
+    "point ids": ids,
+    "re-scan of public": rescan,
+    "values masked elsewhere": open_values,
+    "model": model,
+    "report": report,
+}
+OF_AN_EXPORT: dict[str, Work] = {
+    "files": files,
+    "signature": signature,
+    "no stray files": nothing_else,
+    "modes": lambda seen: closed_modes(seen.root, ()),
+    "sha256sums": sums,
+    "card": lambda seen: _says(seen, seen.export.card, export_card(seen.manifest)),
+    "croissant": lambda seen: _says(
+        seen, seen.export.croissant, croissant_text(seen.manifest, seen.manifest["files"])
+    ),
+    "no mask in public": no_mask_in_public,
+    "point ids": exported_ids,
+    "model": exported_model,
+    "re-scan of public": _stays("the configuration of the engines stays with the run"),
+    "conservation": _stays("what was not made public stays with the run"),
+    "journal": _stays("it stays with the run"),
+    "values masked elsewhere": _stays("what was masked stays with the run, and so does its key"),
+}
+"""Which checks are made, in the order of the report."""

@@ -5,77 +5,40 @@ private, that a finished folder is never mistaken for an unfinished one, that on
 shows, and that no caller has to know whether a run is encrypted.
 """
 
-from redactory.redaction.encryption import (
-    RunKey,
-    establish_key,
-    key_of,
-    read_secret,
-    write_secret,
-)
-from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder, part_name
-from redactory.redaction.mask import MASK, mask, merge_intervals
-from redactory.redaction.sealing import (
-    broken_files,
-    is_finished,
-    list_files,
-    measured_on,
-    read_manifest,
-    require_regular,
-    result_of,
-    seal,
-    succeed,
-    write_manifest,
-)
-from redactory.redaction.shards import (
-    content_of,
-    is_encrypted,
-    part_rows,
-    parts,
-    read_batches,
-    read_between,
-    read_column,
-    read_part,
-    write_part,
-)
-from redactory.redaction.sides import PRIVATE, PUBLIC, Fate, route
-from redactory.redaction.values import ValueDigests, open_values
-
-__all__ = [
-    "MASK",
-    "PRIVATE",
-    "PUBLIC",
-    "Fate",
-    "ModelFolder",
-    "RunFolder",
-    "RunKey",
-    "SealedFolder",
-    "ValueDigests",
-    "broken_files",
-    "content_of",
-    "establish_key",
-    "is_encrypted",
-    "is_finished",
-    "key_of",
-    "list_files",
-    "mask",
-    "measured_on",
-    "merge_intervals",
-    "open_values",
-    "part_name",
-    "part_rows",
-    "parts",
-    "read_batches",
-    "read_between",
-    "read_column",
-    "read_manifest",
-    "require_regular",
-    "read_part",
-    "read_secret",
-    "result_of",
-    "route",
-    "seal",
-    "succeed",
-    "write_manifest",
-    "write_part",
-    "write_secret",
-]
+from redactory.redaction.encryption import RunKey as RunKey
+from redactory.redaction.encryption import establish_key as establish_key
+from redactory.redaction.encryption import key_of as key_of
+from redactory.redaction.encryption import read_secret as read_secret
+from redactory.redaction.encryption import write_secret as write_secret
+from redactory.redaction.folder import ModelFolder as ModelFolder
+from redactory.redaction.folder import RunFolder as RunFolder
+from redactory.redaction.folder import SealedFolder as SealedFolder
+from redactory.redaction.folder import part_name as part_name
+from redactory.redaction.mask import MASK as MASK
+from redactory.redaction.mask import mask as mask
+from redactory.redaction.mask import merge_intervals as merge_intervals
+from redactory.redaction.sealing import broken_files as broken_files
+from redactory.redaction.sealing import is_finished as is_finished
+from redactory.redaction.sealing import list_files as list_files
+from redactory.redaction.sealing import measured_on as measured_on
+from redactory.redaction.sealing import read_manifest as read_manifest
+from redactory.redaction.sealing import require_regular as require_regular
+from redactory.redaction.sealing import result_of as result_of
+from redactory.redaction.sealing import seal as seal
+from redactory.redaction.sealing import succeed as succeed
+from redactory.redaction.sealing import write_manifest as write_manifest
+from redactory.redaction.shards import content_of as content_of
+from redactory.redaction.shards import is_encrypted as is_encrypted
+from redactory.redaction.shards import part_rows as part_rows
+from redactory.redaction.shards import parts as parts
+from redactory.redaction.shards import read_batches as read_batches
+from redactory.redaction.shards import read_between as read_between
+from redactory.redaction.shards import read_column as read_column
+from redactory.redaction.shards import read_part as read_part
+from redactory.redaction.shards import write_part as write_part
+from redactory.redaction.sides import PRIVATE as PRIVATE
+from redactory.redaction.sides import PUBLIC as PUBLIC
+from redactory.redaction.sides import Fate as Fate
+from redactory.redaction.sides import route as route
+from redactory.redaction.values import ValueDigests as ValueDigests
+from redactory.redaction.values import open_values as open_values

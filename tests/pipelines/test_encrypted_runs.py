@@ -25,8 +25,8 @@ from redactory.foundation.errors import (
 )
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.checks import OF_A_RUN, Registered
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import (
     RunFolder,
     establish_key,
@@ -101,7 +101,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the re-scan of the public side, which takes seconds and is tested by itself."""
-    monkeypatch.setitem(OF_A_RUN, "re-scan of public", Registered(lambda _: "left out here"))
+    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out here")
 
 
 def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]) -> None:

@@ -30,6 +30,7 @@ from redactory.pipelines import keys as key_rotation
 from redactory.pipelines.gate import publish_released
 from redactory.pipelines.keys import shredded
 from redactory.pipelines.release_log import Event, enter, history, log_of
+from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import (
     RunFolder,
     encryption,
@@ -112,7 +113,7 @@ def entered(run: RunFolder, event: Event) -> list[dict[str, Any]]:
 
 def checked(run: RunFolder) -> checks.Check:
     """The check of the encryption; where it holds, so does everything else, or is named as not made."""
-    [found] = checks.checked(checks.Seen(run.root), checks.OF_A_RUN, ["encryption"])
+    [found] = checks.checked(checks.Seen(run.root), OF_A_RUN, ["encryption"])
     result = redactory.verify(run.root) if found.ok else {"checks": [found._asdict()], "ok": True}
     assert found._asdict() in result["checks"]
     assert result["ok"], result["checks"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import RunStateError
-from redactory.pipelines.checks import OF_A_RUN, Registered
+from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import RunFolder, parts, seal
 from tests.pipelines.support import failed
 
@@ -42,7 +42,7 @@ def test_one_flipped_byte_anywhere_fails(
     curated: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
     # the re-scan looks at texts, not at bytes, and takes seconds: it is tested by itself
-    monkeypatch.setitem(OF_A_RUN, "re-scan of public", Registered(lambda _: "left out here"))
+    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out here")
     files = sorted(p for p in curated.rglob("*") if p.is_file() and "traceback" not in p.name)
     path = data.draw(st.sampled_from(files), label="file")
     content = path.read_bytes()

@@ -16,10 +16,11 @@ from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import is_held, only_one
-from redactory.pipelines.checks import OF_A_RUN, Check, Registered, Seen, checked
+from redactory.pipelines.checks import Check, Seen, checked
 from redactory.pipelines.evaluations.policies import known_since
 from redactory.pipelines.label import keep_recall, kept_recall
 from redactory.pipelines.share import sums_text
+from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import RunFolder, read_manifest, seal
 from tests.pipelines.leaving import small_run
 
@@ -151,8 +152,8 @@ def test_what_work_left_is_told_unless_it_goes_on(copy: RunFolder) -> None:
         put(copy, name)
     found = strays(copy)
     assert (found.ok, found.made) == (True, False)
-    named = ", ".join([name.removesuffix("/x") for name in left] + ["state/work"])
-    assert found.detail.startswith(f"{named} was left by work that is over: none of it is checked")
+    named = ", ".join(sorted([*left, "state/work/x"]))
+    assert found.detail.startswith(f"{named} is no work that goes on: none of it is checked")
     with only_one(copy.lock, "a run"):
         assert is_held(copy.lock)
         assert strays(copy).made
@@ -226,7 +227,7 @@ def test_what_is_measured_again_keeps_the_day_of_the_first_time(made: Path) -> N
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engines look at texts, not at files, and take seconds to load."""
-    monkeypatch.setitem(OF_A_RUN, "re-scan of public", Registered(lambda _: "left out"))
+    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out")
 
 
 @pytest.mark.usefixtures("no_rescan")

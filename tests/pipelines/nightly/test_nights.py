@@ -25,9 +25,10 @@ from redactory.foundation.files import only_one
 from redactory.pipelines import gate as ending
 from redactory.pipelines import gate as gate
 from redactory.pipelines import gate as publishing
-from redactory.pipelines.checks import OF_A_RUN, Seen, checked
+from redactory.pipelines.checks import Seen, checked
 from redactory.pipelines.curate import curate
 from redactory.pipelines.release_log import ANCHOR, Event, enter, read_log, standings
+from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector, release_state, write_rows
