@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from redactory.evaluation.canary import canary_exposure, extrapolated_exposure
+from redactory.evaluation.canary import canary_exposure, sampled_exposure
 from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.foundation.stream import RandomStream
@@ -101,16 +101,14 @@ def _sampled(
     order = np.argsort(-scores, kind="stable")
     ranks = [rank for rank in (1, 10, 100, 1_000, 10_000, 100_000) if rank <= len(scores)]
     asked = scores[order[[rank - 1 for rank in ranks]]]
-    found = extrapolated_exposure(scores[drawn], asked, len(scores), own)
-    by_law = extrapolated_exposure(scores[drawn], asked, len(scores))
+    found = sampled_exposure(scores[drawn], asked, len(scores), own)
     return [
         {
             "rank": rank,
             "exact": float(np.log2(len(scores) / rank)),
             **{key: row[key] for key in ("exposure", "low", "high", "at_least", "method", "reason")},
-            "without_the_model_s_own": {key: law[key] for key in ("exposure", "method", "reason")},
         }
-        for rank, row, law in zip(ranks, found, by_law, strict=True)
+        for rank, row in zip(ranks, found, strict=True)
     ]
 
 

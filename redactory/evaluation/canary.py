@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from redactory.evaluation.continuations import (
     drawn_numbers,
     given_log_probs,
 )
-from redactory.evaluation.statistics import figure, percentiles, resampled_sums
+from redactory.evaluation.statistics import figure, percentiles
 from redactory.foundation.errors import InputError
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
@@ -29,20 +29,16 @@ from redactory.redaction.shards import read_batches
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
-
 PLACE = "{digits}"
 EXACT, EXACT_UP_TO = "exact", 10**6
+SAMPLED, WEIGHTED = "sampled", "weighted"
 SAMPLES = 20_000
-_NATS = math.log(2.0)
-_NUMBER = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?![0-9A-Za-z])")
-
-SAMPLED, WEIGHTED, EXTRAPOLATED = "sampled", "weighted", "extrapolated"
 LEAST_ABOVE = 30
 """So many of the sample must score higher than a canary for its share to be the estimate."""
-LEAST_SAMPLE = 2_000
-_LARGEST_MISFIT, _LARGEST_SKEWNESS = 0.5, 0.99
-_RESAMPLES, _RESAMPLES_OF_LAW = 2_000, 200
+_NUMBER = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?![0-9A-Za-z])")
+_RESAMPLES = 2_000
 _TWO_SIDED = 1.959964
+_JOINED = "the model's tokenizer joins digits, and too few of the sample score higher: only at_least is known"
 
 
 @dataclass(frozen=True)
@@ -71,34 +67,27 @@ def canary_exposure(
     seed: int = 0,
     missed: Sequence[bool] | None = None,
 ) -> dict[str, Any]:
-    """Exposure of every inserted canary and of every control canary among all 10^digits candidates.
+    """Exposure (bits) of every inserted and every control canary among all 10^digits candidates.
 
     ``canaries`` is what ``write_simulation`` put beside the corpus: {template, inserted, control, copies,
-    missed?}, or {"sets": [such]} for several templates.  A candidate's score is the log probability of its
-    digits after the template's words before them; ties count as the middle of their ranks, so that a model
-    that knows nothing gives every canary one bit.  Exact up to 10^6 candidates; of more, ``samples`` are
-    drawn (``extrapolated_exposure``), and what they cannot tell is null with a reason.
+    missed?}, or {"sets": [such]}; ``copies_left`` (:func:`canary_copies_left`) and ``missed`` have an entry
+    for each inserted canary of all sets.  A candidate's score is the log probability of its digits after the
+    template's words; ties count as the middle of their ranks.  Exact up to 10^6 candidates; of more,
+    ``samples`` are drawn (:func:`sampled_exposure`).
 
-    Returns {highest_exposure, mean_exposure, control_highest_exposure, control_mean_exposure, candidates
-    (null where sets differ), largest_possible, method, copies, copies_left, missed, highest_exposure_missed,
-    highest_exposure_caught, chance, intervals, canaries: [{set, index, inserted, missed?, rank, exposure,
-    ...}]}, bits all; a figure over no canary, or over one without exposure, is null.  ``chance`` and
-    ``intervals`` are those of ``exposure_against_chance``.  Digits stand for secrets and are not told:
-    ``index`` counts within the inserted or the control canaries of its set.  ``copies_left``
-    (:func:`canary_copies_left`, over all sets) is shown beside each inserted canary; ``missed`` says which
-    of them π missed, in place of what the file says.
-
-    Raises ``InputError`` for canaries that do not fit the template or each other.
+    Returns highest and mean exposures of each kind of canary, {candidates, largest_possible, method, copies,
+    copies_left, missed, chance, intervals (:func:`exposure_against_chance`), reasons} and a row a canary;
+    what cannot be said is null.  No digits: ``index`` counts within the inserted or the control canaries of
+    a set.  ``InputError`` for canaries that do not fit the template or each other.
     """
     sets = canary_sets(canaries)
     planted = sum(len(one.inserted) for one in sets)
+    for name, entries in (("missed", missed), ("copies_left", copies_left)):
+        if entries is not None and len(entries) != planted:
+            raise InputError(f"canaries: {name} must have one entry for each inserted canary")
     if missed is not None:
-        if len(missed) != planted:
-            raise InputError("canaries: missed must say of each inserted canary whether it was")
         said = iter(missed)
         sets = [replace(o, missed=frozenset(n for n in range(len(o.inserted)) if next(said))) for o in sets]
-    if copies_left is not None and len(copies_left) != planted:
-        raise InputError("canaries: copies_left must have one count for each inserted canary")
     rows: list[dict[str, Any]] = []
     left = iter(copies_left or ())
     for number, one in enumerate(sets):
@@ -109,7 +98,44 @@ def canary_exposure(
             row |= {"index": index, "inserted": inserted}
             row |= {"missed": index in one.missed} if inserted and one.missed else {}
             rows.append(row | found | ({"copies_left": next(left)} if inserted and copies_left else {}))
-    return _summary(sets, rows, copies_left)
+
+    def over(of: Callable[[list[float]], float], inserted: bool, missed: bool | None = None) -> float | None:
+        chosen = [r["exposure"] for r in rows if r["inserted"] == inserted]
+        if missed is not None:
+            chosen = [r["exposure"] for r in rows if r["inserted"] and bool(r.get("missed")) == missed]
+        return of(chosen) if chosen and None not in chosen else None
+
+    known = all(row["exposure"] is not None for row in rows)
+    ours, controls = (
+        [r["exposure"] for r in rows if known and r["inserted"] == planted] for planted in (True, False)
+    )
+    return {
+        "highest_exposure": over(max, True),
+        "mean_exposure": over(_mean, True),
+        "control_highest_exposure": over(max, False),
+        "control_mean_exposure": over(_mean, False),
+        "candidates": _common((one.candidates for one in sets), None),
+        "largest_possible": max(math.log2(one.candidates) for one in sets),
+        "method": _common((row.get("method", EXACT) for row in rows), "mixed"),
+        "copies": _common((one.copies for one in sets), None),
+        "copies_left": sum(copies_left) if copies_left is not None else None,
+        "missed": sum(len(one.missed) for one in sets),
+        "highest_exposure_missed": over(max, True, missed=True),
+        "highest_exposure_caught": over(max, True, missed=False),
+        **exposure_against_chance(ours, controls),
+        "reasons": sorted({row["reason"] for row in rows if row.get("reason")}),
+        "canaries": rows,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _common(values: Iterable[Any], otherwise: Any) -> Any:
+    """The one value that all are."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else otherwise
 
 
 def canary_sets(canaries: Mapping[str, Any]) -> list[CanarySet]:
@@ -117,23 +143,21 @@ def canary_sets(canaries: Mapping[str, Any]) -> list[CanarySet]:
 
     ``InputError`` for canaries that do not fit their template or each other.
     """
-    sets = canaries.get("sets", [canaries])
-    if not sets:
-        raise InputError("canaries: at least one set is needed")
     try:
-        return [_set(one) for one in sets]
+        sets = [_set(one) for one in canaries.get("sets", [canaries])]
     except (KeyError, TypeError, AttributeError):
         raise InputError("canaries: each set needs template, inserted, control and copies") from None
+    if not sets:
+        raise InputError("canaries: at least one set is needed")
+    return sets
 
 
 def _set(one: Mapping[str, Any]) -> CanarySet:
-    template = str(one["template"])
-    inserted, control = tuple(one["inserted"]), tuple(one["control"])
-    numbers = inserted + control
+    template, inserted, control = str(one["template"]), tuple(one["inserted"]), tuple(one["control"])
     if not template.endswith(PLACE) or template.count(PLACE) != 1:
         raise InputError(f"canaries: the template must end with {PLACE}")
-    lengths = {len(number) for number in numbers}
-    if len(lengths) != 1 or not all(number.isascii() and number.isdecimal() for number in numbers):
+    lengths = {len(number) for number in inserted + control}
+    if len(lengths) != 1 or not all(n.isascii() and n.isdecimal() for n in inserted + control):
         raise InputError("canaries: at least one number, all of decimal digits, as many in each")
     missed = frozenset(one.get("missed", ()))
     if not missed <= set(range(len(inserted))):
@@ -166,57 +190,22 @@ def middle_rank(scores: Scores, candidate: int) -> float:
 
 def _exposures(
     model: LanguageModel, one: CanarySet, samples: int, seed: int, progress: Progress
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Rank and exposure of each canary of a set, the inserted ones first."""
     numbers = one.inserted + one.control
     if one.candidates <= EXACT_UP_TO:
         scores = continuation_log_probs(model, one.before, one.digits, progress)
-        ranks = [middle_rank(scores, int(number)) for number in numbers]
-        return [{"rank": rank, "exposure": math.log2(len(scores)) - math.log2(rank)} for rank in ranks]
+        for number in numbers:
+            rank = middle_rank(scores, int(number))
+            yield {"rank": rank, "exposure": math.log2(len(scores)) - math.log2(rank)}
+        return
     stream = RandomStream.from_seed(seed)
     draws = stream.uniform("canary candidates", 0, samples * one.digits)
     digits = (draws * 10.0).astype(np.uint8).reshape(samples, one.digits) + ord("0")
     strings = [row.tobytes().decode("ascii") for row in digits]
     scores = given_log_probs(model, one.before, [*numbers, *strings], progress)
     drawn = drawn_numbers(model, one.before, one.digits, samples, stream)
-    return extrapolated_exposure(scores[len(numbers) :], scores[: len(numbers)], one.candidates, drawn)
-
-
-def _summary(
-    sets: Sequence[CanarySet], rows: list[dict[str, Any]], copies_left: Sequence[int] | None
-) -> dict[str, Any]:
-    planted = [row["exposure"] for row in rows if row["inserted"]]
-    control = [row["exposure"] for row in rows if not row["inserted"]]
-    missed = [row["exposure"] for row in rows if row.get("missed")]
-    caught = [row["exposure"] for row in rows if row["inserted"] and not row.get("missed")]
-    known = None not in planted + control
-    spaces, copies = {one.candidates for one in sets}, {one.copies for one in sets}
-    methods = {row.get("method", EXACT) for row in rows}
-    return {
-        "highest_exposure": _over(planted, max),
-        "mean_exposure": _over(planted, _mean),
-        "control_highest_exposure": _over(control, max),
-        "control_mean_exposure": _over(control, _mean),
-        "candidates": spaces.pop() if len(spaces) == 1 else None,
-        "largest_possible": max(math.log2(one.candidates) for one in sets),
-        "method": methods.pop() if len(methods) == 1 else "mixed",
-        "copies": copies.pop() if len(copies) == 1 else None,
-        "copies_left": sum(copies_left) if copies_left is not None else None,
-        "missed": sum(len(one.missed) for one in sets),
-        "highest_exposure_missed": _over(missed, max),
-        "highest_exposure_caught": _over(caught, max),
-        **exposure_against_chance(planted if known else (), control if known else ()),
-        "reasons": sorted({row["reason"] for row in rows if row.get("reason")}),
-        "canaries": rows,
-    }
-
-
-def _over(values: Sequence[float | None], of: Any) -> float | None:
-    return of(values) if values and None not in values else None
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    yield from sampled_exposure(scores[len(numbers) :], scores[: len(numbers)], one.candidates, drawn)
 
 
 # How high exposures are by chance alone, and how far planted canaries lie above those never planted.
@@ -225,25 +214,24 @@ def _mean(values: Sequence[float]) -> float:
 def exposure_against_chance(
     inserted: Sequence[float], control: Sequence[float], confidence: float = 0.95
 ) -> dict[str, Any]:
-    """What to hold the exposures (bits) of ``inserted`` canaries against.
+    """What to hold the exposures (bits) of ``inserted`` canaries against: {confidence, chance, intervals}.
 
-    Returns {confidence, chance, intervals}.  ``chance`` is the law of as many canaries that were never seen:
-    {highest_expected, highest_95, mean_expected} in bits, and {highest_p_value, mean_p_value}, how probable
-    it gives a highest or a mean exposure of at least what was found.  ``intervals`` are {mean_exposure,
-    control_mean_exposure, mean_difference, highest_difference}, each {value, low, high} in bits, a percentile
-    bootstrap over the canaries of each arm.  They say how far canaries differ within this one model; other
-    trainings differ more.  Of a highest exposure a bootstrap is rough (its interval never reaches above what
-    was found): go by ``chance``.  A figure over no canary is null.
+    ``chance`` is the law of as many canaries that were never seen, and how probable it makes a highest or a
+    mean exposure of at least what was found.  ``intervals`` {mean_exposure, control_mean_exposure,
+    mean_difference, highest_difference}, each {value, low, high}, are a percentile bootstrap over the
+    canaries within this one model; of a highest exposure it is rough: go by ``chance``.  A figure over no
+    canary is null.
     """
-    planted, never = (np.asarray(bits, np.float64) for bits in (inserted, control))
+    planted, never = np.asarray(inserted, np.float64), np.asarray(control, np.float64)
     found = _differences(planted[None], never[None])
     drawn = _differences(_resampled(planted, "inserted"), _resampled(never, "control"))
-    intervals = {name: figure(None) for name in found}
-    for name, values in drawn.items():
-        own = found[name]
-        if own is not None and values is not None:
-            low, high = percentiles(values, confidence).tolist()
-            intervals[name] = figure(float(own[0]), low, high)
+    names = ("mean_exposure", "control_mean_exposure", "mean_difference", "highest_difference")
+    intervals = {
+        name: figure(float(found[name][0]), *percentiles(drawn[name], confidence).tolist())
+        if name in found
+        else figure(None)
+        for name in names
+    }
     return {"confidence": confidence, "chance": _chance(planted), "intervals": intervals}
 
 
@@ -257,30 +245,31 @@ def _chance(bits: Scores) -> dict[str, float | None]:
     # on first use: scipy takes a fifth of a second
     from scipy.special import gammaincc
 
-    count = len(bits)
+    count, nats = len(bits), math.log(2.0)
     if not count:
         names = ("highest_expected", "highest_95", "mean_expected", "highest_p_value", "mean_p_value")
         return dict.fromkeys(names)
-    highest, total = float(bits.max()), float(bits.sum()) * _NATS
+    highest, total = float(bits.max()), float(bits.sum()) * nats
     return {
-        "highest_expected": sum(1.0 / k for k in range(1, count + 1)) / _NATS,
+        "highest_expected": sum(1.0 / k for k in range(1, count + 1)) / nats,
         "highest_95": highest_quantile(count),
-        "mean_expected": 1.0 / _NATS,
+        "mean_expected": 1.0 / nats,
         "highest_p_value": -math.expm1(count * math.log1p(-(2.0**-highest))) if highest > 0.0 else 1.0,
         "mean_p_value": float(gammaincc(count, max(total, 0.0))),
     }
 
 
-def _differences(planted: Scores, never: Scores) -> dict[str, Scores | None]:
-    """Each figure of m resamples of the two arms, [m, K] and [m, L]; None where an arm is empty."""
-    some, others = planted.shape[1] > 0, never.shape[1] > 0
-    both = some and others
-    return {
-        "mean_exposure": planted.mean(1) if some else None,
-        "control_mean_exposure": never.mean(1) if others else None,
-        "mean_difference": planted.mean(1) - never.mean(1) if both else None,
-        "highest_difference": planted.max(1) - never.max(1) if both else None,
-    }
+def _differences(planted: Scores, never: Scores) -> dict[str, Scores]:
+    """Each figure of m resamples of the two arms, [m, K] and [m, L]; none of an arm that is empty."""
+    found = {}
+    if planted.shape[1]:
+        found["mean_exposure"] = planted.mean(1)
+    if never.shape[1]:
+        found["control_mean_exposure"] = never.mean(1)
+    if len(found) == 2:
+        found["mean_difference"] = planted.mean(1) - never.mean(1)
+        found["highest_difference"] = planted.max(1) - never.max(1)
+    return found
 
 
 def _resampled(bits: Scores, arm: str) -> Scores:
@@ -288,97 +277,66 @@ def _resampled(bits: Scores, arm: str) -> Scores:
     return bits[(draws * len(bits)).astype(np.int64)].reshape(_RESAMPLES, len(bits))
 
 
-# A space too large to rank whole: from a sample, from the model's draws, or by a fitted law.
+# A space too large to rank whole: from a uniform sample, or from what the model itself draws.
 
 
-def extrapolated_exposure(
+def sampled_exposure(
     sample: Scores,
     scores: Scores,
     candidates: int,
     drawn: DrawnNumbers | None = None,
     confidence: float = 0.95,
-) -> list[dict[str, Any]]:
-    """Exposure (bits) of canaries with these ``scores`` [K] among ``candidates``, which are all equally long.
+) -> Iterator[dict[str, Any]]:
+    """{exposure, low, high, at_least, method, rank, reason} in bits of canaries with these ``scores`` [K].
 
-    Scores are natural log probabilities.  ``sample`` [n] are those of candidates drawn uniformly with
-    replacement, ``drawn`` those of candidates that the model drew.  Each canary is {exposure, low, high,
-    at_least, method, rank, reason}; ``method`` is the first of these that can be used:
-
-    - "sampled": at least 30 of ``sample`` score higher; their share (ties half), with its Clopper-Pearson
-      interval;
-    - "weighted": at least 30 of ``drawn`` do, weighted by how probable it was to draw them, from
-      ``at_least`` to a normal bound; or fewer, but ``at_least`` is within a bit of the largest possible;
-    - "extrapolated": the fitted law's, at most log2 of ``candidates``, with a percentile bootstrap of it;
-    - null, where the law does not fit, with the reason.
-
-    ``at_least`` is what holds without any law, one-sided at ``confidence`` for each of its sources.
-
-    An extrapolated figure is rough: nothing checks the law beyond the sample, and its interval holds the
-    fit's error alone, not the law's.  It may not be used to show that a model keeps a secret, nor to compare
-    models that differ by a few bits; and it places a canary against the bulk of the candidates: other
-    numbers known by heart, which a rank would count, it does not see.
+    Scores are natural log probabilities; ``sample`` [n] are those of candidates drawn uniformly with
+    replacement, ``drawn`` those that the model drew.  ``method`` is "sampled" where at least 30 of ``sample``
+    score higher: their share (ties half), with its Clopper-Pearson interval; else "weighted": ``drawn`` that
+    score higher, weighted by how probable it was to draw them; null without ``drawn``, with a reason.
+    ``at_least`` holds whatever the estimate, one-sided at ``confidence`` for each of its sources.
     """
-    ordered, law = np.sort(sample), fitted(sample)
-    return [_one(ordered, float(score), candidates, drawn, law, confidence) for score in scores]
-
-
-def _one(
-    ordered: Scores,
-    score: float,
-    candidates: int,
-    drawn: DrawnNumbers | None,
-    law: Extrapolation,
-    confidence: float,
-) -> dict[str, Any]:
-    n, most = len(ordered), math.log2(candidates)
+    n, most, ordered = len(sample), math.log2(candidates), np.sort(sample)
 
     def bits(share: float) -> float:
         """-log2 of a share of the candidates; none ranks before the first."""
         return most if share <= 2.0**-most else max(0.0, -math.log2(share))
 
-    above = n - int(np.searchsorted(ordered, score, "right"))
-    reached = n - int(np.searchsorted(ordered, score, "left"))
-    # no more candidates than 1/p can have a probability of p
-    shares = [upper_bound(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
-    before = None if drawn is None else likelier(drawn, score, confidence)
-    if before is not None:
-        shares.append((1.0 + before.most) / candidates)
-    at_least = bits(min(shares))
-    found: dict[str, Any] = dict.fromkeys(("exposure", "low", "high", "method", "rank"))
-    found["at_least"] = at_least
-    if above >= LEAST_ABOVE or reached == n:
-        sides = 1.0 - (1.0 - confidence) / 2.0
-        low, high = bits(upper_bound(reached, n, sides)), bits(lower_bound(above, n, sides))
-        value = bits((above + reached) / 2.0 / n)
-        found |= {"exposure": value, "low": low, "high": high, "method": SAMPLED}
-    elif before is not None and (before.high is not None or at_least >= most - 1.0):
-        # candidates that are seldom drawn weigh much: a low end from the draws' own spread would be too high
-        value = max(bits((1.0 + before.count) / candidates), at_least)
-        high = most if before.low is None else bits((1.0 + before.low) / candidates)
-        found |= {"exposure": value, "low": at_least, "high": high, "method": WEIGHTED}
-    elif law.law is not None:
-        # none of the law's figures is below what holds without it
-        every = [float(one.exposure(np.asarray([score]))[0]) for one in (law.law, *law.others)]
-        value, *others = (min(most, max(at_least, figure)) for figure in every)
-        low, high = percentiles(others, confidence).tolist()
-        found |= {"exposure": value, "low": low, "high": high, "method": EXTRAPOLATED}
-    return {**found, "reason": law.reason if found["exposure"] is None else None}
+    for score in map(float, scores):
+        above = n - int(np.searchsorted(ordered, score, "right"))
+        reached = n - int(np.searchsorted(ordered, score, "left"))
+        # no more candidates than 1/p can have a probability of p
+        shares = [upper_bound(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
+        before = None if drawn is None else likelier(drawn, score, confidence)
+        if before is not None:
+            shares.append((1.0 + before.most) / candidates)
+        at_least = bits(min(shares))
+        found: dict[str, Any] = dict.fromkeys(("exposure", "low", "high", "method", "rank", "reason"))
+        found["at_least"] = at_least
+        if above >= LEAST_ABOVE or reached == n:
+            sides = 1.0 - (1.0 - confidence) / 2.0
+            low, high = bits(upper_bound(reached, n, sides)), bits(lower_bound(above, n, sides))
+            value = bits((above + reached) / 2.0 / n)
+            found |= {"exposure": value, "low": low, "high": high, "method": SAMPLED}
+        elif before is not None:
+            # candidates that are seldom drawn weigh much: a low end from the draws' spread would be too high
+            value = max(bits((1.0 + before.count) / candidates), at_least)
+            high = most if before.low is None else bits((1.0 + before.low) / candidates)
+            found |= {"exposure": value, "low": at_least, "high": high, "method": WEIGHTED}
+        else:
+            found["reason"] = _JOINED
+        yield found
 
 
 @dataclass(frozen=True)
 class Before:
-    """How many candidates are likelier than a canary: ``count``, at most ``most`` (one-sided), within
-    ``low``-``high``.
+    """How many candidates are likelier than a canary: ``count``, at most ``most`` (one-sided).
 
-    ``hits`` of the numbers drawn were; where they weigh as little as fewer than 30 equal ones, there are no
-    two-sided bounds.
+    ``low`` is a two-sided bound; None where the draws weigh as little as fewer than 30 equal ones.
     """
 
-    hits: int
     count: float
     most: float
     low: float | None
-    high: float | None
 
 
 def likelier(drawn: DrawnNumbers, score: float, confidence: float = 0.95) -> Before:
@@ -387,102 +345,11 @@ def likelier(drawn: DrawnNumbers, score: float, confidence: float = 0.95) -> Bef
     A number that is drawn and likelier weighs at most 1/p(s), as q is never below p: so many times the upper
     Clopper-Pearson bound of the share drawn is an upper bound, and 1/p(s) itself is one.
     """
-    n = len(drawn.log_p)
-    above = drawn.log_p > score
-    hits = int(above.sum())
+    n, above = len(drawn.log_p), drawn.log_p > score
     weights = np.where(above, np.exp(-drawn.log_q), 0.0)
     count = float(weights.mean())
-    most = upper_bound(hits, n, confidence) * math.exp(min(-score, 700.0))
+    most = upper_bound(int(above.sum()), n, confidence) * math.exp(min(-score, 700.0))
     # a few heavy draws among many light ones tell as little as few
-    if weights.sum() ** 2 < LEAST_ABOVE * (weights**2).sum() or hits < LEAST_ABOVE:
-        return Before(hits, count, most, None, None)
-    error = _TWO_SIDED * float(weights.std()) / math.sqrt(n)
-    return Before(hits, count, most, max(0.0, count - error), count + error)
-
-
-class SkewNormal(NamedTuple):
-    """Location, scale and shape."""
-
-    location: float
-    scale: float
-    shape: float
-
-    def exposure(self, scores: Scores) -> Scores:
-        """-log2 P(a draw is at least as high), for each of ``scores``."""
-        from scipy.stats import skewnorm
-
-        tail = skewnorm.sf(scores, self.shape, self.location, self.scale)
-        with np.errstate(divide="ignore"):
-            return np.asarray(-np.log2(np.clip(tail, 0.0, 1.0)))
-
-
-@dataclass(frozen=True)
-class Extrapolation:
-    """A law for the scores of all candidates; ``law`` is None where none may be used, and ``reason`` says
-    why.
-
-    ``misfit`` is the largest distance (bits) between fit and sample over the sample's upper tail.
-    """
-
-    law: SkewNormal | None
-    others: tuple[SkewNormal, ...]
-    misfit: float | None
-    reason: str | None
-
-
-def fitted(sample: Scores) -> Extrapolation:
-    """A skew-normal law of ``sample`` [n] by its first three moments, checked on a half it has not seen.
-
-    It may not be used where the two halves' tails disagree: at the scores that 30, 100, 300, ... of the
-    checked half reach, the fit to the other half must give the exposure within half a bit and twice the
-    sampling error.  What lies further out than the sample is not checked by anything.
-    """
-    if len(sample) < LEAST_SAMPLE:
-        reason = f"the sample has fewer than {LEAST_SAMPLE:,} candidates: too few to fit a law to"
-        return Extrapolation(None, (), None, reason)
-    if float(np.ptp(sample)) == 0.0:
-        return Extrapolation(None, (), None, "all candidates of the sample have the same score")
-    half = len(sample) // 2
-    tail = np.sort(sample[half:])[::-1]
-    counts = [k for k in (30, 100, 300, 1_000, 3_000, 10_000, 30_000) if k <= len(tail) // 10]
-    exposures = _by_moments(sample[:half]).exposure(tail[np.asarray(counts) - 1])
-    distances = [abs(bits - math.log2(len(tail) / k)) for k, bits in zip(counts, exposures, strict=True)]
-    allowed = [_LARGEST_MISFIT + 2.0 / (math.sqrt(k) * math.log(2.0)) for k in counts]
-    misfit, most, above = max(zip(distances, allowed, counts, strict=True), key=lambda row: row[0] - row[1])
-    if not misfit <= most:
-        return Extrapolation(
-            None,
-            (),
-            misfit,
-            f"the upper tail of the sample is not skew-normal: the fit is off by {misfit:.1f} bits where "
-            f"{above} lie",
-        )
-    others = tuple(_of_sums(sums, sample) for sums in resampled_sums(_powers(sample), _RESAMPLES_OF_LAW))
-    return Extrapolation(_by_moments(sample), others, misfit, None)
-
-
-def _powers(sample: Scores) -> Scores:
-    """Count and powers of the standardised scores: sums over them give a fit."""
-    z = (sample - sample.mean()) / sample.std()
-    return np.stack([np.ones_like(z), z, z**2, z**3], 1)
-
-
-def _by_moments(sample: Scores) -> SkewNormal:
-    return _of_sums(_powers(sample).sum(0), sample)
-
-
-def _of_sums(sums: Scores, sample: Scores) -> SkewNormal:
-    """The law whose mean, variance and skewness are those that ``sums`` of the standardised scores give."""
-    first, second, third = (sums[1:] / sums[0]).tolist()
-    variance = max(second - first**2, 1e-12)
-    skewness = (third - 3.0 * first * variance - first**3) / variance**1.5
-    skewness = min(_LARGEST_SKEWNESS, max(-_LARGEST_SKEWNESS, skewness))
-    root = abs(skewness) ** (2.0 / 3.0)
-    delta = math.copysign(
-        math.sqrt(math.pi / 2.0 * root / (root + (2.0 - math.pi / 2.0) ** (2.0 / 3.0))), skewness
-    )
-    delta = min(0.99999, max(-0.99999, delta))
-    scale = math.sqrt(variance / (1.0 - 2.0 * delta**2 / math.pi))
-    location = first - scale * delta * math.sqrt(2.0 / math.pi)
-    spread, centre = float(sample.std()), float(sample.mean())
-    return SkewNormal(centre + spread * location, spread * scale, delta / math.sqrt(1.0 - delta**2))
+    if weights.sum() ** 2 < LEAST_ABOVE * (weights**2).sum() or above.sum() < LEAST_ABOVE:
+        return Before(count, most, None)
+    return Before(count, most, max(0.0, count - _TWO_SIDED * float(weights.std()) / math.sqrt(n)))

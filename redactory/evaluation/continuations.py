@@ -1,13 +1,9 @@
-"""The log probability of many strings after one text: a walk over their tokens as a trie.
-
-Strings stand as a tokenizer cuts them, in an order in which equal beginnings stand together.
-"""
+"""The log probability of many strings after one text: a walk over their tokens as a trie."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 Scores = NDArray[np.float64]
-Encode = Callable[[str], list[int]]
 
 _DIGITS = "0123456789"
 _ENDED = -1
@@ -37,9 +32,9 @@ def continuation_log_probs(
     """Natural log probability of each string of ``digits`` digits after ``before``: float64[10^digits].
 
     Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log
-    probabilities of the tokens that the tokenizer gives, whatever it makes of a number; of tokens that all
-    the strings begin with, none is added.  ``CheckFailed`` where the tokenizer gives two numbers the same
-    tokens, or where they do not fit the network's context.
+    probabilities of the tokens that the tokenizer gives; of tokens that all the strings begin with, none is
+    added.  ``CheckFailed`` where the tokenizer gives two numbers the same tokens, or where they do not fit
+    the network's context.
     """
     single = digit_tokens(model.tokenizer.encode, before, digits)
     if single is None:
@@ -49,7 +44,7 @@ def continuation_log_probs(
     tokens = np.empty((len(numbers), digits), np.int32)
     for place in range(digits):
         tokens[:, place] = np.asarray(columns[place], np.int32)[numbers // 10 ** (digits - 1 - place) % 10]
-    return _log_probs(model, _Tokenised(head, tokens, np.full(len(numbers), digits), numbers), progress)
+    return _log_probs(model, head, tokens, np.full(len(numbers), digits), progress)
 
 
 def given_log_probs(
@@ -76,11 +71,15 @@ def given_log_probs(
     if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
         # no probability would tell them apart
         raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
+    found = np.empty(len(strings))
     head = encoded[0][:shared] if encoded else []
-    return _log_probs(model, _Tokenised(head, tokens[order], lengths[order], order), progress)
+    found[order] = _log_probs(model, head, tokens[order], lengths[order], progress)
+    return found
 
 
-def digit_tokens(encode: Encode, before: str, digits: int) -> tuple[list[int], list[list[int]]] | None:
+def digit_tokens(
+    encode: Callable[[str], list[int]], before: str, digits: int
+) -> tuple[list[int], list[list[int]]] | None:
     """Tokens of ``before``, and the token of each digit at each place: [digits][10].
 
     None where the tokenizer does not give every digit its own token after ``before``, in every three digits
@@ -91,21 +90,13 @@ def digit_tokens(encode: Encode, before: str, digits: int) -> tuple[list[int], l
     if not all(len(ids) == len(head) + digits and ids[: len(head)] == head for ids in encoded):
         return None
     tokens = [list(place) for place in zip(*(ids[-digits:] for ids in encoded), strict=True)]
-    spelled = all(
-        encode(before + number) == head + [tokens[place][int(digit)] for place, digit in enumerate(number)]
-        for number in _probes(digits)
-    )
-    apart = all(len(set(place)) == len(_DIGITS) for place in tokens)
-    return (head, tokens) if spelled and apart else None
-
-
-def _probes(digits: int) -> Iterator[str]:
-    """Numbers in which every three digits stand at every place."""
     width = min(digits, 3)
-    for number in range(10**width):
-        three = f"{number:0{width}d}"
+    for three in (f"{number:0{width}d}" for number in range(10**width)):
         for place in range(digits - width + 1):
-            yield (three[:1] * place + three).ljust(digits, three[-1])
+            number = (three[:1] * place + three).ljust(digits, three[-1])
+            if encode(before + number) != head + [tokens[at][int(d)] for at, d in enumerate(number)]:
+                return None
+    return (head, tokens) if all(len(set(place)) == len(_DIGITS) for place in tokens) else None
 
 
 class DrawnNumbers(NamedTuple):
@@ -118,8 +109,7 @@ class DrawnNumbers(NamedTuple):
 def drawn_numbers(
     model: LanguageModel, before: str, digits: int, count: int, stream: RandomStream
 ) -> DrawnNumbers | None:
-    """``count`` numbers of ``digits`` digits after ``before``, each digit drawn as the model has it among the
-    ten.
+    """``count`` numbers after ``before``, each digit drawn as the model has it among the ten.
 
     None where the tokenizer joins digits.
     """
@@ -163,26 +153,19 @@ def _read(model: LanguageModel, head: Sequence[int]) -> tuple[Any, Any, Any]:
     return log_probs, state, device
 
 
-@dataclass(frozen=True)
-class _Tokenised:
-    """``head`` is what all strings begin with; string ``order[i]`` goes on with ``tokens[i, :lengths[i]]``.
+def _log_probs(
+    model: LanguageModel,
+    head: list[int],
+    tokens: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    progress: Progress,
+) -> Scores:
+    """The log probability of each row ``tokens[i, : lengths[i]]`` behind ``head``.
 
-    ``tokens`` int32 [n, L], filled up with -1; rows with the same beginning stand together.
+    Rows with the same beginning must stand together: each prefix is read once.
     """
-
-    head: list[int]
-    tokens: NDArray[np.int32]
-    lengths: NDArray[np.int64]
-    order: NDArray[np.int64]
-
-
-def _log_probs(model: LanguageModel, strings: _Tokenised, progress: Progress) -> Scores:
     import torch
 
-    tokens, read = strings.tokens, len(strings.head) + 1
-    context = getattr(model.network, "context", None)
-    if context is not None and read + tokens.shape[1] - 1 > context:
-        raise CheckFailed(f"canaries: template and number do not fit the model's context of {context} tokens")
     scores, done = np.zeros(len(tokens)), 0
 
     def descend(
@@ -196,7 +179,7 @@ def _log_probs(model: LanguageModel, strings: _Tokenised, progress: Progress) ->
         nonlocal done
         column = tokens[rows, depth]
         scores[rows] += log_probs[at(prefix), at(column)].double().cpu().numpy()
-        longer = strings.lengths[rows] > depth + 1
+        longer = lengths[rows] > depth + 1
         if ended := len(rows) - int(longer.sum()):
             done += ended
             progress("canary exposure", done, len(scores), "candidates")
@@ -216,14 +199,15 @@ def _log_probs(model: LanguageModel, strings: _Tokenised, progress: Progress) ->
     def at(values: NDArray[Any]) -> Any:
         return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
 
+    read, context = len(head) + 1, getattr(model.network, "context", None)
+    if context is not None and read + tokens.shape[1] - 1 > context:
+        raise CheckFailed(f"canaries: template and number do not fit the model's context of {context} tokens")
     with torch.inference_mode():
-        log_probs, state, device = _read(model, strings.head)
+        log_probs, state, device = _read(model, head)
         batch = _batch(log_probs.shape[-1], state, read, tokens.shape[1])
         rows = np.arange(len(tokens))
         descend(0, rows, np.zeros_like(rows), log_probs, state)
-    found = np.empty_like(scores)
-    found[strings.order] = scores
-    return found
+    return scores
 
 
 def _batch(vocabulary: int, state: Sequence[Any], read: int, more: int) -> int:

@@ -6,18 +6,17 @@ p̄ ± L·σ_i·σ_z.  σ_i is the standard deviation that the counts alone woul
 σ_z ≥ 1 says how much more the runs have varied from one to the next: a run's rows come in conversations,
 not one by one, so that plain binomial limits would call every run unusual.
 
-Three things are ours.  The limits are for a new run and not for those that they were drawn from, so
-L follows from Student's t and √(1 + 1/k) of k runs.  Where counts are small, the normal limits are too
-narrow: a figure must be unlikely by the exact conditional test of two Poisson counts as well, and one that
-vanished, which no lower limit may exclude, is judged by that test alone, of counts over σ_z².  And a change
-under a floor does not count, however sure it is.
+Three things are ours.  The limits are for a new run, so L follows from Student's t and √(1 + 1/k) of k runs.
+Where counts are small, a figure must be unlikely by the exact conditional test of two Poisson counts as well,
+and one that vanished, which no lower limit may exclude, is judged by that test alone, of counts over σ_z².
+And a change under a floor does not count, however sure it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -28,12 +27,24 @@ from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.settings import Settings
 
 Kind = Literal["share", "rate"]
+METRICS = {
+    "public": "public points, of those in the shards",
+    "quarantined": "quarantined points",
+    "rejected": "rejected rows",
+    "duplicate": "duplicates within the run",
+    "duplicate_earlier": "duplicates of earlier runs",
+    "hits/strict/label": "hits of π per 1,000 points, by label",
+    "hits/strict/detector": "hits of π per 1,000 points, by detector",
+    "hits/conservative/label": "hits of π_c per 1,000 points, by label",
+    "hits/conservative/detector": "hits of π_c per 1,000 points, by detector",
+}
+"""Each metric in words."""
+PER = 1_000
+"""Rates are per so many units."""
 _MEAN_RANGE = 2 / math.sqrt(math.pi)
 """The mean of \\|a - b\\| for two standard normal values, 1.128."""
 _SMALL = 10_000
 """Counts up to here are judged by the exact test too; above, it never says anything else than the limits."""
-PER = 1_000
-"""Rates are told for so many units."""
 
 
 class Floor(NamedTuple):
@@ -61,7 +72,7 @@ class DriftSettings(Settings):
 
 
 class Key(NamedTuple):
-    """Which figure: ``metric`` as in :data:`redactory.evaluation.drift.METRICS`, and of what."""
+    """Which figure: ``metric`` as in :data:`METRICS`, and of what."""
 
     metric: str
     label: str = ""
@@ -109,6 +120,26 @@ class Finding:
 Figures = Mapping[Key, Count]
 
 
+def figures_of(manifest: Mapping[str, Any]) -> dict[Key, Count]:
+    """Every figure of a run; a metric by label also stands without one, for labels that it has none of."""
+    counts, earlier = manifest["counts"], manifest["dedup"].get("index")
+    repeated = sum(earlier["duplicate_earlier"].values()) if earlier else 0
+    points = counts["points"]
+    figures = {
+        Key("public"): Count("share", counts["public"], counts["public"] + counts["private"]),
+        Key("quarantined"): Count("share", counts["quarantined"], points),
+        Key("rejected"): Count("share", counts["rejected"], counts["rows"]),
+        Key("duplicate"): Count("share", counts["duplicate"] - repeated, points),
+    }
+    if earlier:
+        figures[Key("duplicate_earlier")] = Count("share", repeated, points)
+    hits = Counter[Key]({Key(metric): 0 for metric in METRICS if metric.startswith("hits/")})
+    for hit in manifest["hits"]:
+        for by in ("label", "detector"):
+            hits[Key(f"hits/{hit['policy']}/{by}", hit[by])] += hit["count"]
+    return figures | {key: Count("rate", count, points) for key, count in hits.items()}
+
+
 def compare(history: Sequence[Figures], today: Figures, settings: DriftSettings) -> list[Finding]:
     """Every figure of ``today`` beside the limits that ``history`` (oldest first) gives it.
 
@@ -118,15 +149,35 @@ def compare(history: Sequence[Figures], today: Figures, settings: DriftSettings)
     compared = []
     for key in sorted({key for figures in (*history, today) for key in figures}):
         now = _of(today, key)
-        if now is None or {key.metric, key.label} & set(settings.ignore):
-            continue
-        if now.kind == "rate" and not key.label:
-            # it stands for the labels that a run does not have
+        # a rate without a label stands for the labels that a run does not have
+        if now is None or {*key} & set(settings.ignore) or (now.kind == "rate" and not key.label):
             continue
         before = [count for figures in history if (count := _of(figures, key)) is not None]
         if len(before) >= settings.least:
-            compared.append(_judged(key, before[-settings.runs :], now, settings))
+            compared.append(_judged(key, before[-settings.runs :], now, settings.sigmas))
     return compared
+
+
+def _of(figures: Figures, key: Key) -> Count | None:
+    """The figure of one run: 0 of its points where it has none, None where it counts nothing of the kind."""
+    found = figures.get(key, figures.get(Key(key.metric)))
+    return found if found is not None and found.of else None
+
+
+def _judged(key: Key, before: Sequence[Count], now: Count, sigmas: float) -> Finding:
+    scale, floor, runs = (1 if now.kind == "share" else PER), FLOOR, len(before)
+    centre, sigma, varied = laney(before, now.of)
+    expected = centre * scale
+    least = floor.share if now.kind == "share" else max(floor.rate, floor.ratio * expected)
+    tail = math.erfc(sigmas / math.sqrt(2)) / 2
+    room = max(width(tail, runs) * sigma * varied * scale, least)
+    low, high = max(0.0, expected - room), expected + room
+    high = min(1.0, high) if now.kind == "share" else high
+    outside = not low <= now.value <= high and _unlikely(before, now, tail)
+    if not now.count and expected > least and _unlikely(before, now, tail, varied**2):
+        outside, low = True, max(low, scale / now.of)
+    history = tuple(count.value for count in before)
+    return Finding(*key, now.kind, now.count, now.of, now.value, expected, low, high, runs, outside, history)
 
 
 def laney(before: Sequence[Count], n: int) -> tuple[float, float, float]:
@@ -140,29 +191,11 @@ def laney(before: Sequence[Count], n: int) -> tuple[float, float, float]:
     return centre, spread / math.sqrt(n), max(1.0, moving / _MEAN_RANGE)
 
 
-def width(sigmas: float, runs: int) -> float:
-    """L for a new run judged by ``runs`` earlier ones (Student's t): as rare as ``sigmas`` of a normal."""
+def width(tail: float, runs: int) -> float:
+    """L for a new run judged by ``runs`` earlier ones (Student's t), above with probability ``tail``."""
     from scipy.special import stdtrit
 
-    return float(-stdtrit(runs - 1, _tail(sigmas))) * math.sqrt(1 + 1 / runs)
-
-
-def _judged(key: Key, before: Sequence[Count], now: Count, settings: DriftSettings) -> Finding:
-    scale = 1 if now.kind == "share" else PER
-    centre, sigma, varied = laney(before, now.of)
-    expected, floor = centre * scale, FLOOR
-    least = floor.share if now.kind == "share" else max(floor.rate, floor.ratio * expected)
-    room = max(width(settings.sigmas, len(before)) * sigma * varied * scale, least)
-    low, high = max(0.0, expected - room), expected + room
-    high = min(1.0, high) if now.kind == "share" else high
-    tail = _tail(settings.sigmas)
-    outside = not low <= now.value <= high and _unlikely(before, now, tail)
-    if not now.count and expected > least and _unlikely(before, now, tail, varied**2):
-        outside, low = True, max(low, scale / now.of)
-    history = tuple(count.value for count in before)
-    return Finding(
-        *key, now.kind, now.count, now.of, now.value, expected, low, high, len(before), outside, history
-    )
+    return float(-stdtrit(runs - 1, tail)) * math.sqrt(1 + 1 / runs)
 
 
 def _unlikely(before: Sequence[Count], now: Count, tail: float, over: float = 1.0) -> bool:
@@ -182,63 +215,3 @@ def _unlikely(before: Sequence[Count], now: Count, tail: float, over: float = 1.
         # zero of so many needs no test, and for others the limits are narrow enough
         return True
     return lower_bound(count, both, 1 - tail) > part or upper_bound(count, both, 1 - tail) < part
-
-
-def _of(figures: Figures, key: Key) -> Count | None:
-    """The figure of one run: 0 of its points where it has none, None where it counts nothing of the kind."""
-    found = figures.get(key)
-    if found is None and key.label:
-        found = figures.get(Key(key.metric))
-    return found if found is not None and found.of else None
-
-
-def _tail(sigmas: float) -> float:
-    return math.erfc(sigmas / math.sqrt(2)) / 2
-
-
-# The figures of a run that are compared from run to run, read off its manifest.
-
-
-METRICS = {
-    "public": "public points, of those in the shards",
-    "quarantined": "quarantined points",
-    "rejected": "rejected rows",
-    "duplicate": "duplicates within the run",
-    "duplicate_earlier": "duplicates of earlier runs",
-    "hits/strict/label": "hits of π per 1,000 points, by label",
-    "hits/strict/detector": "hits of π per 1,000 points, by detector",
-    "hits/conservative/label": "hits of π_c per 1,000 points, by label",
-    "hits/conservative/detector": "hits of π_c per 1,000 points, by detector",
-}
-"""Each metric in words."""
-
-
-def figures_of(manifest: Mapping[str, Any]) -> dict[Key, Count]:
-    """Every figure of a run; a metric by label also stands without one, for labels that it has none of."""
-    counts = manifest["counts"]
-    earlier = manifest["dedup"].get("index")
-    repeated = sum(earlier["duplicate_earlier"].values()) if earlier else 0
-    shares = {
-        "public": (counts["public"], counts["public"] + counts["private"]),
-        "quarantined": (counts["quarantined"], counts["points"]),
-        "rejected": (counts["rejected"], counts["rows"]),
-        "duplicate": (counts["duplicate"] - repeated, counts["points"]),
-    }
-    if earlier:
-        shares["duplicate_earlier"] = (repeated, counts["points"])
-    figures = {Key(name): Count("share", *share) for name, share in shares.items()}
-    return figures | dict(_hits(manifest["hits"], counts["points"]))
-
-
-def _hits(hits: list[dict[str, Any]], points: int) -> Iterator[tuple[Key, Count]]:
-    for metric in METRICS:
-        if not metric.startswith("hits/"):
-            continue
-        _, policy, by = metric.split("/")
-        yield Key(metric), Count("rate", 0, points)
-        found: Counter[str] = Counter()
-        for hit in hits:
-            if hit["policy"] == policy:
-                found[hit[by]] += hit["count"]
-        for label, count in found.items():
-            yield Key(metric, label), Count("rate", count, points)

@@ -21,7 +21,8 @@ from redactory.redaction.shards import read_batches
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
-NO_PROMPT, PUBLIC_PROMPT = "none", "public"
+TIMES_SEEN = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, None))
+"""How often training data held a secret, in groups; both bounds are inclusive, the last is open."""
 _EXTRA_TOKENS = 4
 
 
@@ -38,6 +39,31 @@ class ExtractionSettings:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class Secret:
+    """A value with its label; nothing of it may be printed, logged or written.
+
+    ``copies`` is how often the vault holds it, ``times_seen`` how often what the model was trained on does;
+    ``prefix`` is the text before its first place in a point.
+    """
+
+    value: str = field(repr=False)
+    label: str
+    copies: int
+    times_seen: int
+    prefix: str = field(repr=False)
+
+
+class Trial(NamedTuple):
+    """One secret: whether it was found, whether it has a control, and whether that was found."""
+
+    label: str
+    times_seen: int
+    found: bool
+    has_control: bool
+    control_found: bool
+
+
 def extraction(
     model: LanguageModel,
     secrets: Sequence[Secret],
@@ -46,27 +72,28 @@ def extraction(
     prompts: Sequence[str] = (),
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """What ``model`` writes of ``secrets``, and of ``controls`` (one of the same form for each, never seen,
-    or None).
+    """What ``model`` writes of ``secrets``, and of ``controls``: one of the same form for each, or None.
 
-    ``prompts`` are texts that an adversary has.  Returns counts only: {samples, tokens, temperature, top_k,
-    seed, secrets, secrets_found, controls, controls_found, found, controls_share, p_value, by_label,
-    by_times_seen, by_prompt, occurrences, completion, reasons}.  A secret is found where it stands whole in
-    some text, whatever its case; compared with controls are those secrets alone that have one.  ``found`` and
-    ``controls_share`` are shares with 95 % Clopper-Pearson intervals; ``p_value`` is one-sided (Fisher's
-    exact test).
+    ``prompts`` are texts that an adversary has.  A secret is found where it stands whole in some text,
+    whatever its case.  Returns counts only: {samples, tokens, temperature, top_k, seed, by_prompt,
+    occurrences}, those of :func:`extraction_figures`, and ``completion``, the same of the likeliest
+    continuation of the words before some secrets.
     """
     search = ValueSearch([*(s.value for s in secrets), *(value or "" for value in controls)])
     found: Counter[int] = Counter()
     prompted = settings.samples // 2 if prompts else 0
-    kinds = [(NO_PROMPT, settings.samples - prompted, ()), (PUBLIC_PROMPT, prompted, prompts)]
     by_prompt = {}
-    for number, (kind, count, own) in enumerate(kinds[: 2 if prompted else 1]):
+    for number, (kind, count) in enumerate({"none": settings.samples - prompted, "public": prompted}.items()):
+        if not count:
+            continue
         sampling = settings.tokens, settings.temperature, settings.top_k, settings.seed + number
-        hits = search.count(generate(model, count, *sampling, own, progress))
+        hits = search.count(generate(model, count, *sampling, prompts if number else (), progress))
         known = sum(index < len(secrets) for index in hits)
-        counts = {"samples": count, "secrets_found": known, "controls_found": len(hits) - known}
-        by_prompt[kind] = counts
+        by_prompt[kind] = {
+            "samples": count,
+            "secrets_found": known,
+            "controls_found": len(hits) - known,
+        }
         found.update(hits)
     trials = [
         Trial(s.label, s.times_seen, n in found, controls[n] is not None, len(secrets) + n in found)
@@ -97,19 +124,16 @@ def _completion(
     draw = random.Random(f"completions {settings.seed}")
     chosen = sorted(draw.sample(eligible, min(settings.completions, len(eligible))))
     if not chosen:
-        return {
-            **extraction_figures([]),
-            "reasons": ["no secret has words before it in its point, or none was asked for"],
-        }
+        reason = "no secret has words before it in its point, or none was asked for"
+        return {**extraction_figures([]), "reasons": [reason]}
     longest = max(len(model.tokenizer.encode(secrets[index].value)) for index in chosen) + _EXTRA_TOKENS
-    context = getattr(model.network, "context", None)
-    longest = longest if context is None else min(longest, context - 1)
+    longest = min(longest, (getattr(model.network, "context", None) or longest + 1) - 1)
     prompts = [secrets[index].prefix.rstrip() for index in chosen]
 
-    def named(work: str, done: int, total: int | None, unit: str = "") -> None:
+    def completing(work: str, done: int, total: int | None, unit: str = "") -> None:
         progress("completion", done, total, unit)
 
-    written = generate(model, len(chosen), longest, 0.0, None, 0, prompts, named)
+    written = generate(model, len(chosen), longest, 0.0, None, 0, prompts, completing)
     trials = []
     for index, text in zip(chosen, written, strict=True):
         secret, control = secrets[index], controls[index]
@@ -125,55 +149,32 @@ def _begins(text: str, value: str) -> bool:
     return written.startswith(value) and not (following.isalnum() and value[-1].isalnum())
 
 
-# Counts of secrets found and of controls: in all, by label, by how often training data held a secret.
-
-
-TIMES_SEEN = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, None))
-"""Bounds of the groups, both inclusive; the last is open."""
-_NONE = "no secret was tried"
-_NO_CONTROL = "no control value could be made"
-
-
-class Trial(NamedTuple):
-    """One secret: whether it was found, whether it has a control, and whether that was found."""
-
-    label: str
-    times_seen: int
-    found: bool
-    has_control: bool
-    control_found: bool
-
-
 def extraction_figures(trials: Sequence[Trial]) -> dict[str, Any]:
-    """{secrets, secrets_found, controls, controls_found, found, controls_share, p_value, by_label,
-    by_times_seen, reasons}.
+    """Counts of secrets found and of controls, in all, ``by_label`` and ``by_times_seen``.
 
-    ``found`` and ``controls_share`` are {value, low, high}, 95 % Clopper-Pearson; the ``p_value`` of Fisher's
-    exact test is that of at least so many secrets found, were those with a control found no more easily than
-    controls are.
+    ``found`` and ``controls_share`` are {value, low, high}, 95 % Clopper-Pearson.  ``p_value`` is that of at
+    least so many secrets found, were those with a control found no more easily than controls are (Fisher's
+    exact test, one-sided).
     """
-    labels = sorted({trial.label for trial in trials})
     whole = _counts(trials)
+    labels = sorted({trial.label for trial in trials})
+    missing = "no control value could be made" if trials else "no secret was tried"
 
     def share(kind: str) -> dict[str, Any]:
         return proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else figure(None)
+
+    def seen(low: int, high: int | None) -> list[Trial]:
+        return [t for t in trials if low <= t.times_seen and (high is None or t.times_seen <= high)]
 
     return {
         **whole,
         "found": share("secrets"),
         "controls_share": share("controls"),
-        "p_value": _p_value(trials),
+        "p_value": _p_value([trial for trial in trials if trial.has_control]),
         "by_label": {label: _counts([t for t in trials if t.label == label]) for label in labels},
-        "by_times_seen": [
-            {"from": low, "to": high, **_counts([t for t in trials if _within(t, low, high)])}
-            for low, high in TIMES_SEEN
-        ],
-        "reasons": [] if whole["controls"] else [_NO_CONTROL if trials else _NONE],
+        "by_times_seen": [{"from": low, "to": high, **_counts(seen(low, high))} for low, high in TIMES_SEEN],
+        "reasons": [] if whole["controls"] else [missing],
     }
-
-
-def _within(trial: Trial, low: int, high: int | None) -> bool:
-    return low <= trial.times_seen and (high is None or trial.times_seen <= high)
 
 
 def _counts(own: Sequence[Trial]) -> dict[str, int]:
@@ -185,11 +186,10 @@ def _counts(own: Sequence[Trial]) -> dict[str, int]:
     }
 
 
-def _p_value(trials: Sequence[Trial]) -> float | None:
+def _p_value(paired: Sequence[Trial]) -> float | None:
     """Of a table of two arms with as many in each: P(at least so many of those found are secrets)."""
     from scipy.stats import hypergeom
 
-    paired = [t for t in trials if t.has_control]
     if not paired:
         return None
     found = sum(t.found for t in paired)
@@ -208,62 +208,46 @@ _NO_VALUES = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"})
 LEAST_CHARS = 4
 
 
-@dataclass(frozen=True)
-class Secret:
-    """A value with its label; nothing of it may be printed, logged or written.
-
-    ``copies`` is how often the vault holds it, ``times_seen`` how often what the model was trained on does;
-    ``prefix`` is the text before its first place in a point.
-    """
-
-    value: str = field(repr=False)
-    label: str
-    copies: int
-    times_seen: int
-    prefix: str = field(repr=False)
-
-
 def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST_CHARS) -> list[Secret]:
     """Every distinct value (but for its case) that the policies marked in the vault, in order of first place.
 
-    A value that π marked has π's label; one that only π_c did, the engine's, or DIGIT or SYMBOL for a word
-    with a digit or a sign of an address; hits of its other rules are no values.  Values shorter than
-    ``least_chars`` code points are left out: they stand in any text.  ``seen`` are the data folders that the
-    model was trained on.
+    A value that π marked has π's label; one that only π_c did, the engine's, or DIGIT or SYMBOL; hits of its
+    other rules are no values, and values shorter than ``least_chars`` code points are left out: they stand in
+    any text.  ``seen`` are the data folders that the model was trained on.
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
-    for batch in read_batches(run.spans, ["point_id", "start", "end", "label", "policy"]):
-        for point_id, start, end, label, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if label not in _NO_VALUES:
-                spans[point_id].append((start, end, label, policy == STRICT))
+    for point_id, start, end, label, policy in _rows(
+        [run.spans], "point_id", "start", "end", "label", "policy"
+    ):
+        if label not in _NO_VALUES:
+            spans[point_id].append((start, end, label, policy == STRICT))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
-    for batch in read_batches(run.vault, ["point_id", "text"]):
-        for point_id, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            # π's hits first
-            hits = sorted(
-                spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in SURE_RULES, hit[:2])
-            )
-            for start, end, label, strict in hits:
-                value = text[start:end].strip()
-                key = value.casefold()
-                if len(value) < least_chars:
-                    continue
-                first.setdefault(key, (value, text[:start]))
-                if key not in labels or (strict and not labels[key][0]):
-                    labels[key] = strict, label
+    for point_id, text in _rows([run.vault], "point_id", "text"):
+        # π's hits first
+        hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in SURE_RULES, hit[:2]))
+        for start, end, label, strict in hits:
+            value = text[start:end].strip()
+            key = value.casefold()
+            if len(value) < least_chars:
+                continue
+            first.setdefault(key, (value, text[:start]))
+            if key not in labels or (strict and not labels[key][0]):
+                labels[key] = strict, label
     search = ValueSearch(list(first))
-    vault, told = search.count(_texts([run.vault])), search.count(_texts(seen))
+    copies, times_seen = (
+        search.count(str(text) for (text,) in _rows(folders, "text")) for folders in ([run.vault], seen)
+    )
     return [
-        Secret(value, labels[key][1], vault[index], told[index], prefix)
+        Secret(value, labels[key][1], copies[index], times_seen[index], prefix)
         for index, (key, (value, prefix)) in enumerate(first.items())
     ]
 
 
-def _texts(folders: Iterable[Path]) -> Iterator[str]:
+def _rows(folders: Iterable[Path], *columns: str) -> Iterator[tuple[Any, ...]]:
     for folder in folders:
-        for batch in read_batches(folder, ["text"]):
-            yield from (str(text) for text in batch.column(0).to_pylist())
+        for batch in read_batches(folder, list(columns)):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 # Values of the same form as given ones that stand nowhere in a corpus: what finding one by chance is worth.
@@ -273,6 +257,7 @@ _PIECE = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
 _ROUNDS, _OF_CORPUS = 8, 4
 
 Pools = dict[tuple[str, tuple[str, ...], int], list[str]]
+"""The words of each label, form and place."""
 
 
 def control_values(
@@ -285,7 +270,12 @@ def control_values(
     are as private as these.
     """
     draw = random.Random(f"control values {seed}")
-    pools = _pools(values)
+    pools: Pools = defaultdict(list)
+    for label, value in values:
+        pieces, form = _formed(value)
+        for place, piece in enumerate(pieces):
+            if piece.isalpha():
+                pools[label, form, place].append(piece)
     taken = {value.casefold() for _, value in values}
     found: list[str | None] = [None] * len(values)
     for attempt in range(_ROUNDS):
@@ -307,39 +297,25 @@ def control_values(
     return found
 
 
-def _pools(values: Sequence[tuple[str, str]]) -> Pools:
-    """The words of each label, form and place."""
-    pools: Pools = defaultdict(list)
-    for label, value in values:
-        pieces = _PIECE.findall(value)
-        form = _form(pieces)
-        for place, piece in enumerate(pieces):
-            if piece.isalpha():
-                pools[label, form, place].append(piece)
-    return pools
-
-
-def _form(pieces: Sequence[str]) -> tuple[str, ...]:
-    return tuple("w" if piece.isalpha() else "d" if piece.isdecimal() else piece for piece in pieces)
+def _formed(value: str) -> tuple[list[str], tuple[str, ...]]:
+    """The runs of letters, digits and signs of ``value``, and its form."""
+    pieces = _PIECE.findall(value)
+    return pieces, tuple("w" if piece.isalpha() else "d" if piece.isdecimal() else piece for piece in pieces)
 
 
 def _like(value: str, label: str, pools: Pools, draw: random.Random) -> str:
-    pieces = _PIECE.findall(value)
-    form = _form(pieces)
-    return "".join(
-        _digits(piece, draw)
-        if piece.isdecimal()
-        else _word(piece, pools.get((label, form, place), ()), draw)
-        if piece.isalpha()
-        else piece
-        for place, piece in enumerate(pieces)
-    )
-
-
-def _digits(piece: str, draw: random.Random) -> str:
-    """As many digits; none begins with 0 unless the value's own did."""
-    first = draw.choice("123456789") if piece[0] != "0" else "0"
-    return first + "".join(draw.choice("0123456789") for _ in piece[1:])
+    pieces, form = _formed(value)
+    made = []
+    for place, piece in enumerate(pieces):
+        if piece.isdecimal():
+            # none begins with 0 unless the value's own did
+            first = draw.choice("123456789") if piece[0] != "0" else "0"
+            made.append(first + "".join(draw.choice("0123456789") for _ in piece[1:]))
+        elif piece.isalpha():
+            made.append(_word(piece, pools.get((label, form, place), ()), draw))
+        else:
+            made.append(piece)
+    return "".join(made)
 
 
 def _word(piece: str, pool: Sequence[str], draw: random.Random) -> str:
@@ -355,7 +331,7 @@ def _public_names() -> tuple[str, ...]:
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
 
-    names: set[str] = set()
-    for provider in (American, British):
-        names.update(provider.first_names, provider.last_names)
-    return tuple(sorted(name for name in names if name.isalpha()))
+    lists = (
+        names for provider in (American, British) for names in (provider.first_names, provider.last_names)
+    )
+    return tuple(sorted({name for names in lists for name in names if name.isalpha()}))

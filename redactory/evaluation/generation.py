@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +30,10 @@ def generate(
 ) -> list[str]:
     """``count`` texts of at most ``max_tokens`` tokens, without their prompts, each up to its end token.
 
-    Text i goes on from ``prompts[i % len(prompts)]``, or from the begin token alone.  Tokens are drawn from
-    the ``top_k`` likeliest (all by default) with probabilities proportional to p^(1/``temperature``);
-    temperature 0 takes the likeliest.  Of a prompt that leaves no room in the network's context its end is
-    read.  The same arguments give the same texts on one machine.  ``ConfigurationError`` for arguments out of
-    range.
-
-    What is written may be training text: keep it in memory, and tell counts only.
+    Text i goes on from ``prompts[i % len(prompts)]``, or from the begin token alone; of a prompt that leaves
+    no room in the network's context its end is read.  Tokens are drawn from the ``top_k`` likeliest (all by
+    default) in proportion to p^(1/``temperature``); 0 takes the likeliest.  ``ConfigurationError`` for
+    arguments out of range.  What is written may be training text: keep it in memory, and tell counts only.
     """
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
@@ -46,24 +42,29 @@ def generate(
         raise ConfigurationError(
             f"tokens: the model has a context of {room}, so ask for at most {room - 1} (--tokens {room - 1})"
         )
-    most = None if room is None else room - max_tokens
-    encoded = [model.tokenizer.encode(prompt) for prompt in prompts] or [[]]
-    heads = [
-        [model.tokenizer.begin_id, *(ids if most is None else ids[max(0, len(ids) - most) :])]
-        for ids in encoded
-    ]
-    stream, texts = RandomStream.from_seed(seed), list[str]()
+    tokenizer, stream, texts = model.tokenizer, RandomStream.from_seed(seed), list[str]()
+    heads = []
+    for prompt in prompts or [""]:
+        ids = tokenizer.encode(prompt) if prompts else []
+        kept = ids if room is None else ids[max(0, len(ids) - (room - max_tokens)) :]
+        heads.append([tokenizer.begin_id, *kept])
+
+    def draw(log_probs: NDArray[np.float64], rows: NDArray[Any], place: int) -> NDArray[np.int64]:
+        """One token a row [B] from [B, V]; a row's draw does not depend on which rows are beside it."""
+        scores = log_probs[:, : tokenizer.size]
+        if temperature == 0.0:
+            return np.asarray(scores.argmax(1), np.int64)
+        scores = scores / temperature
+        if top_k is not None and top_k < scores.shape[1]:
+            least = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
+            scores = np.where(scores >= least, scores, -np.inf)
+        uniform = stream.uniform("generation", place, _BATCH, len(texts) // _BATCH)[rows]
+        heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
+        return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
+
     for first in range(0, count, _BATCH):
-        draw = functools.partial(
-            _drawn,
-            batch=first // _BATCH,
-            stream=stream,
-            size=model.tokenizer.size,
-            temperature=temperature,
-            top_k=top_k,
-        )
-        rows = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
-        texts += [model.tokenizer.decode(ids) for ids in _written(model, rows, max_tokens, draw)]
+        own = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
+        texts += [tokenizer.decode(ids) for ids in _written(model, own, max_tokens, draw)]
         progress("generation", len(texts), count, "texts")
     return texts
 
@@ -74,12 +75,10 @@ def _written(
     """What follows each of ``heads``; a row reads its own head first, and leaves once it has ended."""
     import torch
 
-    network, end = model.network, model.tokenizer.end_id
-    network.eval()
+    network, end = model.network.eval(), model.tokenizer.end_id
     device = next(network.parameters()).device
     found: list[list[int]] = [[] for _ in heads]
     rows = np.arange(len(heads))
-    lengths = np.asarray([len(head) for head in heads])
     reading = np.asarray([head[0] for head in heads])
     place = 0
     with torch.inference_mode():
@@ -90,40 +89,15 @@ def _written(
             drawn = draw(log_probs.double().cpu().numpy(), rows, place)
             goes_on = np.ones(len(rows), bool)
             for at, row in enumerate(rows.tolist()):
-                if place < lengths[row]:
+                if place < len(heads[row]):
                     reading[at] = heads[row][place]
                     continue
                 reading[at] = drawn[at]
-                ended = drawn[at] == end
-                if not ended:
+                if drawn[at] != end:
                     found[row].append(int(drawn[at]))
-                goes_on[at] = not ended and len(found[row]) < max_tokens
+                goes_on[at] = drawn[at] != end and len(found[row]) < max_tokens
             if not goes_on.all():
                 kept = torch.from_numpy(np.flatnonzero(goes_on)).to(device)
                 state = tuple(part[kept] for part in state)
                 rows, reading = rows[goes_on], reading[goes_on]
     return found
-
-
-def _drawn(
-    log_probs: NDArray[np.float64],
-    rows: NDArray[Any],
-    place: int,
-    *,
-    batch: int,
-    stream: RandomStream,
-    size: int,
-    temperature: float,
-    top_k: int | None,
-) -> NDArray[np.int64]:
-    """One token a row [B] from [B, V]; a row's draw does not depend on which rows are beside it."""
-    scores = log_probs[:, :size]
-    if temperature == 0.0:
-        return np.asarray(scores.argmax(1), np.int64)
-    scores = scores / temperature
-    if top_k is not None and top_k < scores.shape[1]:
-        least = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
-        scores = np.where(scores >= least, scores, -np.inf)
-    uniform = stream.uniform("generation", place, _BATCH, batch)[rows]
-    heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
-    return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)

@@ -1,10 +1,10 @@
 """Linkage: whose private points can be told from the public ones by a phrase that few people use.
 
 The adversary holds both shards and no key: every public point as it was written, every private point with
-π's hits masked.  A word or a run of words that stands in a private point and in hardly any public one ties
-the two together; if one person wrote both, what the public point says of them is said of the private one
-too.  Nothing is learnt and nothing tuned: for each private point the public point is claimed with which it
-shares the rarest phrases.
+π's hits masked.  A run of words that stands in a private point and in hardly any public one ties the two
+together; if one person wrote both, what the public point says of them is said of the private one too.
+Nothing is learnt and nothing tuned.  Beside it: what an engine that had no part in masking still finds in the
+shards, and the search for known values.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,9 @@ from redactory.redaction.values import tells
 
 LONGEST_PHRASE = 3
 RARE = 2
+MOST_LISTED = 100
+_CHUNK = 256
 _WORD = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
-_SEVERAL = -1
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,58 @@ class Claim:
     bits: float
 
 
-def phrases(text: str, longest: int = LONGEST_PHRASE) -> set[int]:
-    """The runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none reaches over a mask."""
-    return {digest for _, _, digest in _runs(text, longest)}
+def linkage(
+    public: Sequence[Shown],
+    private: Sequence[Shown],
+    rare: int = RARE,
+    longest: int = LONGEST_PHRASE,
+    confidence: float = 0.95,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """How often the claimed public point is by an author of the private one, against claims dealt at random.
+
+    Returns {private, public, phrases, rare, claimed, linked, share, chance, excess, share_of_private,
+    confidence}, figures {value, low, high}, null where there is no claim; no text.  ``chance`` is the exact
+    mean over all ways of dealing the same claims out among the private points.  Intervals are bootstrapped
+    over authors, and never narrower than the exact (Clopper-Pearson) ones over points.
+    """
+    made = list(claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
+    expected = _chances(public, private)
+    # of each author: claims, right ones, those expected by chance, points
+    rows: dict[str, list[float]] = {}
+    for point in private:
+        rows.setdefault(min(point.authors, default=point.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
+    linked = 0
+    for claim in made:
+        own, shown = private[claim.private], public[claim.public]
+        right = not own.authors.isdisjoint(shown.authors)
+        linked += right
+        row = rows[min(own.authors, default=own.point_id)]
+        row[:3] = row[0] + 1, row[1] + right, row[2] + expected[claim.public]
+    figures = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
+
+    def ratio(over: int, under: int, n: int | None = None) -> dict[str, Any]:
+        found = figures.figure(lambda sums: quotient(sums[:, over], sums[:, under]))
+        if n is None or found["value"] is None:
+            return found
+        # a bootstrap of no success has no width
+        exact = proportion(linked, n, confidence)
+        return figure(found["value"], min(found["low"], exact["low"]), max(found["high"], exact["high"]))
+
+    share, chance = ratio(1, 0, len(made)), ratio(2, 0)
+    return {
+        "private": len(private),
+        "public": len(public),
+        "phrases": longest,
+        "rare": rare,
+        "claimed": len(made),
+        "linked": linked,
+        "share": share,
+        "chance": chance,
+        "excess": {k: None if v is None else v - chance["value"] for k, v in share.items()},
+        "share_of_private": ratio(1, 3, len(private)),
+        "confidence": confidence,
+    }
 
 
 def claims(
@@ -69,79 +118,37 @@ def claims(
 
     A phrase of L words counts where at most ``rare`` public texts hold it and none of its parts is that rare,
     with log2(texts / those that hold it) / L bits: a rare word says more than a rare order of common words,
-    which two people hit upon by chance.  No claim is made without such a phrase, nor where two public texts
-    weigh the same.
+    which two people hit upon by chance.
     """
-    where = _places(public, rare, longest)
-    texts = max(len(public), 2)
+    where: dict[int, list[int]] = {}
+    for number, text in enumerate(public):
+        for phrase in phrases(text, longest):
+            holders = where.setdefault(phrase, [])
+            if len(holders) <= rare:
+                holders.append(number)
+    where = {phrase: holders for phrase, holders in where.items() if len(holders) <= rare}
     for number, text in enumerate(private):
-        weights = _weights(text, where, texts, longest)
-        if weights:
-            best = max(weights.values())
-            holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
-            if len(holding) == 1:
-                yield Claim(number, holding[0], best)
+        weights: dict[int, float] = defaultdict(float)
+        counted, met = set[tuple[int, int]](), set[int]()
+        for start, end, digest in _runs(text, longest):
+            parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
+            if digest not in where or any(part in counted for part in parts):
+                continue
+            counted.add((start, end))
+            for holder in () if digest in met else where[digest]:
+                weights[holder] += math.log2(max(len(public), 2) / len(where[digest])) / (end - start)
+            met.add(digest)
+        best = max(weights.values(), default=0.0)
+        holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
+        if len(holding) == 1:
+            yield Claim(number, holding[0], best)
         if number % 1000 == 0:
             progress("linkage", number, None, "private points")
 
 
-def linkage(
-    public: Sequence[Shown],
-    private: Sequence[Shown],
-    rare: int = RARE,
-    longest: int = LONGEST_PHRASE,
-    confidence: float = 0.95,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """How often the claimed public point is by an author of the private one, against claims dealt at random.
-
-    ``chance`` is the exact mean over all ways of dealing the same claims out among the private points: it
-    keeps that some public points stand for many people.  ``share`` is of the claims, ``share_of_private``
-    of all private points.  Intervals are bootstrapped over authors, since points of one person are linked
-    together, and never narrower than the exact (Clopper-Pearson) ones over points.
-
-    Returns {private, public, phrases, rare, claimed, linked, share, chance, excess, share_of_private}, each
-    figure {value, low, high}; null where there is no claim.  No text.
-    """
-    made = list(claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
-    expected = _chances(public, private)
-    rows: dict[str, list[float]] = {}
-    for point in private:
-        rows.setdefault(min(point.authors, default=point.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
-    linked = 0
-    for claim in made:
-        own, shown = private[claim.private], public[claim.public]
-        right = not own.authors.isdisjoint(shown.authors)
-        linked += right
-        row = rows[min(own.authors, default=own.point_id)]
-        row[0] += 1
-        row[1] += right
-        row[2] += expected[claim.public]
-    figures = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
-    share = figures.figure(lambda sums: quotient(sums[:, 1], sums[:, 0]))
-    share = _wider(share, proportion(linked, len(made), confidence))
-    chance = figures.figure(lambda sums: quotient(sums[:, 2], sums[:, 0]))
-    of_private = figures.figure(lambda sums: quotient(sums[:, 1], sums[:, 3]))
-    return {
-        "private": len(private),
-        "public": len(public),
-        "phrases": longest,
-        "rare": rare,
-        "claimed": len(made),
-        "linked": linked,
-        "share": share,
-        "chance": chance,
-        "excess": {k: None if v is None else v - chance["value"] for k, v in share.items()},
-        "share_of_private": _wider(of_private, proportion(linked, len(private), confidence)),
-        "confidence": confidence,
-    }
-
-
-def _wider(own: dict[str, Any], exact: dict[str, Any]) -> dict[str, Any]:
-    """``own`` with the wider of its interval and the exact one: a bootstrap of no success has none."""
-    if own["value"] is None:
-        return own
-    return figure(own["value"], min(own["low"], exact["low"]), max(own["high"], exact["high"]))
+def phrases(text: str, longest: int = LONGEST_PHRASE) -> set[int]:
+    """The runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none reaches over a mask."""
+    return {digest for _, _, digest in _runs(text, longest)}
 
 
 def _runs(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
@@ -156,59 +163,18 @@ def _runs(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
                 yield start, start + length, int.from_bytes(digest, "big")
 
 
-def _weights(text: str, where: Mapping[int, array[int]], texts: int, longest: int) -> dict[int, float]:
-    """The bits by which each public text shares rare phrases with ``text``."""
-    weights: dict[int, float] = defaultdict(float)
-    counted: set[tuple[int, int]] = set()
-    met: set[int] = set()
-    for start, end, digest in _runs(text, longest):
-        parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
-        holders = where.get(digest)
-        if holders is None or any(part in counted for part in parts):
-            continue
-        counted.add((start, end))
-        for holder in () if digest in met else holders:
-            weights[holder] += math.log2(texts / len(holders)) / (end - start)
-        met.add(digest)
-    return weights
-
-
-def _places(public: Sequence[str], rare: int, longest: int) -> Mapping[int, array[int]]:
-    """The public texts that hold each rare phrase; a phrase that more of them hold is forgotten."""
-    where: dict[int, array[int]] = {}
-    for number, text in enumerate(public):
-        for phrase in phrases(text, longest):
-            holders = where.setdefault(phrase, array("q"))
-            if len(holders) and holders[0] == _SEVERAL:
-                continue
-            holders.append(number)
-            if len(holders) > rare:
-                where[phrase] = array("q", [_SEVERAL])
-    return {phrase: holders for phrase, holders in where.items() if holders[0] != _SEVERAL}
-
-
 def _chances(public: Sequence[Shown], private: Sequence[Shown]) -> list[float]:
     """For each public point the share of private points that one of its authors wrote."""
     written: dict[str, set[int]] = defaultdict(set)
     for number, point in enumerate(private):
         for author in point.authors:
             written[author].add(number)
-    return [
-        len(set().union(*(written.get(author, set()) for author in point.authors))) / max(len(private), 1)
-        for point in public
-    ]
-
-
-# Residual identifiers: what an engine that had no part in masking still finds in the shards.
-
-
-Reader = Callable[[Sequence[str]], Sequence[Reading]]
-MOST_LISTED = 100
-_CHUNK = 256
+    shared = (set().union(*(written.get(author, set()) for author in point.authors)) for point in public)
+    return [len(own) / max(len(private), 1) for own in shared]
 
 
 def residual_identifiers(
-    read: Reader,
+    read: Callable[[Sequence[str]], Sequence[Reading]],
     points: Sequence[tuple[str, str]],
     most: int = 5_000,
     seed: int = 0,
@@ -217,12 +183,10 @@ def residual_identifiers(
 ) -> dict[str, Any]:
     """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
 
-    A hit that touches a mask is none: masking was there already; nor is one of ordinary ``words``, or of
-    a label that is only suspected by default (``SUSPECTED_LABELS``).
-
-    Returns {points, looked_at, failed, held, share: {value, low, high} (Clopper-Pearson, 95 % two-sided),
-    labels: {label: hits}, listed: [{point_id, labels}]}; ``listed`` names at most 100 points, without their
-    text. A text that the engine could not read counts in ``failed`` and in no share.
+    A hit that touches a mask is none, nor is one of ordinary ``words``, or of a label that is only suspected
+    by default (``SUSPECTED_LABELS``).  Returns {points, looked_at, failed, held, share {value, low, high},
+    labels, listed}; ``listed`` names at most 100 points, without their text, and a text that could not be
+    read counts in ``failed`` and in no share.
     """
     order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:most]
     drawn = [points[int(place)] for place in sorted(order)]
@@ -235,7 +199,7 @@ def residual_identifiers(
             if reading.failure is not None:
                 failed += 1
                 continue
-            found = Counter(s.label for s in reading.spans if _is_telling(text, s, words))
+            found = Counter(span.label for span in reading.spans if _is_telling(text, span, words))
             labels.update(found)
             held += bool(found)
             if found and len(listed) < MOST_LISTED:
@@ -260,9 +224,6 @@ def _is_telling(text: str, span: Span, words: Set[str] | None) -> bool:
     return words is None or tells(text[span.start : span.end], words)
 
 
-# Where known values stand in texts: one automaton for all of them (Aho and Corasick), in memory only.
-
-
 class ValueSearch:
     """Finds whole occurrences of ``values`` whatever their case; a value is named by its index.
 
@@ -272,17 +233,12 @@ class ValueSearch:
 
     def __init__(self, values: Sequence[str]) -> None:
         self._automaton = ahocorasick.Automaton()
-        self._lengths: list[int] = []
-        for index, value in enumerate(values):
-            folded = value.casefold()
-            self._lengths.append(len(folded))
+        self._lengths = [len(value.casefold()) for value in values]
+        for index, folded in enumerate(value.casefold() for value in values):
             if folded and folded not in self._automaton:
                 self._automaton.add_word(folded, index)
         if len(self._automaton):
             self._automaton.make_automaton()
-
-    def __repr__(self) -> str:
-        return f"ValueSearch({len(self._automaton)} values)"
 
     def in_text(self, text: str) -> Iterator[int]:
         """The index of each occurrence in ``text``, overlapping ones too."""
@@ -297,7 +253,4 @@ class ValueSearch:
 
     def count(self, texts: Iterable[str]) -> Counter[int]:
         """How often each value stands in all of ``texts``."""
-        found: Counter[int] = Counter()
-        for text in texts:
-            found.update(self.in_text(text))
-        return found
+        return Counter(index for text in texts for index in self.in_text(text))

@@ -10,22 +10,22 @@ many guesses cannot be right.  Two bounds:
   every training whose trade-off curve is given, and so for a family of them.  Tighter, and a statement about
   that family alone.
 
-Neither needs the canaries to be independent of each other in the model.  Guessing is one decision: how many
-guesses are made must not depend on whether they are right.
+Neither needs the canaries to be independent of each other in the model.  How many guesses are made must not
+depend on whether they are right.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TextIO, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from redactory.evaluation.canary import PLACE
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -33,6 +33,7 @@ from redactory.foundation.files import commit, read_json, write_json
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
+from redactory.training.accounting.bounds import gaussian_epsilon
 
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """The shares of the canaries that are guessed, the surest first; the confidence is split among them."""
@@ -43,20 +44,60 @@ Level = Callable[[float], float]
 """The level that a test of the two worlds needs for a power: the inverse of 1 - f, f the trade-off curve."""
 
 
+def audit_scores(
+    scores: NDArray[np.float64],
+    coins: NDArray[np.bool_],
+    delta: float,
+    confidence: float = 0.95,
+    shares: Sequence[float] = SHARES,
+) -> dict[str, Any]:
+    """Guess the ``coins`` [m] from ``scores`` [m], the larger the likelier true, and bound ε from below.
+
+    Guessed are, for each of ``shares``, the canaries whose score lies farthest from 0.  Each share has its
+    part of 1 - ``confidence``, so that the best of them stands.  Returns {canaries, guesses, correct,
+    accuracy, epsilon_lower, epsilon_lower_gaussian, delta, confidence, by_share}; the counts are those of the
+    share with the largest ``epsilon_lower``, of equal ones the larger share.
+    """
+    if len(scores) != len(coins) or not len(scores) or not np.isfinite(scores).all():
+        raise ValueError("needs one finite score for each of at least one coin")
+    surest = np.argsort(-np.abs(scores), kind="stable")
+    right = ((scores > 0.0) == coins)[surest]
+    each = 1.0 - (1.0 - confidence) / len(shares)
+    by_share = []
+    for share in shares:
+        guesses = max(1, round(share * len(scores)))
+        correct = int(right[:guesses].sum())
+        row: dict[str, Any] = {"guesses": guesses, "correct": correct}
+        for bound in (epsilon_lower, epsilon_lower_gaussian):
+            row[bound.__name__] = bound(len(scores), guesses, correct, delta, each)
+        by_share.append(row)
+    best = max(by_share, key=lambda row: row["epsilon_lower"])
+    return {
+        "canaries": len(scores),
+        "guesses": best["guesses"],
+        "correct": best["correct"],
+        "accuracy": best["correct"] / best["guesses"],
+        "epsilon_lower": best["epsilon_lower"],
+        "epsilon_lower_gaussian": max(row["epsilon_lower_gaussian"] for row in by_share),
+        "delta": delta,
+        "confidence": confidence,
+        "by_share": by_share,
+    }
+
+
 def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
     """The least ε that ``correct`` of ``guesses`` right leaves possible at ``delta`` (Steinke et al. 2023).
 
     A training that is (ε, ``delta``)-DP with a smaller ε gives so many right guesses with probability at
-    most 1 - ``confidence``.  0 where nothing is shown; at most :data:`LARGEST_EPSILON`.
-
-    Raises ``ValueError`` unless 0 <= correct <= guesses <= canaries.
+    most 1 - ``confidence``.  0 where nothing is shown; at most :data:`LARGEST_EPSILON`.  ``ValueError``
+    unless 0 <= correct <= guesses <= canaries.
     """
     _check(canaries, guesses, correct, delta, confidence)
 
-    def rejected(epsilon: float) -> bool:
+    def refuted(epsilon: float) -> bool:
         return p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
 
-    return _largest(rejected, LARGEST_EPSILON)
+    return _largest(refuted, LARGEST_EPSILON)
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -68,8 +109,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 
     if correct == 0:
         return 1.0
-    right = 1.0 / (1.0 + math.exp(-epsilon))
-    law = stats.binom(guesses, right)
+    law = stats.binom(guesses, 1.0 / (1.0 + math.exp(-epsilon)))
     steps = np.arange(1, correct + 1)
     alpha = float((np.cumsum(law.pmf(correct - steps)) / steps).max())
     return min(1.0, float(law.sf(correct - 1)) + 2.0 * canaries * delta * alpha)
@@ -100,17 +140,14 @@ def too_many_right(canaries: int, guesses: int, correct: int, level: Level, chan
 
 def curve_p_value(canaries: int, guesses: int, correct: int, level: Level) -> float:
     """At most this probability of ``correct`` right or more under the trade-off curve of ``level``."""
-    low, high = -40.0, 0.0
-    if too_many_right(canaries, guesses, correct, level, math.exp(low)):
-        return math.exp(low)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
-        refuted = too_many_right(canaries, guesses, correct, level, math.exp(middle))
-        low, high = (low, middle) if refuted else (middle, high)
-    return math.exp(high)
+
+    def refuted(bits: float) -> bool:
+        return too_many_right(canaries, guesses, correct, level, math.exp(-bits))
+
+    return math.exp(-_largest(refuted, 40.0))
 
 
-def gaussian_epsilon_lower(
+def epsilon_lower_gaussian(
     canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
 ) -> float:
     """The least ε at ``delta`` that the guesses leave possible for a training that is as good as a Gaussian.
@@ -120,10 +157,10 @@ def gaussian_epsilon_lower(
     """
     _check(canaries, guesses, correct, delta, confidence)
 
-    def rejected(mu: float) -> bool:
+    def refuted(mu: float) -> bool:
         return too_many_right(canaries, guesses, correct, gaussian_level(mu), 1.0 - confidence)
 
-    return gaussian_epsilon(_largest(rejected, 2.0 * math.sqrt(LARGEST_EPSILON)), delta)
+    return gaussian_epsilon(_largest(refuted, 2.0 * math.sqrt(LARGEST_EPSILON)), delta)
 
 
 def gaussian_level(mu: float) -> Level:
@@ -145,62 +182,8 @@ def curve_level(curve: Sequence[tuple[float, float]]) -> Level:
     return level
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """ε at ``delta`` of N(0, 1) against N(``mu``, 1) (Balle and Wang 2018)."""
-    from dp_accounting import get_epsilon_gaussian
-
-    return float(get_epsilon_gaussian(1.0 / mu, delta)) if mu > 0.0 else 0.0
-
-
-def audit_scores(
-    scores: NDArray[np.float64],
-    coins: NDArray[np.bool_],
-    delta: float,
-    confidence: float = 0.95,
-    shares: Sequence[float] = SHARES,
-) -> dict[str, Any]:
-    """Guess the ``coins`` [m] from ``scores`` [m], the larger the likelier true, and bound ε from below.
-
-    Guessed are, for each of ``shares``, the canaries whose score lies farthest from 0; a positive score is
-    a guess of true.  Each share has its part of 1 - ``confidence``, so that the best of them stands.
-
-    Returns {canaries, guesses, correct, accuracy, epsilon_lower, epsilon_lower_gaussian, delta, confidence,
-    by_share: [{guesses, correct, epsilon_lower, epsilon_lower_gaussian}]}; the counts are those of the
-    share with the largest ``epsilon_lower``, of equal ones the larger share.
-    """
-    if len(scores) != len(coins) or not len(scores) or not np.isfinite(scores).all():
-        raise ValueError("needs one finite score for each of at least one coin")
-    surest = np.argsort(-np.abs(scores), kind="stable")
-    right = ((scores > 0.0) == coins)[surest]
-    each = 1.0 - (1.0 - confidence) / len(shares)
-    by_share = []
-    for share in shares:
-        guesses = max(1, round(share * len(scores)))
-        counts = len(scores), guesses, int(right[:guesses].sum())
-        by_share.append(
-            {
-                "guesses": guesses,
-                "correct": counts[2],
-                "epsilon_lower": epsilon_lower(*counts, delta, each),
-                "epsilon_lower_gaussian": gaussian_epsilon_lower(*counts, delta, each),
-            }
-        )
-    best = max(by_share, key=lambda row: float(row["epsilon_lower"]))
-    return {
-        "canaries": len(scores),
-        "guesses": best["guesses"],
-        "correct": best["correct"],
-        "accuracy": best["correct"] / best["guesses"],
-        "epsilon_lower": best["epsilon_lower"],
-        "epsilon_lower_gaussian": max(row["epsilon_lower_gaussian"] for row in by_share),
-        "delta": delta,
-        "confidence": confidence,
-        "by_share": by_share,
-    }
-
-
 def _largest(rejected: Callable[[float], bool], most: float) -> float:
-    """The largest value that is rejected; values below a rejected one are rejected too."""
+    """The largest value up to ``most`` that is rejected; values below a rejected one are rejected too."""
     low, high = 0.0, most
     if not rejected(low):
         return 0.0
@@ -264,8 +247,8 @@ def draw_coins(
 ) -> Coins:
     """Draw numbers and fair coins; without a ``seed`` from the operating system's randomness.
 
-    Raises ``ConfigurationError`` for no canary, more than the numbers can tell apart, another form, a
-    template that does not end with ``{digits}``.
+    ``ConfigurationError`` for no canary, more than the numbers can tell apart, another form, a template that
+    does not end with ``{digits}``.
     """
     needed = 2 * canaries
     if canaries < 1 or needed > 10**DIGITS // 2:
@@ -278,13 +261,14 @@ def draw_coins(
     drawn: dict[str, None] = {}
     step = 0
     while len(drawn) < needed:
-        for u in stream.uniform("numbers", step, needed):
-            drawn[f"{int(u * 10**DIGITS):0{DIGITS}d}"] = None
+        drawn |= dict.fromkeys(
+            f"{int(u * 10**DIGITS):0{DIGITS}d}" for u in stream.uniform("numbers", step, needed)
+        )
         step += 1
-    numbers = list(drawn)[:needed]
-    coins = stream.uniform("coins", 0, canaries) < 0.5
-    pairs = list(zip(numbers[:canaries], numbers[canaries:], strict=True))
-    return Coins(form, template, pairs, coins.tolist(), seed is not None)
+    numbers = list(drawn)
+    pairs = list(zip(numbers[:canaries], numbers[canaries:needed], strict=True))
+    coins = (stream.uniform("coins", 0, canaries) < 0.5).tolist()
+    return Coins(form, template, pairs, coins, seed is not None)
 
 
 def plant(
@@ -297,43 +281,60 @@ def plant(
     columns: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Write ``corpus`` (JSON lines) to ``out`` with the canaries at random places, and the coins beside it.
+    """Write ``corpus`` (JSON lines) to ``out`` with the canaries behind it, and the coins beside it.
 
     ``columns`` names the columns text, id and user_id where they are called otherwise.  A planted row has
-    these, and ``spans`` with the number's place where the first row of the corpus has ``spans``.
-
-    Returns {out, coins_file, canaries, planted, rows, form, seeded}: counts.  Raises ``InputError`` for a
-    corpus that cannot be read, ``ConfigurationError`` where ``out`` exists.
+    these, and ``spans`` with the number's place where the first row of the corpus has ``spans``.  Returns
+    {out, coins_file, canaries, planted, rows, form, seeded}.  ``InputError`` for a corpus that cannot be
+    read, ``ConfigurationError`` where ``out`` exists.
     """
     if out.exists() or coins_file(out).exists():
         raise ConfigurationError(f"{out.name}: it exists, or its coins do; give another name")
     coins = draw_coins(canaries, form, template, seed)
-    rows, first = _count(corpus)
     named = {"text": "text", "id": "id", "user_id": "user_id", **(columns or {})}
-    lines = [_row(coins, sentence, n, named, "spans" in first) for n, sentence in enumerate(coins.planted())]
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
-    # a canary's place must not tell its coin: the planted ones are put in an order of their own
-    order = stream.permutation("order", 0, len(lines))
-    places = np.sort((stream.uniform("places", 0, len(lines)) * (rows + 1)).astype(np.int64))
-    waiting = deque((place, lines[number]) for place, number in zip(places, order, strict=True))
+    planted, start = list(coins.planted()), len(template) - len(PLACE)
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(_lines(corpus)):
-            while waiting and waiting[0][0] <= number:
-                file.write(waiting.popleft()[1])
-            file.write(line)
-            if (number + 1) % _PROGRESS_ROWS == 0 or number + 1 == rows:
-                progress("plant", number + 1, rows, "rows")
-        file.writelines(line for _, line in waiting)
+        rows, labelled = _copied(corpus, file, progress)
+        # a canary's place must not tell its coin: the planted ones are put in an order of their own
+        for number in stream.permutation("order", 0, len(planted)):
+            name, sentence = f"audit-{number:06d}", planted[number]
+            row: dict[str, Any] = {named["id"]: name, named["user_id"]: name, named["text"]: sentence}
+            if labelled:
+                span = {"start": start, "end": len(sentence), "label": LABEL, "value": sentence[start:]}
+                row["spans"] = [] if sentence.endswith(MASK) else [span]
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
     write_json(coins_file(out), {"format": FORMAT, **asdict(coins)})
     return {
         "out": str(out),
         "coins_file": str(coins_file(out)),
         "canaries": canaries,
-        "planted": len(lines),
-        "rows": rows + len(lines),
+        "planted": len(planted),
+        "rows": rows + len(planted),
         "form": form,
         "seeded": coins.seeded,
     }
+
+
+def _copied(corpus: Path, out: TextIO, progress: Progress) -> tuple[int, bool]:
+    """Copy the rows; how many there are, and whether the first has spans."""
+    first, rows = None, 0
+    try:
+        with corpus.open(encoding="utf-8", newline="\n") as file:
+            for rows, line in enumerate(file, 1):
+                first = json.loads(line) if rows == 1 else first
+                out.write(line if line.endswith("\n") else line + "\n")
+                if rows % _PROGRESS_ROWS == 0:
+                    progress("plant", rows, None, "rows")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{corpus.name} cannot be read: {type(error).__name__}") from None
+    except ValueError:
+        first = None
+    if not isinstance(first, dict):
+        raise InputError(
+            f"{corpus.name}: at least one row, a JSON object each, is needed to plant canaries in"
+        )
+    return rows, "spans" in first
 
 
 def read_coins(path: Path) -> Coins:
@@ -342,8 +343,8 @@ def read_coins(path: Path) -> Coins:
         value = read_json(path)
         if value.pop("format") != FORMAT:
             raise ValueError
-        coins = Coins(**{**value, "numbers": [(str(a), str(b)) for a, b in value["numbers"]]})
-        if len(coins.numbers) != len(coins.coins) or not coins.coins or coins.form not in get_args(Form):
+        coins = TypeAdapter(Coins).validate_python(value)
+        if len(coins.numbers) != len(coins.coins) or not coins.coins:
             raise ValueError
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "it is not such a file"
@@ -352,36 +353,3 @@ def read_coins(path: Path) -> Coins:
             "redactory evaluate audit --plant wrote"
         ) from None
     return coins
-
-
-def _row(coins: Coins, sentence: str, number: int, named: Mapping[str, str], labelled: bool) -> str:
-    name = f"audit-{number:06d}"
-    row: dict[str, Any] = {named["id"]: name, named["user_id"]: name, named["text"]: sentence}
-    if labelled:
-        start = len(coins.template) - len(PLACE)
-        span = {"start": start, "end": len(sentence), "label": LABEL, "value": sentence[start:]}
-        row["spans"] = [] if sentence.endswith(MASK) else [span]
-    return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _count(corpus: Path) -> tuple[int, dict[str, Any]]:
-    """How many rows there are, and the first of them."""
-    lines = _lines(corpus)
-    try:
-        first = json.loads(next(lines, "null"))
-    except ValueError:
-        first = None
-    if not isinstance(first, dict):
-        raise InputError(
-            f"{corpus.name}: at least one row, a JSON object each, is needed to plant canaries in"
-        )
-    return 1 + sum(1 for _ in lines), first
-
-
-def _lines(corpus: Path) -> Iterator[str]:
-    try:
-        with corpus.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line if line.endswith("\n") else line + "\n"
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{corpus.name} cannot be read: {type(error).__name__}") from None

@@ -40,7 +40,7 @@ _STYLE: Any = {
 }
 _ATTRIBUTE, _FINER = re.compile(r'="[^"]*"'), re.compile(r"(?<=\.\d\d)\d+")
 _WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
-BLUE, RED, GREEN, GREY, YELLOW = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a", "#d9a441"
+BLUE, RED, GREEN, GREY = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a"
 
 
 def require_matplotlib() -> None:
@@ -98,6 +98,10 @@ def logarithmic(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
     axis.set_minor_locator(NullLocator())
 
 
+def _percent(share: float, _: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
 Lines = tuple[tuple[str, str, str, str], ...]
 """What is drawn: the key in a row, its meaning, colour and line style."""
 SECRETS: Lines = (
@@ -108,6 +112,14 @@ UNITS: Lines = (
     ("epsilon", "sound", BLUE, "-"),
     ("epsilon_as_published", "as published, not a guarantee", GREY, ":"),
 )
+_ATTACKS: Lines = (
+    ("individual", "perplexity", BLUE, "-"),
+    ("reference", "likelihood ratio, one reference", RED, "--"),
+    ("rmia", "the same, by rank (RMIA)", GREEN, ":"),
+    ("reference_alone", "reference model alone", GREY, "-."),
+)
+_LEAST_SHARE = 1e-4
+_KINDS = {"planted, missed by π": RED, "planted, caught by π": BLUE, "planted": BLUE, "never planted": GREY}
 
 
 def epsilon_plot(curve: Sequence[Result], title: str, lines: Lines = SECRETS) -> str:
@@ -125,15 +137,6 @@ def epsilon_plot(curve: Sequence[Result], title: str, lines: Lines = SECRETS) ->
     return shown.svg
 
 
-_LEAST_SHARE = 1e-4
-_ATTACKS = {
-    "individual": ("perplexity", BLUE, "-"),
-    "reference": ("likelihood ratio, one reference", RED, "--"),
-    "rmia": ("the same, by rank (RMIA)", GREEN, ":"),
-    "reference_alone": ("reference model alone", GREY, "-."),
-}
-
-
 def membership_plot(result: Result) -> str:
     """ROC curves of the attacks of :func:`~redactory.evaluation.membership.membership`, on logarithmic axes.
 
@@ -144,48 +147,21 @@ def membership_plot(result: Result) -> str:
     labels = ("false positives (share of others)", "true positives (share of members)")
     with drawing(title, labels) as shown:
         (axes,) = shown.axes
-        for key, (name, colour, style) in _ATTACKS.items():
+        for key, name, colour, style in _ATTACKS:
             if result.get(key):
                 curve = result[key]["roc"]
                 found = max((true for false, true in curve if false <= 0.0), default=0.0)
                 points = [(_LEAST_SHARE, found), *(point for point in curve if point[0] > 0.0)]
                 x, y = zip(*((x, max(y, _LEAST_SHARE)) for x, y in points), strict=True)
                 axes.step(x, y, style, where="post", color=colour, label=name)
-        axes.plot([_LEAST_SHARE, 1.0], [_LEAST_SHARE, 1.0], color="#bbbbbb", label="chance")
         ends = (_LEAST_SHARE, 1.0)
+        axes.plot(ends, ends, color="#bbbbbb", label="chance")
         for axis in (axes.xaxis, axes.yaxis):
             logarithmic(axis)
             axis.set_major_formatter(_percent)
         axes.set(xlim=ends, ylim=ends)
         shown.figure.legend(loc="outside right upper")
     return shown.svg
-
-
-_BOUNDS = (
-    ("epsilon_lower", "shown, for any training", RED),
-    ("epsilon_lower_gaussian", "shown, if it is like a Gaussian", YELLOW),
-    ("epsilon_upper", "stated by the guarantee", BLUE),
-)
-
-
-def audit_plot(result: Result) -> str:
-    """The bars of a result of ``redactory evaluate audit``: two lower bounds and the upper bound."""
-    title = (
-        f"{result['correct']:,} of {result['guesses']:,} guesses right, of {result['canaries']:,} canaries"
-    )
-    label = f"epsilon at delta {result['delta']:g}, lower bounds at confidence {result['confidence']:g}"
-    with drawing(title, (label, ""), size=(7.0, 2.4)) as shown:
-        (axes,) = shown.axes
-        values = [result[key] for key, *_ in _BOUNDS]
-        names, colours = [name for _, name, _ in _BOUNDS], [colour for *_, colour in _BOUNDS]
-        bars = axes.barh(names, [value or 0.0 for value in values], color=colours)
-        axes.bar_label(bars, ["none" if value is None else f"{value:.3g}" for value in values], padding=4)
-        axes.invert_yaxis()
-        axes.set_xlim(right=1.15 * max((value or 0.0 for value in values), default=0.0) or 1.0)
-    return shown.svg
-
-
-_KINDS = {"planted, missed by π": RED, "planted, caught by π": BLUE, "planted": BLUE, "never planted": GREY}
 
 
 def exposure_plot(result: Result) -> str:
@@ -200,26 +176,26 @@ def exposure_plot(result: Result) -> str:
     for row in result["canaries"]:
         kind = never if not row["inserted"] else missed if row.get("missed") else planted
         kinds[kind].append(row["exposure"])
-    kinds = {kind: values for kind, values in kinds.items() if values}
-    most, chance = float(result["largest_possible"]), (result.get("chance") or {}).get("highest_95")
-    mean = 1.0 / math.log(2.0)
+    names: list[str] = []
     with drawing("Exposure of each canary", ("", "exposure (bits)"), size=(7.5, 4.0)) as shown:
         (axes,) = shown.axes
-        names = []
-        for place, (kind, values) in enumerate(kinds.items()):
+        for kind, values in kinds.items():
+            if not values:
+                continue
             known = sorted(value for value in values if value is not None)
             # apart from each other, and the same each time
-            across = [place + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(known))]
+            across = [len(names) + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(known))]
             axes.plot(across, known, "o", color=_KINDS[kind], alpha=0.75)
-            without = len(values) - len(known)
-            told = some(len(values), "canary", "canaries") + (f", {without} without" if without else "")
-            names.append(f"{kind}\n{told}")
+            without = f", {len(values) - len(known)} without" if len(values) > len(known) else ""
+            names.append(f"{kind}\n{some(len(values), 'canary', 'canaries')}{without}")
         axes.set_xticks(range(len(names)), names)
+        most, mean = float(result["largest_possible"]), 1.0 / math.log(2.0)
         axes.set(ylim=(0, 1.05 * most), xlim=(-0.6, max(len(names), 1) - 0.4))
         axes.axhline(most, color="#333333", label=f"known by heart: {most:.1f}")
+        chance = (result.get("chance") or {}).get("highest_95")
         if chance is not None:
-            told = f"95 % of chance's highest: {chance:.1f}"
-            axes.axhline(chance, color=GREEN, linestyle="--", label=told)
+            highest = f"95 % of chance's highest: {chance:.1f}"
+            axes.axhline(chance, color=GREEN, linestyle="--", label=highest)
         axes.axhline(mean, color=GREEN, linestyle=":", label=f"chance's mean: {mean:.1f}")
         shown.figure.legend(loc="outside right upper")
     return shown.svg
@@ -232,17 +208,24 @@ def extraction_plot(result: Result) -> str:
     title = f"Secrets found in {some(result['samples'], 'text')} that the model wrote"
     with drawing(title, (label, "found (share)")) as shown:
         (axes,) = shown.axes
-        for side, kind, colour, told in (
+        for offset, kind, colour, meaning in (
             (-0.2, "secrets", RED, "secrets"),
             (0.2, "controls", GREY, "controls: values of the same form that it never saw"),
         ):
             tried = [(place, group) for place, group in enumerate(groups) if group[kind]]
-            figures = [proportion(group[f"{kind}_found"], group[kind]) for _, group in tried]
-            at = [place + side for place, _ in tried]
-            style: dict[str, Any] = {"color": colour, "alpha": 0.7, "width": 0.38, "label": told}
-            axes.bar(at, [one["value"] for one in figures], yerr=_reach(figures), error_kw=_THIN, **style)
-        names = [f"{_times(group)}\n{some(group['secrets'], 'secret')}" for group in groups]
-        axes.set_xticks(range(len(names)), names or [])
+            shares = [proportion(group[f"{kind}_found"], group[kind]) for _, group in tried]
+            reach = [[abs(one["value"] - one[end]) for one in shares] for end in ("low", "high")]
+            axes.bar(
+                [place + offset for place, _ in tried],
+                [one["value"] for one in shares],
+                yerr=reach,
+                error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+                color=colour,
+                alpha=0.7,
+                width=0.38,
+                label=meaning,
+            )
+        axes.set_xticks(range(len(groups)), [f"{_times(g)}\n{some(g['secrets'], 'secret')}" for g in groups])
         axes.set_ylim(bottom=0)
         axes.legend(title=None if groups else "no secret was tried")
         axes.yaxis.set_major_formatter(_percent)
@@ -252,60 +235,6 @@ def extraction_plot(result: Result) -> str:
 def _times(group: Result) -> str:
     low, high = group["from"], group["to"]
     return f"{low:,} or more" if high is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _percent(share: float, _: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-_THIN = {"elinewidth": 0.8, "ecolor": "#333333"}
-
-
-def _reach(figures: Sequence[Result]) -> list[list[float]]:
-    """How far each figure {value, low, high} reaches down and up."""
-    return [
-        [max(0.0, one["value"] - one["low"]) for one in figures],
-        [max(0.0, one["high"] - one["value"]) for one in figures],
-    ]
-
-
-def redaction_plot(result: Result) -> str:
-    """A result of ``evaluate_redaction``: two panels of bars with their 95 % intervals.
-
-    Above: of the private points that were tied to a public one, how many by an author of both, and how many
-    would be by chance.  Below: the share of points in which an engine that did not mask still finds
-    something.  What was not measured is said in its place; near-duplicates across the split are a count.
-    """
-    residual, across = result["residual"], result["across"]
-    linked: list[tuple[str, Result, str]] = []
-    for unit, own in result["linkage"].items():
-        if own is not None and own["claimed"]:
-            linked.append((f"same {unit}, {own['claimed']:,} claims", own["share"], RED))
-            linked.append((f"same {unit} by chance", own["chance"], GREY))
-    left = [
-        (f"{side}, {some(residual[side]['looked_at'], 'point')}", residual[side]["share"], RED)
-        for side in ("public", "private")
-        if residual is not None and residual[side]["looked_at"]
-    ]
-    named = "" if residual is None else f" by {residual['engine']}"
-    counted = "not measured" if across is None else f"{across['public_points']:,}"
-    title = f"Public points that nearly duplicate a private one: {counted}"
-    labels = ("share of claims that are right", ""), ("share of the points looked at", "")
-    with drawing(title, *labels, size=(7.5, 4.6)) as shown:
-        heads = ("Private points tied to a public one", f"Suspected identifiers that are left, found{named}")
-        for axes, head, rows in zip(shown.axes, heads, (linked, left), strict=True):
-            axes.set_title(head, loc="left", fontsize=10)
-            axes.xaxis.set_major_formatter(_percent)
-            if not rows:
-                axes.set_yticks([0], ["not measured"])
-                continue
-            names, figures, colours = zip(*rows, strict=True)
-            values = [one["value"] for one in figures]
-            bars = axes.barh(names, values, xerr=_reach(figures), error_kw=_THIN, color=colours, alpha=0.7)
-            axes.bar_label(bars, [f"{100 * one['value']:.3g} %" for one in figures], padding=4)
-            axes.invert_yaxis()
-            axes.set_xlim(left=0)
-    return shown.svg
 
 
 def reliability_plot(bins: Sequence[tuple[float, float, int]], error: float) -> str:

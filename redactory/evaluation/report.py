@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,45 +31,15 @@ from redactory.redaction.shards import read_batches
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
-
-_POLICIES = ("strict", "conservative")
-_BLOCK, _MORE = "▇▇", "…"
-_LONGEST_TEXT, _LONGEST_SKELETON = 320, 24
-_WORD_OR_MASK = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
+EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit")
+_LONGEST_TEXT, _LARGEST_IN_FULL = 320, 1e6
 
 
-def render_report(run: RunFolder) -> str:
-    """The page of a finished run and its finished models, the same for the same run folder.
-
-    It quotes some public points, shows private ones as skeletons only, and loads nothing.
-    """
-    manifest = read_json(run.manifest)
-    counts, missed = manifest["counts"], _result(run.recall)
-    shards = _result(run.redaction)
-    return template("report.html.j2").render(
-        manifest=manifest,
-        counts=counts,
-        blind=blind_words(blind_of(manifest)),
-        flow=flow(counts),
-        laws=conservation(manifest),
-        found=_hits(manifest["hits"]),
-        dedup=dedup_summary(manifest["dedup"]),
-        missed=missed,
-        resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
-        shards=said("shards", shards) if shards else [],
-        drift=_result(run.gate),
-        metrics={name: words.split(", by ")[0] for name, words in METRICS.items()},
-        models=[model_report(run.model(name)) for name in run.model_names()],
-        public=[_shortened(text) for text in _first(run.public)],
-        skeletons=[skeleton(text) for text in _first(run.private)],
-        canary_digits=CANARY_DIGITS,
-        mask=MASK,
-    )
-
-
-def render_model(report: ModelReport) -> str:
-    """The page of one model: how good it is, what is promised, what attacks found; it loads nothing."""
-    return template("model.html.j2").render(model=report)
+def write_report(run: RunFolder) -> Path:
+    """Commit :func:`pages_of` the run, mode 0600, and return the path of ``RUN/report.html``."""
+    for path, page in pages_of(run):
+        write_text(path, page)
+    return run.report
 
 
 def pages_of(run: RunFolder) -> Iterator[tuple[Path, str]]:
@@ -86,19 +55,41 @@ def pages_of(run: RunFolder) -> Iterator[tuple[Path, str]]:
     yield run.report, render_report(run)
 
 
-def write_report(run: RunFolder) -> Path:
-    """Commit :func:`pages_of` the run, mode 0600, and return the path of ``RUN/report.html``."""
-    for path, page in pages_of(run):
-        write_text(path, page)
-    return run.report
+def render_report(run: RunFolder) -> str:
+    """The page of a finished run and its finished models, the same for the same run folder.
+
+    It quotes some public points and no private one, and loads nothing.
+    """
+
+    def result(folder: Any) -> Any:
+        """The result of a finished measurement; None where it was not made."""
+        return read_json(folder.root / "result.json") if is_finished(folder) else None
+
+    manifest, missed, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
+    hits = sorted(manifest["hits"], key=lambda hit: (-hit["count"], hit["label"]))
+    found = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative")]
+    return template("report.html.j2").render(
+        manifest=manifest,
+        counts=manifest["counts"],
+        blind=blind_words(blind_of(manifest)),
+        flow=flow(manifest["counts"]),
+        laws=conservation(manifest),
+        found=[table for table in found if table[1]],
+        dedup=dedup_summary(manifest["dedup"]),
+        missed=missed,
+        resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
+        shards=said("shards", shards) if shards else [],
+        drift=result(run.gate),
+        metrics={name: words.split(", by ")[0] for name, words in METRICS.items()},
+        models=[model_report(run.model(name)) for name in run.model_names()],
+        public=_examples(run.public),
+        canary_digits=CANARY_DIGITS,
+    )
 
 
-def _result(folder: Any) -> Any:
-    """The result of a finished measurement; None where it was not made."""
-    return read_json(folder.root / "result.json") if is_finished(folder) else None
-
-
-# What became of the rows, and the sums that must hold.
+def render_model(report: ModelReport) -> str:
+    """The page of one model: how good it is, what is promised, what attacks found; it loads nothing."""
+    return template("model.html.j2").render(model=report)
 
 
 class Law(NamedTuple):
@@ -139,55 +130,36 @@ class Bar:
     name: str
     count: int
     kind: str
-    whole: int = 0
-    parts: tuple[Bar, ...] = ()
+    whole: int
+    parts: tuple[Bar, ...]
 
 
 def flow(counts: Mapping[str, int]) -> Bar:
     """Rows into documents, points, sides and shards; what has no count has no bar."""
 
-    def bar(name: str, count: int, kind: str, *parts: Bar, whole: int = counts["points"]) -> Bar:
+    def bar(name: str, kind: str, count: int, *parts: Bar, whole: int = 0) -> Bar:
         return Bar(name, count, kind, whole, tuple(part for part in parts if part.count))
 
-    public, private = (
-        (
-            bar(f"{side.capitalize()} shards", counts[side], side),
-            bar("Duplicates", counts[f"{side}_duplicate"], "duplicate"),
-        )
-        for side in ("public", "private")
+    points, sides = counts["points"], []
+    for side in ("public", "private"):
+        kept, left_out = counts[side], counts[f"{side}_duplicate"]
+        parts = [
+            bar(f"{side.capitalize()} shards", side, kept, whole=points),
+            bar("Duplicates", "duplicate", left_out, whole=points),
+        ]
+        # what is left out stands in the middle
+        parts = parts if side == "public" else parts[::-1]
+        sides.append(bar(f"{side.capitalize()} side", side, kept + left_out, *parts, whole=points))
+    quarantined = bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
+    documents = bar(
+        "Documents", "neutral", counts["documents"], bar("Points", "neutral", points, *sides, quarantined)
     )
-    sides = (
-        bar("Public side", sum(part.count for part in public), "public", *public),
-        bar("Private side", sum(part.count for part in private), "private", *private[::-1]),
-        bar("Quarantined", counts["quarantined"], "quarantined"),
-    )
-    points = bar("Points", counts["points"], "neutral", *sides, whole=0)
-    documents = bar("Documents", counts["documents"], "neutral", points, whole=0)
-    rejected = bar("Rejected", counts["rejected"], "rejected", whole=counts["rows"])
-    return bar("Rows", counts["rows"], "neutral", documents, rejected, whole=0)
+    rejected = bar("Rejected", "rejected", counts["rejected"], whole=counts["rows"])
+    return bar("Rows", "neutral", counts["rows"], documents, rejected)
 
 
-def _hits(hits: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The hits by policy, most frequent first, counted before overlapping spans are merged."""
-    ordered = sorted(hits, key=lambda hit: (-hit["count"], hit["label"]))
-    tables = [(name, [hit for hit in ordered if hit["policy"] == name]) for name in _POLICIES]
-    return [table for table in tables if table[1]]
-
-
-# Examples: public points as they are, private ones as skeletons without a word.
-
-
-def skeleton(text: str) -> list[str]:
-    """What may be seen of a private point: ``<MASK>`` where a mask is, one same block for any word.
-
-    A masked text can still hold what π missed, so neither letters nor lengths of words are shown.
-    """
-    pieces = [MASK if piece == MASK else _BLOCK for piece in _WORD_OR_MASK.findall(text)]
-    return pieces if len(pieces) <= _LONGEST_SKELETON else [*pieces[:_LONGEST_SKELETON], _MORE]
-
-
-def _first(folder: Path, count: int = 8) -> list[str]:
-    """The texts of the ``count`` points whose released ids come first.
+def _examples(folder: Path, count: int = 8) -> list[str]:
+    """The texts of the ``count`` points whose released ids come first, shortened.
 
     Released ids are keyed pseudonyms, so the pick is random over the points and the same in each rendering.
     """
@@ -196,23 +168,10 @@ def _first(folder: Path, count: int = 8) -> list[str]:
         # few of millions of points become Python objects
         least = batch.take(pc.select_k_unstable(batch, count, [("point_id", "ascending")]))
         rows = heapq.nsmallest(count, [*rows, *zip(*(c.to_pylist() for c in least.columns), strict=True)])
-    return [text for _, text in rows]
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + _MORE
+    return [text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…" for _, text in rows]
 
 
 # A model in words that need no mathematics first: what its guarantee promises, what was measured of it.
-
-
-EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit")
-_LARGEST_IN_FULL = 1e6
-_TITLES = {
-    "epsilon_substitution": "one private sentence, whatever secret it holds",
-    "epsilon_bayesian": "a secret that at least one policy catches, nobody knows which",
-    "epsilon_confidentiality": "every secret alike, also those that both policies miss",
-}
 
 
 @dataclass(frozen=True)
@@ -252,10 +211,9 @@ def model_report(folder: ModelFolder) -> ModelReport:
     """One finished model, with every evaluation of it that there is."""
     card = read_json(folder.guarantee)
     results = {evaluation: result_of(folder, evaluation) or {} for evaluation in EVALUATIONS}
-    told = (said(part, results) for part in ("utility", "attacks"))
-    return ModelReport(
-        folder.root.name, card, results, _named_epsilon(card), promises(card), figures(card), *told
-    )
+    utility, attacks = (said(part, results) for part in ("utility", "attacks"))
+    words = promises(card), figures(card), utility, attacks
+    return ModelReport(folder.root.name, card, results, _named_epsilon(card), *words)
 
 
 def said(part: str, *facts: Any) -> list[Finding]:
@@ -292,10 +250,14 @@ def figures(card: Mapping[str, Any]) -> list[Figure]:
 
 def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(title, key of the reason, text or nothing) of each figure of a card that is about private points."""
-    for key, title in _TITLES.items():
-        yield title, key, _epsilons([card[key]])
+    for key, title in (
+        ("epsilon_substitution", "one private sentence, whatever secret it holds"),
+        ("epsilon_bayesian", "a secret that at least one policy catches, nobody knows which"),
+        ("epsilon_confidentiality", "every secret alike, also those that both policies miss"),
+    ):
+        yield title, key, _epsilons(card[key])
     if groups := card["epsilon_group"]:
-        yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _epsilons(groups.values())
+        yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _epsilons(*groups.values())
     failure = card["coverage_failure"]
     share = "" if failure is None else f"at most {100 * failure:.2g}%"
     yield "share of secrets with no guarantee at all", "coverage_failure", share
@@ -303,26 +265,25 @@ def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str
 
 def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The same for a card of a trainer that hides users or entities, or of one of their baselines."""
-    yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _epsilons([card["epsilon_sound"]])
-    if card.get("epsilon_user_removal") is not None:
-        name = card["adjacency_user_removal"]
-        yield name, "epsilon_user_removal", _epsilons([card["epsilon_user_removal"]])
-    for size, value in (card.get("curve") or {}).items():
-        if value is not None:
-            unit = f"an entity in the points of at most {size} users"
-            if "adjacency_curve" in card:
-                unit = f"units of at most {size} points"
-            elif card["protect"] == "users":
-                unit = f"{size} users at once"
-            yield unit, "curve", _epsilons([value])
+    yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _epsilons(card["epsilon_sound"])
+    sized = "units of at most {} points" if "adjacency_curve" in card else "{} users at once"
+    if "adjacency_curve" not in card and card["protect"] != "users":
+        sized = "an entity in the points of at most {} users"
     published = card.get("epsilon_as_published")
-    if isinstance(published, Mapping):
-        published = published.get("epsilon")
-    if published is not None:
-        yield "as published, not a guarantee", "epsilon_as_published", _epsilons([published])
+    for title, key, value in (
+        (card.get("adjacency_user_removal"), "epsilon_user_removal", card.get("epsilon_user_removal")),
+        *((sized.format(size), "curve", value) for size, value in (card.get("curve") or {}).items()),
+        (
+            "as published, not a guarantee",
+            "epsilon_as_published",
+            published.get("epsilon") if isinstance(published, Mapping) else published,
+        ),
+    ):
+        if value is not None:
+            yield str(title), key, _epsilons(value)
 
 
-def _epsilons(values: Iterable[float | None]) -> str:
+def _epsilons(*values: float | None) -> str:
     """Figures as they are printed; nothing where there is none."""
     known = ["none" if value is None else upwards(value, 3) for value in values]
     return f"ε = {', '.join(known)}" if set(known) - {"none"} else ""
@@ -355,10 +316,6 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.1f}%"
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}%"
-
-
 def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -380,16 +337,16 @@ def _environment() -> Environment:
     # most commands write no report
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    found = Environment(
         loader=PackageLoader("redactory.evaluation", "."),
         autoescape=lambda name: name is None or name.endswith((".html.j2", ".css.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {
+    found.filters |= {
         "amount": amount,
-        "percent": _percent,
+        "percent": lambda value: "–" if value is None else f"{100 * value:.1f}%",
         "share": share,
         "some": some,
         "upwards": lambda value: upwards(value, 3),
@@ -399,5 +356,4 @@ def _environment() -> Environment:
         "engine": _engine,
         "highest_quantile": highest_quantile,
     }
-    environment.filters.update(filters)
-    return environment
+    return found

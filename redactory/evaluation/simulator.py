@@ -67,18 +67,12 @@ def simulate_customersim(
 ) -> Simulation:
     """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
 
-    A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping, and
-    ``text[start:end] == value``; the labels are those of ``dialogues.yaml`` and ``CANARY``.  A canary is
-    a user's turn "My ID is: <6 digits>" (CRT, section 5.4), as many of each of ``templates``; as many control
-    canaries are drawn and never inserted.  The dialogues around the canaries are those that the seed gives
-    without them.
-
-    A canary is one that a policy is to miss with probability ``miss_rate`` (CRT, Figure 3): its spans have
-    ``"missed": true``, for a policy made from labelled rows to go by.  Whether it is depends on the seed
-    and the rate alone, and whatever a rate makes missed a higher rate does too.
-
-    Raises ``ConfigurationError`` for negative numbers, canaries without rows, more canaries than the digits
-    can tell apart, a rate outside [0, 1], an invalid template.
+    A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping; the labels
+    are those of ``dialogues.yaml`` and ``CANARY``.  A canary is a user's turn "My ID is: <6 digits>" (CRT,
+    section 5.4), as many of each of ``templates``; as many controls are drawn and never inserted.  A policy
+    is to miss a canary with probability ``miss_rate`` (CRT, Figure 3): its spans have ``"missed": true``;
+    whatever a rate makes missed a higher rate does too.  The dialogues around the canaries are those that
+    the seed gives without them.  ``ConfigurationError`` for numbers or templates that cannot be.
     """
     if rows < 0 or canaries < 0 or copies < 1:
         raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
@@ -93,7 +87,11 @@ def simulate_customersim(
     sets, taken = [], set[str]()
     for template in templates:
         before, digits = _template_parts(template)
-        numbers = _numbers(draw, digits, 2 * canaries, taken)
+        space, wanted = 10**digits, 2 * canaries + len(taken)
+        if wanted > space:
+            raise ConfigurationError(f"simulate: at most {space // 2} canaries can be told apart")
+        drawn = (f"{n:0{digits}d}" for n in draw.sample(range(space), wanted))
+        numbers = [number for number in drawn if number not in taken][: 2 * canaries]
         taken.update(numbers)
         missed = [index for index in range(canaries) if missing.random() < miss_rate]
         for index, number in enumerate(numbers[:canaries]):
@@ -115,6 +113,18 @@ def simulate_customersim(
     return Simulation(_rows(rows, seed, planted, draw), sets[0] if len(sets) == 1 else {"sets": sets})
 
 
+def _template_parts(template: str) -> tuple[str, int]:
+    """The words and the number of digits of a template such as "My ID is: {6}"."""
+    match = _TEMPLATE.fullmatch(template)
+    digits = int(match["digits"]) if match else 0
+    if match is None or not 1 <= digits <= _MOST_DIGITS or not match["before"].isprintable():
+        raise ConfigurationError(
+            "simulate: a canary template is words in one line and then a number of digits in braces, at "
+            f"most {_MOST_DIGITS}, such as '{DEFAULT_TEMPLATE}'"
+        )
+    return match["before"], digits
+
+
 def write_simulation(
     out: str | os.PathLike[str],
     rows: int,
@@ -127,8 +137,8 @@ def write_simulation(
 ) -> dict[str, Any]:
     """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
 
-    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries, canaries_missed, copies, seed, out,
-    canaries_file}; ``canaries`` are those of one template.
+    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries (of one template), canaries_missed,
+    copies, seed, out, canaries_file}.
     """
     simulation = simulate_customersim(rows, seed, canaries, copies, miss_rate, templates)
     secrets, users, out = Counter[str](), set[str](), Path(out)
@@ -155,45 +165,10 @@ def write_simulation(
     }
 
 
-def _template_parts(template: str) -> tuple[str, int]:
-    """The words and the number of digits of a template such as "My ID is: {6}"."""
-    match = _TEMPLATE.fullmatch(template)
-    digits = int(match["digits"]) if match else 0
-    if match is None or not 1 <= digits <= _MOST_DIGITS or not match["before"].isprintable():
-        raise ConfigurationError(
-            "simulate: a canary template is words in one line and then a number of digits in braces, at "
-            f"most {_MOST_DIGITS}, such as '{DEFAULT_TEMPLATE}'"
-        )
-    return match["before"], digits
-
-
-def _numbers(draw: random.Random, digits: int, count: int, taken: set[str]) -> list[str]:
-    """``count`` different numbers, none of them ``taken``."""
-    space = 10**digits
-    if count + len(taken) > space:
-        raise ConfigurationError(f"simulate: at most {space // 2} canaries can be told apart")
-    drawn = (f"{n:0{digits}d}" for n in draw.sample(range(space), min(space, count + len(taken))))
-    return [number for number in drawn if number not in taken][:count]
-
-
-# Invented customers: who they are, how to reach them, and when they come back.
-
-
-class Customer(NamedTuple):
-    """One invented person; every field but ``user_id`` is a secret of theirs."""
-
-    user_id: str
-    name: str
-    first: str
-    phone: str
-    address: str
-    email: str
-
-
 class People:
-    """Draws customers from an own, seeded Faker and an own random stream.
+    """Invented customers, from a Faker and a random stream of its own: no shared one is read or moved.
 
-    Nothing here reads or moves the state that Faker's instances or ``random`` share by default.
+    A customer is what fills the fields of a dialogue's templates; every field but ``user_id`` is a secret.
     """
 
     def __init__(self, seed: int) -> None:
@@ -205,12 +180,12 @@ class People:
         self._faker.seed_instance(seed)
         self._count = 0
 
-    def visits(self) -> Iterator[Customer]:
+    def visits(self) -> Iterator[dict[str, str]]:
         """Customers as they write, without end: about a quarter come back, one to three times.
 
         A return lies at most a few hundred dialogues later, so what is kept in mind stays small.
         """
-        due: list[tuple[int, int, int, Customer]] = []
+        due: list[tuple[int, int, int, dict[str, str]]] = []
         row = order = 0
         while True:
             if due and due[0][0] <= row:
@@ -224,37 +199,30 @@ class People:
             yield customer
             row += 1
 
-    def values_of(self, customer: Customer) -> dict[str, str]:
+    def values_of(self, customer: dict[str, str]) -> dict[str, str]:
         """What fills the fields of one dialogue's templates."""
         new_address = self._address()
         order = f"{self._digits(3)}-{self._digits(5)}-{self._digits(3)}"
         tracking = self.draw.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
         tracking[self.draw.randrange(10)] = self.draw.choice("0123456789")
-        return {
-            **customer._asdict(),
-            "new_address": new_address,
-            "order": order,
-            "tracking": "".join(tracking),
-            "item": self.draw.choice(_said()["items"]),
-            "when": self.draw.choice(_said()["when"]),
-        }
+        item, when = (self.draw.choice(_said()[kind]) for kind in ("items", "when"))
+        mine = {"new_address": new_address, "order": order, "tracking": "".join(tracking)}
+        return {**customer, **mine, "item": item, "when": when}
 
-    def _new_customer(self) -> Customer:
+    def _new_customer(self) -> dict[str, str]:
         """A person not met before (two may share a name, as people do)."""
         first, last = self._faker.first_name(), self._faker.last_name()
         self._count += 1
         mail = f"{first}.{last}{self.draw.randrange(10, 100)}@{self.draw.choice(_MAIL_DOMAINS)}".lower()
         phone = self.draw.choice(_PHONE_FORMS).format(self._digits(3), self._digits(3), self._digits(4))
-        return Customer(f"cust-{self._count:07d}", f"{first} {last}", first, phone, self._address(), mail)
+        who = {"user_id": f"cust-{self._count:07d}", "name": f"{first} {last}", "first": first}
+        return {**who, "phone": phone, "address": self._address(), "email": mail}
 
     def _address(self) -> str:
         return str(self._faker.address()).replace("\n", " ")
 
     def _digits(self, count: int) -> str:
         return f"{self.draw.randrange(10 ** (count - 1), 10**count)}"
-
-
-# The dialogues.
 
 
 @functools.cache
@@ -272,11 +240,23 @@ def _rows(
         turns = _dialogue(people, customer)
         for canary in planted.get(number, ()):
             turns.insert(place.randrange(1, len(turns)), canary)
-        text, spans = _join(turns)
-        yield {"id": f"sim-{seed}-{number}", "user_id": customer.user_id, "text": text, "spans": spans}
+        spans: list[dict[str, Any]] = []
+        offset = 0
+        for text, found, missed in turns:
+            for start, end, label in found:
+                span = {
+                    "start": offset + start,
+                    "end": offset + end,
+                    "label": label,
+                    "value": text[start:end],
+                }
+                spans.append({**span, "missed": True} if missed else span)
+            offset += len(text) + 1
+        text = "\n".join(turn.text for turn in turns)
+        yield {"id": f"sim-{seed}-{number}", "user_id": customer["user_id"], "text": text, "spans": spans}
 
 
-def _dialogue(people: People, customer: Customer) -> list[Turn]:
+def _dialogue(people: People, customer: dict[str, str]) -> list[Turn]:
     say, draw, values = _said(), people.draw, people.values_of(customer)
 
     def turn(speaker: str, *choices: Sequence[str]) -> Turn:
@@ -307,20 +287,3 @@ def _fill(template: str, values: Mapping[str, str]) -> Turn:
                 spans.append((len(text), len(text) + len(values[name]), labels[name]))
             text += values[name]
     return Turn(text, tuple(spans))
-
-
-def _join(turns: Sequence[Turn]) -> tuple[str, list[dict[str, Any]]]:
-    """One line a turn, and every span moved to where its turn begins."""
-    spans: list[dict[str, Any]] = []
-    offset = 0
-    for turn in turns:
-        for start, end, label in turn.spans:
-            span = {
-                "start": offset + start,
-                "end": offset + end,
-                "label": label,
-                "value": turn.text[start:end],
-            }
-            spans.append({**span, "missed": True} if turn.missed else span)
-        offset += len(turn.text) + 1
-    return "\n".join(turn.text for turn in turns), spans

@@ -17,8 +17,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from redactory.evaluation import canary_copies_left, canary_exposure
-from redactory.evaluation.canary import exposure_against_chance, highest_quantile, middle_rank
-from redactory.evaluation.continuations import continuation_log_probs, given_log_probs
+from redactory.evaluation.canary import (
+    SAMPLED,
+    WEIGHTED,
+    exposure_against_chance,
+    highest_quantile,
+    likelier,
+    middle_rank,
+    sampled_exposure,
+)
+from redactory.evaluation.continuations import (
+    DrawnNumbers,
+    continuation_log_probs,
+    drawn_numbers,
+    given_log_probs,
+)
 from redactory.evaluation.plots import exposure_plot
 from redactory.foundation.errors import CheckFailed, InputError
 from redactory.foundation.stream import RandomStream
@@ -29,7 +42,7 @@ from redactory.training.models.build import network_of
 from redactory.training.models.folder_tokenizer import FolderTokenizer
 from redactory.training.models.settings import Gpt2Settings, LstmSettings
 from redactory.training.tokenizer import Tokenizer
-from tests.evaluation.small_model import SmallModel
+from tests.evaluation.small_model import Parrot, SmallModel
 from tests.training.tiny_folders import causal_folder
 
 BEFORE = "My ID is: "
@@ -54,11 +67,22 @@ def _gpt2(folder: Path, single_digits: bool = True, **config: Any) -> LanguageMo
     causal_folder(folder, "gpt2", **config)
     tokenizer = FolderTokenizer.from_folder(folder, single_digits)
     network = network_of(Gpt2Settings(kind="gpt2", folder=folder), tokenizer).double().eval()
+    # random weights of 0.02 give all numbers nearly one score
+    return _scaled(LanguageModel(tokenizer, network), 4.0)
+
+
+def _lstm(scale: float = 1.0) -> LanguageModel:
+    tokenizer = Tokenizer.from_texts(["My ID is"], 10)
+    network = network_of(LstmSettings(embedding_size=8, hidden_size=12), tokenizer)
+    network.initialise(RandomStream.from_seed(1))
+    return _scaled(LanguageModel(tokenizer, network.double()), scale)
+
+
+def _scaled(model: LanguageModel, scale: float) -> LanguageModel:
     with torch.no_grad():
-        for parameter in network.parameters():
-            # random weights of 0.02 give all numbers nearly one score
-            parameter.mul_(4.0)
-    return LanguageModel(tokenizer, network)
+        for parameter in model.network.parameters():
+            parameter.mul_(scale)
+    return model
 
 
 def _canaries(inserted: list[str], control: list[str], **more: Any) -> dict[str, Any]:
@@ -76,13 +100,15 @@ def test_trie_equals_brute_force_rank_for_rank(model: SmallModel, monkeypatch: p
     _same_ranks(continuation_log_probs(model, BEFORE, 3), slow, 1e-12)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_transformer_s_cache_gives_brute_force_rank_for_rank(tmp_path: Path, tied: bool) -> None:
-    model = _gpt2(tmp_path, tie_word_embeddings=tied)
-    names = dict(model.network.named_parameters(remove_duplicate=False))
-    assert (names["model.lm_head.weight"] is names["model.transformer.wte.weight"]) == tied
-    right = continuation_log_probs(model, BEFORE, 4)
-    _same_ranks(right, _brute_force(model, _numbers(4)), 1e-9)
+def test_a_transformer_s_cache_gives_brute_force_rank_for_rank(tmp_path: Path) -> None:
+    model = _gpt2(tmp_path)
+    right = continuation_log_probs(model, BEFORE, 3)
+    _same_ranks(right, _brute_force(model, _numbers(3)), 1e-9)
+    assert len(continuation_log_probs(model, "a" * 61, 2)) == 100
+    with pytest.raises(CheckFailed, match="context"):
+        continuation_log_probs(model, "a" * 62, 3)
+    with pytest.raises(CheckFailed, match="same tokens"):
+        given_log_probs(model, BEFORE, ["", "1"])
     step = model.network.step
     # a cache that forgets a place is found out
     model.network.step = lambda ids, state: step(ids, tuple(part[:, :, 1:] for part in state))  # type: ignore[method-assign]
@@ -100,12 +126,8 @@ def test_a_tokenizer_that_joins_digits_is_ranked_exactly_too(tmp_path: Path) -> 
 
 
 def test_given_strings_are_those_of_the_whole_walk_in_any_order_and_number() -> None:
-    tokenizer = Tokenizer.from_texts(["My ID is"], 10)
-    network = network_of(LstmSettings(embedding_size=8, hidden_size=12), tokenizer)
-    network.initialise(RandomStream.from_seed(1))
-    model = LanguageModel(tokenizer, network.double())
+    model = _lstm()
     whole = continuation_log_probs(model, BEFORE, 3)
-    _same_ranks(whole, _brute_force(model, _numbers(3)), 1e-12)
     strings = ["417", "002", "999", "417", "410"]
     found = given_log_probs(model, BEFORE, strings)
     np.testing.assert_allclose(found, whole[[417, 2, 999, 417, 410]], atol=1e-12)
@@ -113,15 +135,6 @@ def test_given_strings_are_those_of_the_whole_walk_in_any_order_and_number() -> 
     slow = _brute_force(model, mixed) - _brute_force(model, [""])[0]
     np.testing.assert_allclose(given_log_probs(model, BEFORE, mixed), slow, atol=1e-12)
     assert len(given_log_probs(model, BEFORE, [])) == 0
-
-
-def test_what_does_not_fit_the_context_or_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:
-    model = _gpt2(tmp_path)
-    assert len(continuation_log_probs(model, "a" * 61, 3)) == 1_000
-    with pytest.raises(CheckFailed, match="context"):
-        continuation_log_probs(model, "a" * 62, 3)
-    with pytest.raises(CheckFailed, match="same tokens"):
-        given_log_probs(model, BEFORE, ["", "1"])
 
 
 # Exposure of canaries.
@@ -144,9 +157,9 @@ def test_a_model_that_knows_nothing_gives_the_middle(model: SmallModel) -> None:
     with torch.no_grad():
         for parameter in ignorant.network.output.parameters():
             parameter.zero_()
-    result = canary_exposure(ignorant, _canaries(["012345", "999999"], []))
-    assert [row["rank"] for row in result["canaries"]] == [500_000.5] * 2
-    assert result["mean_exposure"] == pytest.approx(1.0, abs=1e-5)
+    result = canary_exposure(ignorant, _canaries(["01234", "99999"], []))
+    assert [row["rank"] for row in result["canaries"]] == [50_000.5] * 2
+    assert result["mean_exposure"] == pytest.approx(1.0, abs=1e-4)
     assert result["control_mean_exposure"] is None
 
 
@@ -207,6 +220,72 @@ def test_copies_left_counts_points_not_substrings(tmp_path: Path) -> None:
     assert left == [3, 1, 0]
 
 
+# More candidates than can be ranked.
+
+
+def _sampled(scores: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    draws = RandomStream.from_seed(1).uniform("sample", 0, n)
+    return scores[(draws * len(scores)).astype(np.int64)]
+
+
+def test_sample_and_draws_together_give_the_exact_ranks() -> None:
+    model = _lstm(6.0)
+    scores = continuation_log_probs(model, BEFORE, 5)
+    drawn = drawn_numbers(model, BEFORE, 5, 6_000, RandomStream.from_seed(2))
+    assert drawn is not None
+    assert (drawn.log_q >= drawn.log_p - 1e-9).all()
+    ranks = (100, 300, 1_000, 3_000, 30_000, 50_000, 100_000)
+    asked = np.sort(scores)[::-1][[rank - 1 for rank in ranks]]
+    rows = list(sampled_exposure(_sampled(scores, 2_000), asked, 10**5, drawn))
+    assert [row["method"] for row in rows][:2] == [WEIGHTED] * 2
+    assert rows[-1]["method"] == SAMPLED
+    for row, rank in zip(rows, ranks, strict=True):
+        exact = math.log2(1e5 / rank)
+        assert abs(row["exposure"] - exact) < 0.5
+        assert row["low"] <= row["exposure"] <= row["high"]
+        # a bound at 95 %, which a sample may miss by a little
+        assert row["at_least"] <= exact + 0.1
+    # a law of drawing that is not the model's own is found out
+    wrong = DrawnNumbers(drawn.log_p, drawn.log_q + 2.0)
+    assert abs(math.log2((1 + likelier(wrong, float(asked[1])).count) / 300)) > 1
+
+
+def test_without_draws_a_canary_beyond_the_sample_has_a_bound_alone() -> None:
+    sample = np.random.default_rng(1).standard_normal(20_000) - 1_000.0
+    (row,) = sampled_exposure(sample, np.array([40.0]) - 1_000.0, 10**9)
+    assert row["exposure"] is row["method"] is None
+    assert "joins digits" in row["reason"]
+    # none of 20,000 scored as high: the share is at most 3/20,000 at 95 %
+    assert row["at_least"] == pytest.approx(math.log2(20_000 / 3.0), abs=0.01)
+    (flat,) = sampled_exposure(np.full(5_000, -18.4), np.full(1, -18.4), 10**8)
+    assert (flat["method"], flat["exposure"]) == (SAMPLED, 1.0)
+
+
+def test_intervals_hold_the_true_share_as_often_as_they_say() -> None:
+    held = 0
+    for seed in range(60):
+        sample = RandomStream.from_seed(seed).uniform("u", 0, 2_000)
+        (row,) = sampled_exposure(sample - 1_000.0, np.array([0.9 - 1_000.0]), 10**9)
+        held += row["low"] <= math.log2(10) <= row["high"]
+    assert 52 <= held <= 60
+
+
+def test_a_space_too_large_is_sampled_and_what_is_known_by_heart_stands_out() -> None:
+    number, control = "417417417", "862862862"
+    canaries = {"template": "My ID is: {digits}", "inserted": [number], "control": [control], "copies": 1}
+    leaky = canary_exposure(Parrot.of([f"My ID is: {number}"], 0.9), canaries, samples=2_000)
+    flat = canary_exposure(Parrot.of([], 0.0), canaries, samples=2_000)
+    known = leaky["canaries"][0]
+    # it has nine tenths of the probability at every digit: at most 1/0.9^9 candidates can be as likely
+    assert known["method"] == WEIGHTED
+    assert known["at_least"] > math.log2(1e9) - 1.0
+    assert known["exposure"] == pytest.approx(math.log2(1e9), abs=1e-9)
+    assert leaky["chance"]["highest_p_value"] < 1e-6
+    assert flat["mean_exposure"] == flat["control_mean_exposure"] == 1.0
+    assert leaky["candidates"] == 10**9
+    assert number not in str(leaky)
+
+
 # Against chance.
 
 
@@ -244,8 +323,6 @@ def test_intervals_hold_no_difference_for_chance_and_show_a_leak() -> None:
     assert held >= 33
     leak = exposure_against_chance([6.0 + bits for bits in _by_chance(1, 10)], _by_chance(2, 10))["intervals"]
     assert leak["mean_difference"]["low"] > 2.0
-    gap = leak["mean_exposure"]["value"] - leak["control_mean_exposure"]["value"]
-    assert leak["mean_difference"]["value"] == pytest.approx(gap)
     empty = exposure_against_chance((), (1.0, 2.0))
     assert set(empty["chance"].values()) == {None}
     assert empty["intervals"]["mean_difference"] == {"value": None, "low": None, "high": None}

@@ -14,11 +14,11 @@ from redactory.evaluation.one_run_audit import (
     curve_level,
     curve_p_value,
     epsilon_lower,
-    gaussian_epsilon,
-    gaussian_epsilon_lower,
+    epsilon_lower_gaussian,
     gaussian_level,
     p_value,
 )
+from redactory.training.accounting.bounds import gaussian_epsilon
 
 DELTA = 1e-5
 COUNTS = [(1, 1, 1), (5, 5, 4), (20, 20, 16), (20, 10, 9), (40, 12, 12)]
@@ -153,7 +153,7 @@ def test_more_right_guesses_never_bound_less() -> None:
     assert bounds == sorted(bounds)
     assert bounds[0] == 0.0
     assert bounds[-1] > 2.0
-    bounds = [gaussian_epsilon_lower(100, 50, correct, DELTA) for correct in range(0, 51, 5)]
+    bounds = [epsilon_lower_gaussian(100, 50, correct, DELTA) for correct in range(0, 51, 5)]
     assert bounds == sorted(bounds)
     assert bounds[0] == 0.0
 

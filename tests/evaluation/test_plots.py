@@ -12,19 +12,8 @@ import redactory
 from redactory.evaluation import plots
 from redactory.foundation.errors import ConfigurationError
 
-SHARE = {"value": 0.25, "low": 0.2, "high": 0.3}
 CURVE = [{"steps": n, "epsilon": n / 9, "epsilon_bayesian": None if n < 4 else n / 20} for n in range(1, 12)]
 ROC = {"roc": [[0.0, 0.01], [0.001, 0.1], [0.01, 0.3], [1.0, 1.0]]}
-AUDIT = {
-    "correct": 70,
-    "guesses": 100,
-    "canaries": 1000,
-    "delta": 1e-5,
-    "confidence": 0.95,
-    "epsilon_lower": 0.4,
-    "epsilon_lower_gaussian": None,
-    "epsilon_upper": 3.5,
-}
 CANARIES = [
     {"inserted": True, "missed": True, "exposure": 14.0},
     {"inserted": True, "missed": False, "exposure": None},
@@ -34,9 +23,6 @@ GROUPS = [
     {"from": 1, "to": 3, "secrets": 40, "secrets_found": 9, "controls": 40, "controls_found": 0},
     {"from": 4, "to": None, "secrets": 0, "secrets_found": 0, "controls": 0, "controls_found": 0},
 ]
-LINKED = {"document": {"claimed": 1200, "share": SHARE, "chance": SHARE}, "user": None}
-LEFT = {"engine": "spacy", **{side: {"looked_at": 80, "share": SHARE} for side in ("public", "private")}}
-NOTHING = {"linkage": {"document": None}, "residual": None, "across": None}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +39,6 @@ NOTHING = {"linkage": {"document": None}, "residual": None, "across": None}
             ({"members": 1000, "individual": ROC, "rmia": ROC, "reference": None},),
             ("perplexity", "the same, by rank (RMIA)", "chance", "1,000 sentences"),
         ),
-        (plots.audit_plot, (AUDIT,), ("70 of 100 guesses right", "none", "3.5", "stated by the guarantee")),
         (
             plots.exposure_plot,
             ({"canaries": CANARIES, "largest_possible": 19.9, "chance": {"highest_95": 7.61}},),
@@ -70,12 +55,6 @@ NOTHING = {"linkage": {"document": None}, "residual": None, "across": None}
             ({"by_times_seen": GROUPS[1:], "samples": 1},),
             ("no secret was tried",),
         ),
-        (
-            plots.redaction_plot,
-            ({"linkage": LINKED, "residual": LEFT, "across": {"public_points": 1234}},),
-            ("same document, 1,200 claims", "25 %", "public, 80 points", "found by spacy", "1,234"),
-        ),
-        (plots.redaction_plot, (NOTHING,), ("not measured",) * 3),
         (
             plots.reliability_plot,
             (((0.02, 0.0, 30), (0.99, 1.0, 600)), 0.0123),
@@ -102,6 +81,6 @@ def test_without_matplotlib_a_measurement_has_no_picture_and_a_plot_is_refused(
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name: None if name == "matplotlib" else found(name)
     )
-    assert plots.pictures("audit.svg", plots.audit_plot, AUDIT) == {}
+    assert plots.pictures("roc.svg", plots.membership_plot, {}) == {}
     with pytest.raises(ConfigurationError, match=r"pip install 'redactory\[plots\]'"):
         redactory.plan(trainer="dpsgd", plot="absent/plan.svg")

@@ -26,7 +26,6 @@ from redactory.evaluation.report import (
     render_report,
     said,
     share,
-    skeleton,
     write_report,
 )
 from redactory.foundation.files import write_json
@@ -115,21 +114,6 @@ def test_no_word_of_a_private_point_is_told(page: str) -> None:
     secret = {"quillfeather", "zacharyville", "wilhelmina"}
     assert secret <= private_words - public_words
     assert not any(word in page.lower() for word in secret)
-    closed = page[page.index('<ul class="examples closed">') :]
-    closed = closed[: closed.index("</ul>")]
-    assert set(re.findall(r">([^<]+)<", closed)) - {"\n", " "} == {"▇▇", "&lt;MASK&gt;"}
-
-
-@settings(deadline=None)
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_a_skeleton_is_made_of_blocks_and_masks_alone(before: str, after: str) -> None:
-    assert set(skeleton(f"{before} <MASK> {after}")) <= {"▇▇", "<MASK>", "…"}
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(["a", "Wilhelmina", "77", "o'neil", "<MASK>"]), max_size=20))
-def test_a_skeleton_tells_neither_letters_nor_lengths(words: list[str]) -> None:
-    assert skeleton(" ".join(words)) == ["<MASK>" if word == "<MASK>" else "▇▇" for word in words]
 
 
 def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:

@@ -8,13 +8,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 import redactory
 from redactory.detectors import Detection, DetectSettings, Span
-from redactory.evaluation.plots import redaction_plot
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.evaluations.policies import independent_engine
 from redactory.redaction import RunFolder, is_finished
@@ -96,19 +94,6 @@ def test_the_result_is_sealed_and_quotes_nothing(leaky: Path, attacked: dict[str
     for secret in (MAIL, "zelda", "quirk", "parcel", "123456"):
         assert secret not in text
     assert "What the shards give away" in RunFolder(leaky).report.read_text(encoding="utf-8")
-
-
-def test_the_picture_shows_each_attack_with_what_chance_gives(leaky: Path, attacked: dict[str, Any]) -> None:
-    kept = RunFolder(leaky).redaction
-    drawn = (kept.root / "redaction.svg").read_text(encoding="utf-8")
-    assert drawn == redaction_plot(attacked)
-    shown = " ".join("".join(ElementTree.fromstring(drawn).itertext()).split())
-    linked, public = attacked["linkage"]["document"], attacked["residual"]["public"]
-    assert f"same document, {linked['claimed']:,} claims" in shown
-    assert f"{100 * linked['share']['value']:.3g} %" in shown
-    assert f"{100 * linked['chance']['value']:.3g} %" in shown
-    assert f"public, {public['looked_at']:,} points" in shown
-    assert "share of claims that are right" in shown
 
 
 def test_an_engine_that_masked_is_not_independent() -> None:

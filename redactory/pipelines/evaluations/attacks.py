@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.membership import SecretSentence, commonest_label, member_texts
 from redactory.evaluation.one_run_audit import TEMPLATE, Coins, Form, coins_file, plant, read_coins
-from redactory.evaluation.plots import audit_plot, extraction_plot, membership_plot, pictures
+from redactory.evaluation.plots import extraction_plot, membership_plot, pictures
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
@@ -287,7 +287,7 @@ def evaluate_audit(
             "guarantee_p_value": _p_value(own.run, own.name, found, upper["upper_field"]),
         }
 
-    return own.keep("audit", measure, lambda result: pictures("audit.svg", audit_plot, result))
+    return own.keep("audit", measure)
 
 
 def audit_guesses(model: LanguageModel, coins: Coins, progress: Progress = silent) -> NDArray[np.float64]:

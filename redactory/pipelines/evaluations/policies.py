@@ -15,7 +15,6 @@ from redactory.detectors.settings import refuse_fitted_rows
 from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
-from redactory.evaluation.plots import pictures, redaction_plot
 from redactory.evaluation.recall import measure_misses, secrets_left
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
@@ -252,7 +251,7 @@ def _measured(
     result = {"run": str(run.root), "linkage": linked, "residual": residual, "across": across}
     result["reasons"] = reasons
     body = {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}
-    seal_result(run.redaction, result, body, pictures("redaction.svg", redaction_plot, result))
+    seal_result(run.redaction, result, body)
     write_report(run)
     return result
 
