@@ -16,7 +16,7 @@ _FEDERATED: Mapping[str, Any] = {
     "epochs": 1,
     "clip_norm": 0.1,
     "private_learning_rate": 5e-3,
-    "federated": {"user_rate": 0.2, "local_batch_size": 128, "server": "optimizer"},
+    "federated": {"user_rate": 0.2, "local_batch_size": 128},
 }
 _ONE_USER_EACH: Mapping[str, Any] = {
     **_FEDERATED,

@@ -22,6 +22,7 @@ from redactory.pipelines.share import WORK_VARIABLE
 from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS
+from redactory.training.units.settings import HUBS
 
 
 class _OnceEach(yaml.SafeLoader):
@@ -190,11 +191,12 @@ _FILES = (
     *("dedup.index.path", "detect.tagger.models", "detect.spacy.model"),
     *("detect.patterns.files", "detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
-    *("train.recall", "train.recall_file", "train.public_text", "train.model.folder", "train.budget.path"),
-    *("train.units.entities", "train.units.aliases", "train.units.hubs_file"),
+    *("train.recall", "train.public_text", "train.model.folder", "train.budget.path"),
+    *("train.units.entities", "train.units.aliases", "train.units.hubs"),
 )
 """The keys whose values are files and folders, read from the folder of the configuration."""
 _NAMES: dict[str, Callable[[str], bool]] = {
+    "train.units.hubs": lambda name: name in HUBS,
     "detect.tagger.models": lambda name: name == DEFAULT,
     # a bare name is an installed pipeline
     "detect.spacy.model": lambda name: "/" not in name,

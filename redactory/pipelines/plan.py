@@ -114,7 +114,7 @@ def _of_training(
         if config is None
         else _changed(load_config(config, output=output), given)
     )
-    run, train = RunFolder(Path(loaded.output)), loaded.train.resolved()
+    run, train = RunFolder(Path(loaded.output)), loaded.train
     finished = config is not None and is_finished(run)
     recall = train.recall or (measured_last(run) if finished else None)
     rates = MissRates.measured(recall, loaded.detect.conservative.flags_everything)

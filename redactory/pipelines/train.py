@@ -99,7 +99,7 @@ def train(
 def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:
     from redactory.training import train_model
 
-    settings = config.train.resolved()
+    settings = config.train
     measured = recall_of(run, settings.model_name)
     if settings.recall is None:
         settings = settings.model_copy(update={"recall": measured})
@@ -127,15 +127,7 @@ def measured_last(run: RunFolder) -> RecallMeasurement | None:
     found = kept_recall(run)
     if found is None or not found["misses"]["n"]:
         return None
-    misses = found["misses"]
-    return RecallMeasurement(
-        labels=misses["n"],
-        missed_by_strict=misses["gamma"]["misses"],
-        missed_by_both=misses["delta_2"]["misses"],
-        confidence=misses["confidence"],
-        date=found.get("date"),
-        sample=found.get("sample"),
-    )
+    return RecallMeasurement.model_validate(found)
 
 
 def train_summary(run: RunFolder, name: str) -> dict[str, Any]:

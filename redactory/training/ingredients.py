@@ -153,8 +153,6 @@ class Ingredients:
             self.settings.public_batch_size,
             self.stream,
             purpose=purpose,
-            micro_batch=self.settings.public_micro_batch_size,
-            every=self.pieces,
         )
 
     def noisy_phase(

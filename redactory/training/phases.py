@@ -18,8 +18,7 @@ from redactory.training.clipping import check_parts, clipped_sum
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import Mechanism
 from redactory.training.models.network import Network
-from redactory.training.pieces import Piece, PieceMap, alone, summed
-from redactory.training.points import Batch, Points
+from redactory.training.points import Points
 from redactory.training.sampling import Sampler
 
 _CHECKED_EVERY = 1000
@@ -63,8 +62,7 @@ class PlainPhase:
 
     A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes,
     one after the other, each in its own order.  ``purpose`` tells the draws of two such phases of one
-    training apart.  With ``micro_batch`` a step's gradient is that of so many rows at once, added in their
-    order; ``every`` says where each is computed, and changes no bit.
+    training apart.
 
     Formal guarantees: none.  It may see public points only, wherever a guarantee is claimed.
     """
@@ -76,8 +74,6 @@ class PlainPhase:
     batch_size: int
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
-    micro_batch: int | None = field(default=None, kw_only=True)
-    every: PieceMap = field(default=alone, kw_only=True)
     _order: tuple[int, NDArray[np.int64]] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     def fall_over(self, steps: int) -> None:
@@ -102,33 +98,10 @@ class PlainPhase:
         rows = self.rows_of(number)
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
-        if self.micro_batch is not None:
-            descend(self.network, self.descent, self._gradient(rows, self.micro_batch), number)
-            return
         self.descent.optimizer.zero_grad()
         losses = self.network.point_losses(self.points.batch(rows))
         torch.autograd.backward(losses.sum() / len(rows))
         self.descent.step(number)
-
-    def _gradient(self, rows: NDArray[np.int64], size: int) -> Tensor:
-        work = MeanGradient(len(rows))
-        cut = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return summed(self.network, [Piece(self.points, part, work) for part in cut], self.every)
-
-
-@dataclass(frozen=True)
-class MeanGradient:
-    """A piece's share of the gradient of the mean loss over ``points`` points."""
-
-    points: int
-
-    def __call__(self, network: Network, batch: Batch) -> Tensor:
-        """The gradient of the piece's losses over ``points``, flat."""
-        parameters = trainable(network)
-        loss = network.point_losses(batch).sum() / self.points
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        every = zip(parameters, found, strict=True)
-        return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in every])
 
 
 @dataclass

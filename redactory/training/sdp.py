@@ -27,6 +27,8 @@ from redactory.training.points import Batch, EncodedPoints
 from redactory.training.tokenizer import Tokenizer
 
 STRICT = "strict"
+STATE_CLIP = 1.0
+"""L2 bound of the state that is noised where private text ends."""
 _PARAMETERS = (
     "embedding.weight",
     "lstm.weight_ih_l0",
@@ -88,7 +90,6 @@ class SelectivePhase(PlainPhase):
     private_descent: Descent
     noise_multiplier: float
     clip_norm: float
-    state_clip_norm: float
 
     def fall_over(self, steps: int) -> None:
         """Let both step sizes fall to zero over ``steps`` steps."""
@@ -105,7 +106,7 @@ class SelectivePhase(PlainPhase):
         own = dict(self.network.named_parameters())
         weights: list[Tensor] = [own[name] for name in _PARAMETERS]
         self.descent.optimizer.zero_grad()
-        losses = selective_losses(weights, batch, private, noise, self.state_clip_norm)[0]
+        losses = selective_losses(weights, batch, private, noise)[0]
         torch.autograd.backward(losses.sum() / len(rows))
         self.descent.step(number)
         total = self._clipped(weights, batch, private, noise)
@@ -118,7 +119,7 @@ class SelectivePhase(PlainPhase):
         assert isinstance(self.network, LstmLanguageModel)
         shape = (*private.shape, 2 * self.network.lstm.hidden_size)
         drawn = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
-        deviation = self.noise_multiplier * self.state_clip_norm
+        deviation = self.noise_multiplier * STATE_CLIP
         return (deviation * torch.from_numpy(drawn).view(shape)).to(self.network.output.weight)
 
     def _clipped(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:
@@ -130,9 +131,7 @@ class SelectivePhase(PlainPhase):
 
         def loss(given: list[Tensor], *row: Tensor) -> Tensor:
             inputs, targets, real, marked, own = (part[None] for part in row)
-            return selective_losses(given, Batch(inputs, targets, real), marked, own, self.state_clip_norm)[
-                1
-            ][0]
+            return selective_losses(given, Batch(inputs, targets, real), marked, own)[1][0]
 
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0, 0, 0))
         parts = (batch.inputs, batch.targets, batch.real, private, noise)
@@ -161,12 +160,11 @@ def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
         private_descent=Descent(descent.optimizer, own.private_learning_rate),
         noise_multiplier=own.noise_multiplier,
         clip_norm=own.clip_norm,
-        state_clip_norm=own.state_clip_norm,
     )
 
 
 def selective_losses(
-    weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor, state_clip_norm: float
+    weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor, state_clip_norm: float = STATE_CLIP
 ) -> tuple[Tensor, Tensor]:
     """The loss (nats) of each point's public tuples and of its private ones, [B] each.
 

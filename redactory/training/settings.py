@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -13,12 +14,9 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     model_validator,
 )
 
-from redactory.foundation.errors import InputError
-from redactory.foundation.files import read_json
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
@@ -72,6 +70,26 @@ class RecallMeasurement(Record):
     the strict policy unless masking it perfectly would have left the same masked point; it counts as
     missed by both when any part of it went public.
     """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_file(cls, value: Any) -> Any:
+        """The record of a measurement has more than these numbers."""
+        value = super()._of_its_file(value)  # type: ignore[operator]
+        if not (isinstance(value, dict) and isinstance(value.get("misses"), dict)):
+            return value
+        misses = value["misses"]
+        try:
+            return {
+                "labels": misses["n"],
+                "missed_by_strict": misses["gamma"]["misses"],
+                "missed_by_both": misses["delta_2"]["misses"],
+                "confidence": misses["confidence"],
+                "date": value.get("date"),
+                "sample": value.get("sample"),
+            }
+        except (KeyError, TypeError):
+            raise ValueError("it is no record of a measurement of this version") from None
 
     labels: PositiveInt = Field(description="Labelled secrets that were checked.")
     missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
@@ -181,11 +199,6 @@ class TrainSettings(Settings):
     )
 
     public_batch_size: PositiveInt = Field(32, description="Points in a step without noise.")
-    public_micro_batch_size: PositiveInt | None = Field(
-        None,
-        description="Points of a step without noise whose gradient is computed at once: the pieces that "
-        "workers share out; the whole batch if absent. Another number rounds otherwise.",
-    )
     minimum_plain_steps: PositiveInt = Field(
         100, description="Steps without noise an epoch has at least: a small side is passed over again."
     )
@@ -216,21 +229,22 @@ class TrainSettings(Settings):
         "two",
         description="Whether the two kinds of step keep states of their own or share one: both are sound.",
     )
-    state_clip_norm: ClipNorm = Field(
-        1.0, description="sdp: L2 bound of the state that is noised where private text ends."
-    )
 
     max_tokens: PositiveInt = Field(
         128, description="A point's tokens beyond this many are not trained on; at most model.context."
     )
-    vocabulary_size: PositiveInt = Field(10_000, description="At most this many words of public/ are tokens.")
-    minimum_count: PositiveInt = Field(2, description="A word is a token from this count in public/ on.")
+    vocabulary_size: PositiveInt = Field(
+        10_000, description="At most this many words of public/ are tokens, each that occurs twice or more."
+    )
 
     budget: BudgetSettings | None = Field(
         None, description="The budget that this training must stay within; one that would not is refused."
     )
-    recall: RecallMeasurement | None = Field(None, description="Measured misses of the two policies.")
-    recall_file: Path | None = Field(None, description="A JSON file with the keys of recall, instead of it.")
+    recall: RecallMeasurement | None = Field(
+        None,
+        description="What the two policies miss: the JSON record that evaluate detection or label score "
+        "wrote; the run's own measurement if absent.",
+    )
     group_sizes: tuple[Annotated[int, Field(ge=2)], ...] = Field(
         (2, 4, 8), description="Numbers of points for which the group figures are computed."
     )
@@ -242,8 +256,8 @@ class TrainSettings(Settings):
     )
     workers: PositiveInt = Field(
         1,
-        description="Processes of this machine that share out the pieces of a step (physical_tokens, "
-        "public_micro_batch_size), each with threads threads; the result has the same bits.",
+        description="Processes of this machine that share out the pieces of a noisy step "
+        "(physical_tokens), or the users of one, each with threads threads; the result has the same bits.",
     )
     checkpoint_steps: PositiveInt = Field(
         500,
@@ -260,12 +274,6 @@ class TrainSettings(Settings):
         description="Tokens (with padding) held in memory at once in a noisy step: the pieces that workers "
         "share out; changes no result beyond rounding.",
     )
-
-    @model_validator(mode="after")
-    def _one_source_of_recall(self) -> Self:
-        if self.recall is not None and self.recall_file is not None:
-            raise ValueError("recall and recall_file are both given: keep one of them")
-        return self
 
     @model_validator(mode="after")
     def _truncation_has_its_bound(self) -> Self:
@@ -346,61 +354,62 @@ class TrainSettings(Settings):
         """The folder's name: ``name``, or the trainer's."""
         return self.name or self.trainer
 
-    def resolved(self) -> TrainSettings:
-        """These settings with the content of ``recall_file`` in the place of its path.
-
-        Raises ``InputError`` where the file cannot be read as a measurement.
-        """
-        if self.recall_file is None:
-            return self
-        try:
-            measured = RecallMeasurement.model_validate(read_json(self.recall_file))
-        except (OSError, ValueError, ValidationError) as error:
-            problem = error.strerror if isinstance(error, OSError) else "it has not the keys of train.recall"
-            raise InputError(
-                f"train.recall_file: {self.recall_file} is no recall measurement: {problem}; give "
-                "a JSON file with the keys of train.recall"
-            ) from None
-        return self.model_copy(update={"recall": measured, "recall_file": None})
-
 
 # The settings as a ledger and a manifest hold them: no folder of this machine, no budget.
 
 
 _OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
 _OF_CLASSES = {"task", "classes"}
-_FILES_OF_UNITS = ("entities", "aliases", "hubs_file")
-_PLACES = ("workers", "dask")
-"""Where something is computed changes no bit of it: it may be another place after an interruption."""
 
 
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units is described as it was before there were any, and so are whole batches.
+    A trainer without units is described as it was before there were any.  Where something is computed
+    (``workers``) changes no bit of it, and may change after an interruption.
     """
     never = {"budget", "workers"}
-    if settings.public_micro_batch_size is None:
-        never.add("public_micro_batch_size")
     if not TRAINERS[settings.trainer].of_units:
         left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
         return by_name(settings.model_dump(mode="json", exclude={*never, *left_out}))
     found = by_name(settings.model_dump(mode="json", exclude=never))
-    for key in _PLACES:
-        del found["federated"][key]
     found["public_text"] = settings.public_text and settings.public_text.name
-    for key in _FILES_OF_UNITS:
+    for key in ("entities", "aliases"):
         path = getattr(settings.units, key)
         found["units"][key] = path and path.name
+    found["units"]["hubs"] = [one.name if isinstance(one, Path) else one for one in settings.units.hubs]
     return found
 
 
 def by_name(found: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON with the folder of pretrained weights by its name: they leave with the model.
-
-    Models of earlier versions have its path.
-    """
+    """Settings as JSON with the folder of pretrained weights by its name: they leave with the model."""
     model = found["model"]
     if model.get("folder") is None:
         return found
     return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}
+
+
+_RETIRED = {
+    "": ("recall_file", "public_micro_batch_size", "state_clip_norm", "minimum_count"),
+    "model": (
+        *("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"),
+        "single_digits",
+    ),
+    "units": ("hubs_file",),
+    "federated": (
+        *("entity_weight", "extended_weight", "total_entity_weight", "total_extended_weight"),
+        *("noise_scale", "noise_form", "sensitive_share", "server", "workers", "dask"),
+    ),
+}
+"""By section, the keys of earlier versions: no guarantee reads one of them."""
+
+
+def as_now(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that an earlier version wrote, as this one does; what else is unknown stays and is refused."""
+    found: dict[str, Any] = {key: dict(part) if key in _RETIRED else part for key, part in written.items()}
+    if listed := found.get("units", {}).get("hubs_file"):
+        found["units"]["hubs"] = [*found["units"]["hubs"], listed]
+    for section, keys in _RETIRED.items():
+        for key in keys:
+            (found.get(section, {}) if section else found).pop(key, None)
+    return by_name(found)

@@ -52,10 +52,9 @@ from redactory.training.runinput import (
     public_texts,
     require_unchanged,
 )
-from redactory.training.settings import TrainSettings, by_name, settings_json
+from redactory.training.settings import TrainSettings, as_now, settings_json
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
-from redactory.training.units.settings import FederatedSettings
 from redactory.training.walk import Checkpoint, walk
 
 
@@ -103,7 +102,7 @@ def undrawn_model(run: RunFolder, settings: TrainSettings, public_text: PublicTe
     def texts() -> Iterator[str]:
         return public_texts(run) if public_text is None else public_text.texts()
 
-    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size, settings.minimum_count)
+    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size)
     classify = settings.task == "classify"
     network: LanguageNetwork | Classifier
     if classify:
@@ -144,7 +143,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     ``CheckFailed`` where the run's parts changed or a replayed step has another sum.
     """
     folder, parent = run.model(settings.model_name), parent_digest(run)
-    settings = settled(settings.resolved(), folder)
+    settings = settled(settings, folder)
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
     require_device(settings.device)
@@ -203,9 +202,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         budget.reserve(hash_of(log.records[0].body), named, spending)
     drawn(model, settings, stream)
     remark = no_remark if progress is silent or spec.broken else live_epsilon(spec)
-    federated = settings.federated if trainer.samples_users else FederatedSettings(workers=1)
     with (
-        update_map(federated.workers or settings.workers, federated.dask) as every,
+        update_map(settings.workers if trainer.samples_users else 1) as every,
         piece_map(
             settings.workers if trainer.in_pieces(settings) else 1,
             model.network,
@@ -313,7 +311,7 @@ def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> di
             f"models/{folder.root.name} was trained on an earlier release of this run, before it was written "
             "anew (redactory takedown, redactory purge): give this training another name (train.name)"
         )
-    if by_name(manifest["settings"]) != settings_json(settings) or manifest["parent"] != parent:
+    if as_now(manifest["settings"]) != settings_json(settings) or manifest["parent"] != parent:
         raise RunStateError(
             f"models/{folder.root.name} is finished, with other settings or of another run: "
             "give this training another name (train.name), or remove that folder"

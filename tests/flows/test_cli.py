@@ -167,7 +167,7 @@ def _planned(*numbers: str) -> list[str]:
     return ["plan", *(part for number in numbers for part in ("--set", number))]
 
 
-UNITS = ("federated.users=946", "federated.noise_scale=2", "steps=50", "federated.entity_rate=0.5")
+UNITS = ("federated.users=946", "noise_multiplier=102", "steps=50", "federated.entity_rate=0.5")
 PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
         ("trainer=crt", "sampling_rate=0.1", "noise_multiplier=2", "steps=10", "gamma=0.1"),

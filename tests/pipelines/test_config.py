@@ -142,14 +142,13 @@ def test_paths_of_a_training_are_relative_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(
         "input: a.jsonl\ntrain: {trainer: noiseless, public_text: donated.jsonl, "
-        "units: {entities: clients.txt, aliases: /opt/aliases.txt, hubs_file: hubs.txt, hubs: [months]}}\n"
+        "units: {entities: clients.txt, aliases: /opt/aliases.txt, hubs: [months, hubs.txt]}}\n"
     )
     config = load_config(path).train
     assert config.public_text == tmp_path / "donated.jsonl"
     assert config.units.entities == tmp_path / "clients.txt"
     assert config.units.aliases == Path("/opt/aliases.txt")
-    assert config.units.hubs_file == tmp_path / "hubs.txt"
-    assert config.units.hubs == ("months",)
+    assert config.units.hubs == ("months", tmp_path / "hubs.txt")
 
 
 ENGINES = """

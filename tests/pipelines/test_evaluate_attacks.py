@@ -29,7 +29,6 @@ TRAIN: dict[str, Any] = {
     "seed": 1,
     "threads": 1,
     "vocabulary_size": 200,
-    "minimum_count": 1,
 }
 BY_HEART = {
     "trainer": "sgd",

@@ -37,7 +37,6 @@ TRAINING: dict[str, Any] = {
     "noise_multiplier": 4.0,
     "model": {"embedding_size": 4, "hidden_size": 4},
     "minimum_plain_steps": 1,
-    "minimum_count": 1,
     "group_sizes": (),
     "threads": 1,
 }

@@ -16,7 +16,6 @@ from redactory.training.accounting import calibrate_noise, epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 
 CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
-CONLL_SHARE = 11_176 / 14_040
 NUMBERS = {"trainer": "crt", "sampling_rate": 0.05, "steps": 100, "group_sizes": []}
 
 
@@ -30,9 +29,13 @@ def planned(config: Any = None, **settings: Any) -> dict[str, Any]:
 
 def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any) -> dict[str, Any]:
     users, a_step = data
-    own = {"users": users, "user_rate": a_step / users, "max_users_per_entity": spread, "noise_scale": 2.0}
-    inner = {key: changes.pop(key) for key in [*changes] if key not in ("steps", "epsilon", "units.protect")}
+    own = {"users": users, "user_rate": a_step / users, "max_users_per_entity": spread}
+    inner = {key: changes.pop(key) for key in [*changes] if key in ("rule", "estimator")}
     federated = {f"federated.{key}": value for key, value in {**own, **inner}.items()}
+    if "epsilon" not in changes:
+        # z = 2 of the paper, ζ = z·(q_u·|U| + 1); in the patent ζ = z·(|U| + 1)
+        spread_over = users if changes.pop("patent", False) else a_step
+        federated["noise_multiplier"] = changes.pop("noise_scale", 2.0) * (spread_over + 1)
     return planned(trainer="uedp-alg1", **{"steps": 50, **federated, **changes})
 
 
@@ -192,9 +195,9 @@ def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
         (SEC, None, {}, 54.32),
         (AG, 20, {}, 0.056),
         (AG, None, {}, 54.37),
-        (CONLL, None, {"noise_form": "patent"}, 1.442),
-        (SEC, None, {"noise_form": "patent"}, 1.747),
-        (AG, None, {"noise_form": "patent"}, 1.857),
+        (CONLL, None, {"patent": True}, 1.442),
+        (SEC, None, {"patent": True}, 1.747),
+        (AG, None, {"patent": True}, 1.857),
         (SEC, 20, {"steps": 500}, 1.071),
         (SEC, 100, {"steps": 500}, 6.49),
         (SEC, None, {"steps": 500}, 342.2),
@@ -216,35 +219,25 @@ def test_algorithm_1_has_the_figures_of_the_theory(
 
 
 @pytest.mark.parametrize(
-    ("data", "share", "published"),
-    [
-        (CONLL, CONLL_SHARE, (0.52, 0.62, 1.18)),
-        (AG, None, (None, 0.75, 1.48)),
-        (SEC, None, (None, 0.71, 1.40)),
-    ],
+    ("data", "published"), [(CONLL, (0.62, 1.18)), (AG, (0.75, 1.48)), (SEC, (0.71, 1.40))]
 )
 def test_what_the_paper_prints_stands_beside_it_under_its_label(
-    data: tuple[int, int], share: float | None, published: tuple[float | None, float, float]
+    data: tuple[int, int], published: tuple[float, float]
 ) -> None:
     """At an enforced M, so that the sound figure is quick; the published one does not know of M."""
-    found = algorithm1(data, 1, sensitive_share=share)
-    plain = algorithm1(data, 1, sensitive_share=share, estimator="f_E")
+    found = algorithm1(data, 1)
+    plain = algorithm1(data, 1, estimator="f_E")
     printed = plain["as_published"]
     assert printed["note"] == "as published, not a guarantee"
-    assert printed["all"]["f_E"] == plain["epsilon_as_published"] == pytest.approx(published[1], abs=0.008)
-    assert printed["all"]["user-level"] == pytest.approx(published[2], abs=0.008)
-    if published[0] is None:
-        assert found["epsilon_as_published"] is None
-        assert "share" in found["reasons"]["epsilon_as_published"]
-    else:
-        assert found["epsilon_as_published"] == pytest.approx(published[0], abs=0.008)
-        patent = algorithm1(data, 1, sensitive_share=share, noise_form="patent")
-        assert patent["epsilon_as_published"] == pytest.approx(found["epsilon_as_published"])
+    assert printed["all"]["f_E"] == plain["epsilon_as_published"] == pytest.approx(published[0], abs=0.008)
+    assert printed["all"]["user-level"] == pytest.approx(published[1], abs=0.008)
+    assert found["epsilon_as_published"] is None
+    assert "share" in found["reasons"]["epsilon_as_published"]
 
 
 @pytest.mark.parametrize(("spread", "per_batch"), [(1, 0.0464), (4, 0.1302), (16, 0.470)])
 def test_algorithm_1_needs_this_much_noise_for_eight(spread: int, per_batch: float) -> None:
-    found = algorithm1(CONLL, spread, noise_scale=None, epsilon=8.0, steps=500)
+    found = algorithm1(CONLL, spread, epsilon=8.0, steps=500)
     assert found["noise_calibrated"]
     assert 7.9 < found["epsilon_sound"] <= 8.0
     assert found["noise_to_batch"] == pytest.approx(per_batch, rel=1.5e-2)

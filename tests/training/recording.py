@@ -403,10 +403,10 @@ class Oracle:
         if not len(entities):
             key = (int(graph.priorities[row]) << 64) + int(graph.points[row])
             drawn = coins(ENTROPY, "extended coins", number, 1, key)[0] < own.extended_rate
-            return own.extended_weight * drawn
+            return float(drawn)
         keys = [_number(graph.entity_ids[entity]) for entity in entities]
         sampled = [coins(ENTROPY, "entity coins", number, 1, key)[0] < own.entity_rate for key in keys]
-        return own.entity_weight * sum(sampled)
+        return sum(sampled)
 
     def plain_gradient(self, number: int, before: Tensor) -> Tensor:
         load(self.network, before)
@@ -464,7 +464,11 @@ class Oracle:
         if self.federated:
             of = own.federated
             names = ("entity_rate", "extended_rate", "estimator", "rule", "max_users_per_entity")
-            shared = {name: getattr(of, name) for name in (*names, "entity_weight", "extended_weight")}
+            shared = {
+                **{name: getattr(of, name) for name in names},
+                "entity_weight": 1.0,
+                "extended_weight": 1.0,
+            }
             users = {"users": of.users, "entities": shared if own.trainer == "uedp-alg1" else None}
         name = "PoissonSampledUsersEvent" if self.federated else "PoissonSampledDpEvent"
         return {"class": name, **users, "sampling_probability": self.rate, "event": inner}
@@ -620,8 +624,13 @@ def check_moves(trained: Trained) -> None:
     optimizers = [_optimizer(trained.oracle, at) for _ in range(2)]
     for step in trained.steps:
         moved, name = step.moved, (step.noisy, step.number)
-        average = trained.oracle.federated and own.federated.server == "average"
-        rate = 1.0 if average else own.private_learning_rate if step.noisy else own.learning_rate
+        rate = (
+            1.0
+            if trained.oracle.federated
+            else own.private_learning_rate
+            if step.noisy
+            else own.learning_rate
+        )
         assert moved.rate == rate
         if step.again:
             assert all(torch.equal(a, b) for a, b in zip(moved[:3], kept[name][:3], strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redactory.foundation.errors import GuaranteeError, InputError
+from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.records import Record, RecordLog, chain_head, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
@@ -230,13 +230,15 @@ def test_recall_settings_are_checked(tmp_path: Path) -> None:
         RecallMeasurement(labels=10, missed_by_strict=2, missed_by_both=3)
     path = tmp_path / "recall.json"
     path.write_text(json.dumps({"labels": 10, "missed_by_strict": 2, "missed_by_both": 0}), encoding="utf-8")
-    resolved = TrainSettings(recall_file=path).resolved()
-    assert resolved.recall == RecallMeasurement(labels=10, missed_by_strict=2, missed_by_both=0)
-    with pytest.raises(ValueError, match="both given"):
-        TrainSettings(recall=GOOD, recall_file=path)
-    path.write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError):
-        TrainSettings(recall_file=path).resolved()
+    expected = RecallMeasurement(labels=10, missed_by_strict=2, missed_by_both=0)
+    assert TrainSettings.model_validate({"recall": path}).recall == expected
+    misses = {"n": 10, "gamma": {"misses": 2}, "delta_2": {"misses": 0}, "confidence": 0.95}
+    path.write_text(json.dumps({"misses": misses, "left": {}, "date": None}), encoding="utf-8")
+    assert TrainSettings.model_validate({"recall": path}).recall == expected
+    for wrong in ("[]", "{", '{"misses": {"n": 3}}'):
+        path.write_text(wrong, encoding="utf-8")
+        with pytest.raises(ValueError, match="recall"):
+            TrainSettings.model_validate({"recall": path})
 
 
 def test_a_fitted_policy_is_named_as_a_side_channel(unseeded: RunFolder, tmp_path: Path) -> None:

@@ -25,14 +25,13 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.training import TrainSettings, parallel, train, train_model
+from redactory.training import parallel, train, train_model
 from redactory.training import parallel as leading
 from redactory.training.clipping import clipped_sum
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.recurrent import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.parallel import Task, octets_of
-from redactory.training.phases import MeanGradient
 from redactory.training.pieces import Piece, PieceMap, alone, summed
 from redactory.training.points import EncodedPoints
 from redactory.training.settings import settings_json
@@ -45,7 +44,6 @@ CRT: dict[str, Any] = {
     "trainer": "crt",
     "interleaving": "mixed",
     "physical_tokens": 64,
-    "public_micro_batch_size": 3,
     "checkpoint_steps": 3,
 }
 GPT2: dict[str, Any] = {
@@ -154,17 +152,13 @@ def test_processes_are_started_where_there_is_something_to_share_out() -> None:
 
     assert started(trainer="crt") == started(trainer="dpsgd") == 3
     assert started(trainer="sgd") == 1
-    assert started(trainer="sgd", public_micro_batch_size=4) == 3
     with pytest.raises(ValidationError, match="device cpu"):
         small(workers=2, device="cuda")
 
 
-def test_the_ledger_knows_the_pieces_and_not_the_processes() -> None:
-    whole, cut = settings_json(small(workers=2)), settings_json(small(public_micro_batch_size=4))
-    assert not {"workers", "public_micro_batch_size"} & whole.keys()
-    assert whole == settings_json(small())
-    assert cut["public_micro_batch_size"] == 4
-    assert TrainSettings.model_validate(cut).public_micro_batch_size == 4
+def test_the_ledger_does_not_know_the_processes() -> None:
+    assert "workers" not in settings_json(small(workers=2))
+    assert settings_json(small(workers=2)) == settings_json(small())
 
 
 # ------------------------------------------------------------------------------------------- sabotage
@@ -249,8 +243,6 @@ def test_a_sum_has_the_bits_of_one_process(three: PieceMap, rows: set[int], toke
     drawn = np.asarray(sorted(rows), np.int64)
     both = [clipped_sum(network, POINTS, drawn, 0.3, tokens, every) for every in (alone, three)]
     assert torch.equal(*both)
-    pieces = [Piece(POINTS, part, MeanGradient(7)) for part in np.split(drawn, [2, 4]) if len(part)]
-    assert torch.equal(summed(network, pieces, alone), summed(network, pieces, three))
 
 
 def test_dropout_of_other_seeds_is_seen(three: PieceMap, monkeypatch: pytest.MonkeyPatch) -> None:

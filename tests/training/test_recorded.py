@@ -76,7 +76,8 @@ SHORT: dict[str, Any] = {
 }
 LARGE = {"kind": "awd-lstm", "embedding_size": 80, "hidden_size": 132, "layers": 2}
 MANY_WORDS = [
-    " ".join(f"{first}{b}{c}" for b, c in itertools.product("abcdefghi", repeat=2))
+    # each word twice, or it is no token
+    " ".join(2 * [f"{first}{b}{c}" for b, c in itertools.product("abcdefghi", repeat=2)])
     for first in ascii_lowercase
 ]
 
@@ -108,7 +109,6 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
                 sampling_rate=0.25,
                 noise="lattice",
                 model=LARGE,
-                minimum_count=1,
                 private_learning_rate=0.1,
             ),
         ),

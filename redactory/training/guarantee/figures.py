@@ -382,7 +382,7 @@ def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian) -> UnitFigure
     terms, found = (mechanism, spec.steps, spec.delta, spec.protect), Figures()
     figure, second = confirmed_figure(*terms)
     found.put("epsilon_sound", figure.epsilon, second, figure.reason or "")
-    published = as_published(mechanism, spec.steps, spec.delta, spec.settings.federated)
+    published = as_published(mechanism, spec.steps, spec.delta)
     found.values["epsilon_as_published"] = published.value
     if published.reason is not None:
         found.reasons["epsilon_as_published"] = published.reason

@@ -17,7 +17,7 @@ from redactory.redaction.sealing import is_finished
 from redactory.training.guarantee.confidentiality import NOT_MEASURED, MissRates
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, mechanism_from_json
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import TrainSettings, as_now
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.units.federated_mechanism import AnyMechanism, PoissonUsersGaussian
 
@@ -61,7 +61,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
-        settings = TrainSettings.model_validate(_known(head["settings"]))
+        settings = TrainSettings.model_validate(as_now(head["settings"]))
     except ValidationError:
         raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
     trainer = trainer_of(settings)
@@ -86,22 +86,6 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
     )
-
-
-_RETIRED = (
-    "word_dropout",
-    "input_dropout",
-    "layer_dropout",
-    "output_dropout",
-    "weight_dropout",
-    "single_digits",
-)
-"""Keys of ``model`` in ledgers of an earlier version: none of them is read by a guarantee."""
-
-
-def _known(settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` without the retired keys; what else is unknown stays, and is refused."""
-    return settings | {"model": {k: v for k, v in settings["model"].items() if k not in _RETIRED}}
 
 
 def _is_of(run: RunFolder, parent: str) -> bool:

@@ -133,7 +133,7 @@ def _common(spec: TrainingSpec) -> dict[str, Any]:
         "steps": spec.steps,
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
-        "noise_calibrated": (spec.settings.noise_multiplier or spec.settings.federated.noise_scale) is None,
+        "noise_calibrated": spec.settings.noise_multiplier is None,
     }
 
 
@@ -309,7 +309,7 @@ def _of_users(spec: TrainingSpec) -> dict[str, Any]:
         "users": own.users,
         "user_rate": own.sampling_rate,
         "expected_users": expected,
-        "noise": noise_scale(own, spec.settings.federated.noise_form),
+        "noise": noise_scale(own),
         "noise_to_batch": own.noise_multiplier / expected,
         **({"K": 1} if spec.protect is Protect.USERS else {}),
         "assumes": [
@@ -321,15 +321,13 @@ def _of_users(spec: TrainingSpec) -> dict[str, Any]:
 
 def _published(spec: TrainingSpec, steps: int) -> dict[str, Any] | None:
     """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
-    own, mechanism = spec.settings.federated, spec.mechanism
+    mechanism = spec.mechanism
     assert isinstance(mechanism, PoissonUsersGaussian)
-    main = as_published(mechanism, steps, spec.delta, own).value
+    main = as_published(mechanism, steps, spec.delta).value
     if main is None:
         return None
-    estimators = [Estimator.USER_LEVEL]
-    if mechanism.entities is not None:
-        estimators += [Estimator.F_E, *([] if own.sensitive_share is None else [Estimator.F_E_PLUS])]
-    every = {one.value: as_published(mechanism, steps, spec.delta, own, one).value for one in estimators}
+    estimators = [Estimator.USER_LEVEL, *([] if mechanism.entities is None else [Estimator.F_E])]
+    every = {one.value: as_published(mechanism, steps, spec.delta, one).value for one in estimators}
     return {
         **{key: value for key, value in main.items() if key != "delta"},
         "why_not": WORDS["published"]["why_not"][main["estimator"]],
@@ -345,7 +343,7 @@ def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
         users = mechanism
 
         def published(count: int) -> float | None:
-            found = as_published(users, count, spec.delta, spec.settings.federated).value
+            found = as_published(users, count, spec.delta).value
             return None if found is None else float(found["epsilon"])
 
         def sound(count: int) -> float | None:

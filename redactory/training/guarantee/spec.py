@@ -108,7 +108,8 @@ class TrainingSpec:
         labels = (
             "" if own.labels is None else f"; entities are those labelled {', '.join(sorted(own.labels))}"
         )
-        hubs = [*sorted(own.hubs), *([] if own.hubs_file is None else ["a list of hubs"])]
+        files = ["a list of hubs"] if own.hub_files else []
+        hubs = [*sorted(one for one in own.hubs if isinstance(one, str)), *files]
         said = (
             ("entities on a list count", own.entities is not None),
             ("aliases on a list are one entity", own.aliases is not None),

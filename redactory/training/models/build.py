@@ -69,13 +69,15 @@ LIBRARY: dict[str, tuple[str, Callable[[TransformerSettings], dict[str, Any]]]] 
 _HEAD = "classifier"
 
 
-def tokenizer_of(
-    settings: ModelSettings, public_texts: Callable[[], Iterable[str]], size: int, minimum_count: int
-) -> TextCodec:
+MINIMUM_COUNT = 2
+"""A word is a token from this count in the public text on."""
+
+
+def tokenizer_of(settings: ModelSettings, public_texts: Callable[[], Iterable[str]], size: int) -> TextCodec:
     """The folder's own tokenizer, or one of the words of ``public_texts``; no private text is read."""
     if isinstance(settings, TransformerSettings) and settings.folder is not None:
         return FolderTokenizer.from_folder(settings.folder, single_digits=True)
-    return Tokenizer.from_texts(public_texts(), size, minimum_count)
+    return Tokenizer.from_texts(public_texts(), size, MINIMUM_COUNT)
 
 
 def identity_of(settings: ModelSettings) -> dict[str, Any] | None:

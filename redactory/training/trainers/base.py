@@ -158,9 +158,7 @@ class Trainer:
 
     def in_pieces(self, settings: TrainSettings) -> bool:
         """Whether its steps are cut into pieces, which several processes can share out."""
-        return settings.public_micro_batch_size is not None or (
-            self.noised is not None and not self.samples_users
-        )
+        return self.noised is not None and not self.samples_users
 
     def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase | None:
         """The steps without noise; None where there are none."""

@@ -33,21 +33,14 @@ class UserLevel(Trainer):
     relation = Relation.ADD_OR_REMOVE
 
     def problem(self, settings: TrainSettings) -> str | None:
-        """|U|, one noise, and what several processes can do."""
+        """|U|, and copies as points of their own."""
         own = settings.federated
         if own.users is None:
             return f"train.federated.users: {self.name} needs |U|, a public bound on the number of users"
-        if own.noise_scale is not None and settings.noise_multiplier is not None:
-            return "train.noise_multiplier and train.federated.noise_scale: keep one of them"
         if (found := self.own_problem(settings)) is not None:
             return found
         if settings.units.copies == "merge":
             return f"train.units.copies: {self.name} is proved for points of one user each: keep the copies"
-        several = (own.workers or 1) > 1
-        if several and own.dask is not None:
-            return "train.federated.workers: Dask's own workers compute: leave it out, or dask"
-        if (several or own.dask is not None) and settings.device != "cpu":
-            return "train.federated: several processes compute on device cpu alone"
         return None
 
     def own_problem(self, settings: TrainSettings) -> str | None:
@@ -74,26 +67,18 @@ class UserLevel(Trainer):
             sampling_rate=own.user_rate,
             noise_multiplier=1.0,
             clip_norm=settings.clip_norm,
-            normaliser=own.user_rate * own.users * self.points_mean(settings),
+            normaliser=own.user_rate * own.users,
             noise=settings.noise,
             users=own.users,
             entities=self.sampling(settings),
         )
-        given = settings.noise_multiplier or self.noise_of_scale(settings)
         steps = self.steps(settings) if steps is None else steps
-        return replace(quiet, noise_multiplier=given or self.noise_for(quiet, settings, steps))
-
-    def points_mean(self, settings: TrainSettings) -> float:
-        """What of the normaliser is not q_u·|U|."""
-        return 1.0
+        noise = settings.noise_multiplier or self.noise_for(quiet, settings, steps)
+        return replace(quiet, noise_multiplier=noise)
 
     def sampling(self, settings: TrainSettings) -> EntitySampling | None:
         """How entities are sampled: not at all."""
         return None
-
-    def noise_of_scale(self, settings: TrainSettings) -> float | None:
-        """ζ of the papers' z: the same in DP-FedAvg."""
-        return settings.federated.noise_scale
 
     def noise_for(self, quiet: PoissonUsersGaussian, settings: TrainSettings, steps: int) -> float:
         """About the least ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
@@ -139,7 +124,6 @@ class UserLevel(Trainer):
             made.settings.federated,
             made.settings.physical_tokens,
             made.network,
-            descent,
             made.placed(made.learnt().points),
             made.originals.incidence,
             mechanism,
@@ -165,14 +149,6 @@ class Algorithm1(UserLevel):
         """As the settings say."""
         return settings.units.protect
 
-    def points_mean(self, settings: TrainSettings) -> float:
-        """q_e·W_e + q_s·W_s (equation 4); 1 where no W_e is given."""
-        own = settings.federated
-        if own.total_entity_weight is None:
-            return 1.0
-        extended = own.total_extended_weight if own.estimator == "f_E+" else None
-        return own.entity_rate * own.total_entity_weight + own.extended_rate * (extended or 0.0)
-
     def sampling(self, settings: TrainSettings) -> EntitySampling:
         """The second level: entities, and points without one, throw coins as well."""
         own = settings.federated
@@ -182,14 +158,4 @@ class Algorithm1(UserLevel):
             estimator=own.estimator,
             rule=own.rule,
             max_users_per_entity=own.max_users_per_entity,
-            entity_weight=own.entity_weight,
-            extended_weight=own.extended_weight,
         )
-
-    def noise_of_scale(self, settings: TrainSettings) -> float | None:
-        """z(q_u|U| + 1), or in the patent z(|U| + 1)."""
-        own = settings.federated
-        if own.noise_scale is None:
-            return None
-        assert own.users is not None
-        return own.noise_scale * ((1.0 if own.noise_form == "patent" else own.user_rate) * own.users + 1.0)

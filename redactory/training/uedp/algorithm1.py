@@ -31,7 +31,6 @@ from redactory.training.units.settings import (
     PRIVATE_POINTS_OF_A_USER,
     Adjacency,
     Constants,
-    FederatedSettings,
     Figure,
     Protect,
     relation,
@@ -294,10 +293,7 @@ _HOPELESS_NOISE = 0.05
 """ζ below which no figure is searched: nothing is hidden there, and no grid of losses would hold it."""
 NOT_FINITE = "no finite epsilon was found for so little noise"
 NO_ENTITIES = "DP-FedAvg samples no entities and hides none: only users are protected"
-NO_SHARE = (
-    "the published formula multiplies by the share of sentences with an entity: a count of the corpus, which "
-    "federated.sensitive_share would have to declare public"
-)
+NO_SHARE = "the published formula multiplies by the share of sentences with an entity: a count of the corpus"
 
 
 def algorithm1_of(mechanism: PoissonUsersGaussian, steps: int) -> Algorithm1:
@@ -416,23 +412,16 @@ def as_published(
     mechanism: PoissonUsersGaussian,
     steps: int,
     delta: float,
-    settings: FederatedSettings,
     estimator: Estimator | None = None,
 ) -> Published:
     """The papers' moments accountant at their own z: as published, not a guarantee."""
     own = mechanism.entities
     if estimator is None:
         estimator = Estimator.USER_LEVEL if own is None else Estimator(own.estimator)
-    share = settings.sensitive_share
-    if estimator is Estimator.F_E_PLUS and share is None:
+    if estimator is Estimator.F_E_PLUS:
         return Published(None, NO_SHARE)
-    rate = published_rate(
-        estimator,
-        mechanism.sampling_rate,
-        1.0 if own is None else own.entity_rate,
-        1.0 if share is None else share,
-    )
-    scale = noise_scale(mechanism, settings.noise_form)
+    rate = published_rate(estimator, mechanism.sampling_rate, 1.0 if own is None else own.entity_rate)
+    scale = noise_scale(mechanism)
     found = published_epsilon(rate, scale, steps, delta)
     value = {
         "note": AS_PUBLISHED,
@@ -445,12 +434,11 @@ def as_published(
     return Published(value, None)
 
 
-def noise_scale(mechanism: PoissonUsersGaussian, form: str) -> float:
-    """z of the papers: ζ over q_u·|U| + 1 (``paper``) or |U| + 1 (``patent``); ζ itself for DP-FedAvg."""
+def noise_scale(mechanism: PoissonUsersGaussian) -> float:
+    """z of the paper: ζ over q_u·|U| + 1; ζ itself for DP-FedAvg."""
     if mechanism.entities is None:
         return mechanism.noise_multiplier
-    expected = 1.0 if form == "patent" else mechanism.sampling_rate
-    return mechanism.noise_multiplier / (expected * mechanism.users + 1.0)
+    return mechanism.noise_multiplier / (mechanism.sampling_rate * mechanism.users + 1.0)
 
 
 def _of_users(mechanism: PoissonUsersGaussian, steps: int) -> tuple[Spending, ...]:

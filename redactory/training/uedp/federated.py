@@ -208,7 +208,6 @@ def federated_phase(
     settings: FederatedSettings,
     physical_tokens: int,
     network: Network,
-    descent: Descent,
     points: Points,
     incidence: Incidence,
     mechanism: PoissonUsersGaussian,
@@ -218,17 +217,15 @@ def federated_phase(
 ) -> FederatedPhase:
     """The phase of ``uedp-alg1`` or ``user-level``, as ``mechanism`` says.
 
-    Row i of ``points`` is point i of ``incidence``.  ``descent`` is used with ``server: optimizer`` alone.
+    Row i of ``points`` is point i of ``incidence``.  The noisy mean of the updates is added to the model.
     Raises what :func:`users_of` does, and ``CheckFailed`` where the two tables differ.
     """
     inner = points.points if isinstance(points, Placed) else points
     if len(incidence) != len(inner):
         raise CheckFailed("the hypergraph is not that of the points that are trained on")
-    if settings.server == "average":
-        descent = Descent(torch.optim.SGD(trainable(network), lr=1.0), 1.0)
     return FederatedPhase(
         network=network,
-        descent=descent,
+        descent=Descent(torch.optim.SGD(trainable(network), lr=1.0), 1.0),
         points=inner,
         users=users_of(incidence, mechanism),
         mechanism=mechanism,

@@ -231,8 +231,8 @@ def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNam
 
     Which points are one entity's does not depend on ``key``, nor does what a cap keeps of them.
     """
-    hubs = {value: LABELS[name] for name in units.hubs for value in hub_list(name)}
-    own = _lines("hubs_file", units.hubs_file)
+    hubs = {value: LABELS[name] for name in units.hubs if isinstance(name, str) for value in hub_list(name)}
+    own = tuple(value for path in units.hub_files for value in _lines("hubs", path))
     return EntityNames(
         key or load_digest_key(),
         categories=None if units.labels is None else frozenset(units.labels),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -19,8 +19,8 @@ class FederatedSettings(Settings):
     """Algorithm 1 of UeDP (``uedp-alg1``) and DP-FedAvg (``user-level``; McMahan et al. 2018).
 
     The clip β of a user's update is ``train.clip_norm``; ζ = ``train.noise_multiplier`` is the noise on the
-    sum of updates in units of β.  Where the paper counts (w_u, w_e, w_s, W_u, W_e, W_s), these are constants:
-    a number that was counted differs between two neighbouring corpora
+    sum of updates in units of β.  Where the paper counts (w_u, w_e, w_s, W_u, W_e, W_s), a point weighs 1 and
+    the sum is divided by q_u·|U|: a number that was counted differs between two neighbouring corpora
     (``docs/explanation/uedp.md``, "What the published accounting gets wrong").
     """
 
@@ -50,56 +50,11 @@ class FederatedSettings(Settings):
         description="uedp-alg1: cap M on the users that one entity touches, enforced on the fixed graph by "
         "leaving points out; |U| if absent.",
     )
-    entity_weight: Rate = Field(1.0, description="w_e: weight of a point for each of its sampled entities.")
-    extended_weight: Rate = Field(1.0, description="w_s: weight of a sampled point of the extended set.")
-    total_entity_weight: PositiveFloat | None = Field(
-        None,
-        description="W_e of the normaliser q_u·|U|·(q_e·W_e + q_s·W_s); without them it is q_u·|U|: the "
-        "mean of the sampled users' updates.",
-    )
-    total_extended_weight: PositiveFloat | None = Field(None, description="W_s of the normaliser.")
-
-    noise_scale: PositiveFloat | None = Field(
-        None,
-        description="z of the papers, instead of train.noise_multiplier. uedp-alg1: ζ = z·(q_u·|U| + 1), or, "
-        "in the patent, z·(|U| + 1); user-level: ζ = z.",
-    )
-    noise_form: Literal["paper", "patent"] = Field("paper", description="Which of the two noise_scale means.")
-    sensitive_share: Share | None = Field(
-        None,
-        description="Share of sentences with an entity, for the figure as published of f_E+; a count of a "
-        "private corpus unless it was published.",
-    )
-
     local_epochs: PositiveInt = Field(1, description="Passes of a sampled user over their own points.")
     local_batch_size: PositiveInt = Field(8, description="B: points of a user's batch.")
     local_learning_rate: PositiveFloat = Field(
         0.02, description="η: step size of a user's own SGD, on the sum over a batch of the points' losses."
     )
-    server: Literal["average", "optimizer"] = Field(
-        "average",
-        description="How the noisy mean of updates moves the model: added to it, as published, or as a "
-        "gradient of train.optimizer with train.private_learning_rate.",
-    )
-    workers: PositiveInt | None = Field(
-        None,
-        description="Processes that users' local updates are computed in, train.workers if absent; the "
-        "result has the same bits.",
-    )
-    dask: str | None = Field(
-        None,
-        description="Address of a Dask scheduler (tls://HOST:PORT) whose workers compute them instead, with "
-        "the same bits: processes of one thread each, which are sent the points of the users who were drawn.",
-    )
-
-    @model_validator(mode="after")
-    def _normaliser_has_both_totals(self) -> Self:
-        both = (self.total_entity_weight is None) == (self.total_extended_weight is None)
-        if not both and self.estimator == "f_E+":
-            raise ValueError("total_entity_weight and total_extended_weight: give both, or neither")
-        if self.total_entity_weight is None and self.total_extended_weight is not None:
-            raise ValueError("estimator f_E has a total_entity_weight, and no total_extended_weight")
-        return self
 
     @model_validator(mode="after")
     def _cap_is_a_cap(self) -> Self:
@@ -185,6 +140,8 @@ class Figure:
 
 
 Task = Literal["next-word", "classify"]
+Hubs = Literal["countries", "months", "weekdays"]
+HUBS = get_args(Hubs)
 
 
 class UnitSettings(Settings):
@@ -206,11 +163,10 @@ class UnitSettings(Settings):
     aliases: Path | None = Field(
         None, description="A text file with an alias, a tab, and the value it stands for in a line."
     )
-    hubs: tuple[Literal["countries", "months", "weekdays"], ...] = Field(
-        (), description="Ready-made public lists of values that are protected by nothing."
-    )
-    hubs_file: Path | None = Field(
-        None, description="More such values, one a line, listed without looking at the corpus."
+    hubs: tuple[Hubs | Path, ...] = Field(
+        (),
+        description="Public lists of values that are protected by nothing: the ready-made countries, months "
+        "and weekdays, or text files with a value a line, listed without looking at the corpus.",
     )
     copies: Literal["keep", "merge"] = Field(
         "keep",
@@ -225,7 +181,13 @@ class UnitSettings(Settings):
     @property
     def lists(self) -> tuple[str, ...]:
         """The keys whose content lies in files."""
-        return tuple(key for key in ("entities", "aliases", "hubs_file") if getattr(self, key) is not None)
+        own = [key for key in ("entities", "aliases") if getattr(self, key) is not None]
+        return (*own, "hubs") if self.hub_files else tuple(own)
+
+    @property
+    def hub_files(self) -> tuple[Path, ...]:
+        """The lists of hubs that are files."""
+        return tuple(one for one in self.hubs if isinstance(one, Path))
 
 
 class BoundingSettings(Settings):

@@ -238,7 +238,7 @@ def test_de_identification_masks_what_is_protected_and_nothing_else(tmp_path: Pa
     listed, hubs = tmp_path / "list.txt", tmp_path / "hubs.txt"
     listed.write_text("letter 2\n")
     hubs.write_text("acme\n")
-    units = {"entities": str(listed), "hubs_file": str(hubs)}
+    units = {"entities": str(listed), "hubs": (str(hubs),)}
     texts = list(originals_of(run, training(None, trainer="de-identification", units=units)).texts())
     assert texts[0] == f"{MASK} met Acme on day 0."
     assert f"{MASK} wrote {MASK}." in texts
@@ -393,12 +393,14 @@ def test_files_that_are_missing_or_broken_are_named_and_not_quoted(tmp_path: Pat
     plain.write_bytes(b"one\n\xff\xfe\n")
     with pytest.raises(InputError, match=r"plain\.txt is not UTF-8"):
         list(PublicText(plain).texts())
-    for key, content in (("entities", None), ("aliases", "Secretname\n"), ("hubs_file", b"\xff")):
+    for key, content in (("entities", None), ("aliases", "Secretname\n"), ("hubs", b"\xff")):
         path = tmp_path / f"{key}.txt"
         if isinstance(content, bytes):
             path.write_bytes(content)
         elif content:
             path.write_text(content)
         with pytest.raises(ConfigurationError, match=rf"train\.units\.{key}") as refused:
-            originals_of(run, training(tmp_path / "x", units={key: str(path)}))
+            originals_of(
+                run, training(tmp_path / "x", units={key: [str(path)] if key == "hubs" else str(path)})
+            )
         assert "Secretname" not in str(refused.value)

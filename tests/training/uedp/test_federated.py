@@ -20,7 +20,6 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.ledger import StepLedger, mechanism_from_json
 from redactory.training.points import EncodedPoints, LabelledPoints
-from redactory.training.uedp import local_update as local_map
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import users_of, weights_of
 from redactory.training.uedp.incidence import Collector
@@ -29,7 +28,6 @@ from redactory.training.uedp.local_update import (
     clipped,
     own_points,
     summed_updates,
-    update_map,
 )
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
@@ -151,35 +149,6 @@ def test_an_update_that_is_not_finite_is_none() -> None:
     assert not clipped(torch.tensor([1.0, float("inf")]), 1.0).any()
     assert clipped(torch.tensor([0.3, 0.4]), 1.0).tolist() == pytest.approx([0.3, 0.4])
     assert not clipped(torch.zeros(2), 1.0).any()
-
-
-def test_workers_of_dask_give_the_bits_of_one_process() -> None:
-    from distributed import LocalCluster
-
-    def bits(every: Any) -> bytes:
-        phase = Federation(every=every, kind="awd-lstm").phase(WORLD, Recorder())
-        for step in range(3):
-            phase.step(step)
-        return moved(phase).numpy().tobytes()
-
-    serial = bits(map)
-    # a thread of this process, which is sent octets all the same
-    cluster = LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        processes=False,
-        protocol="tcp",
-        dashboard_address=None,
-        silence_logs=50,
-    )
-    with cluster, update_map(1, cluster.scheduler_address) as every:
-        assert bits(every) == serial
-
-
-def test_a_scheduler_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_map, "_PATIENCE", 0.2)
-    with pytest.raises(ConfigurationError, match="no scheduler answers"), update_map(1, "tcp://127.0.0.1:9"):
-        pass
 
 
 def test_a_worker_is_given_neither_the_root_nor_other_users() -> None:

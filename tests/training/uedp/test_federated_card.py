@@ -25,7 +25,6 @@ from redactory.training.units.federated_mechanism import EntitySampling, Poisson
 from redactory.training.units.settings import FederatedSettings, Protect
 
 DELTA, STEPS = 1e-5, 50
-SHARE = 11_176 / 14_040
 SAMPLING = EntitySampling(0.5, 1.0, "f_E+", "any", 20)
 CONLL = PoissonUsersGaussian(50 / 946, 102.0, 0.1, 50.0, users=946, entities=SAMPLING)
 """CONLL-2003 as the paper trains it: z = 2, 50 of 946 users a step, so ζ = z(q_u|U| + 1) = 102."""
@@ -109,23 +108,17 @@ def test_the_curve_rises_to_the_figure() -> None:
 
 
 def test_noise_is_z_times_users_or_clips() -> None:
-    assert mechanism_of(federated={"noise_scale": 2.0}).noise_multiplier == pytest.approx(102)
-    patent = mechanism_of(federated={"noise_scale": 2.0, "noise_form": "patent"})
-    assert patent.noise_multiplier == pytest.approx(2 * 947)
-    assert noise_scale(patent, "patent") == pytest.approx(2.0)
-    fedavg = mechanism_of("user-level", federated={"noise_scale": 2.0})
-    assert (fedavg.noise_multiplier, fedavg.entities) == (2.0, None)
-    assert mechanism_of(noise_multiplier=7.0).noise_multiplier == 7.0
+    given = mechanism_of(noise_multiplier=102.0)
+    assert (given.noise_multiplier, noise_scale(given)) == (102.0, pytest.approx(2.0))
+    fedavg = mechanism_of("user-level", noise_multiplier=2.0)
+    assert (fedavg.noise_multiplier, noise_scale(fedavg), fedavg.entities) == (2.0, 2.0, None)
 
 
 @pytest.mark.parametrize(
     ("trainer", "changes", "says"),
     [
-        ("uedp-alg1", {"noise_multiplier": 7.0, "federated": {"noise_scale": 2.0}}, "keep one"),
         ("uedp-alg1", {"federated": {"users": None}}, r"train\.federated\.users"),
         ("user-level", {"federated": {"max_users_per_entity": 3}}, "max_users_per_entity"),
-        ("uedp-alg1", {"federated": {"total_entity_weight": 3.0}}, "give both"),
-        ("uedp-alg1", {"federated": {"total_extended_weight": 3.0}}, "give both"),
         ("uedp-alg1", {"federated": {"max_users_per_entity": 947}}, "at most users"),
         ("uedp-alg1", {"units": {"copies": "merge"}}, "one user each"),
     ],
@@ -152,10 +145,7 @@ def test_the_normaliser_is_a_public_constant() -> None:
         return mechanism_of(trainer, noise_multiplier=1.0, federated=own).normaliser
 
     assert normaliser() == pytest.approx(50.0)
-    weighed = {"total_entity_weight": 3.0, "total_extended_weight": 5.0, "extended_rate": 0.6}
-    assert normaliser(**weighed) == pytest.approx(50.0 * (0.5 * 3.0 + 0.6 * 5.0))
-    assert normaliser("user-level", **weighed) == pytest.approx(50.0)
-    assert normaliser(estimator="f_E", total_entity_weight=3.0) == pytest.approx(75.0)
+    assert normaliser("user-level") == pytest.approx(50.0)
 
 
 # ------------------------------------------------------------------------------------------------- the card
@@ -176,8 +166,8 @@ def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
 
 
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
-    own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None))
-    card = card_of(training(federated={"sensitive_share": SHARE}), own)
+    own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None, estimator="f_E"))
+    card = card_of(training(federated={"estimator": "f_E"}), own)
     assert (card["relation"], card["M"]) == ("user-entity removal", 946)
     assert card["epsilon"] > 50
     assert "epsilon" not in card["reasons"]

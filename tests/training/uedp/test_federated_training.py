@@ -142,7 +142,7 @@ def test_without_a_lasting_key_another_process_goes_on(fresh: Any, monkeypatch: 
 def test_processes_train_the_same_model(fresh: Any) -> None:
     one, two = fresh(), fresh()
     train_model(one, small(one.root, "uedp-alg1"))
-    train_model(two, small(two.root, "uedp-alg1", {"workers": 2}))
+    train_model(two, small(two.root, "uedp-alg1", workers=2))
     assert file_sha256(one.model("m").weights) == file_sha256(two.model("m").weights)
 
 

@@ -160,7 +160,7 @@ def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: P
         {},
         {"hubs": ("countries",)},
         {"hubs": ("countries", "months")},
-        {"hubs_file": str(tmp_path / "list.txt")},
+        {"hubs": (str(tmp_path / "list.txt"),)},
         {"aliases": str(tmp_path / "list.txt")},
         {"copies": "merge"},
         {"labels": ("PERSON",)},
@@ -178,7 +178,7 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
     (tmp_path / "list.txt").write_text("Ada\n")
     run = write_unit_run(tmp_path / "RUN")
     for name in ("one", "two"):
-        train_model(run, training(public, name=name, units={"hubs_file": str(tmp_path / "list.txt")}))
+        train_model(run, training(public, name=name, units={"hubs": (str(tmp_path / "list.txt"),)}))
     with pytest.raises(GuaranteeError, match="nowhere on record"):
         composed_card([(run, "one"), (run, "two")])
     with pytest.raises(ValueError, match=r"units\.entities is nowhere on record"):

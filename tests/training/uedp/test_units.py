@@ -109,7 +109,7 @@ def test_a_ready_made_hub_is_one_under_the_labels_of_its_list() -> None:
 def test_a_hub_of_the_clients_own_is_one_under_every_label(tmp_path: Path) -> None:
     own = tmp_path / "hubs.txt"
     own.write_text("April\n")
-    ours = entity_names(UnitSettings(hubs=("months",), hubs_file=own), KEY)
+    ours = entity_names(UnitSettings(hubs=("months", own)), KEY)
     assert ours.mention("April", "PERSON") is None
     assert ours.mention("June", "PERSON") is not None
 

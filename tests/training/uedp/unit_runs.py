@@ -32,7 +32,6 @@ TRAINING: dict[str, Any] = {
     "model": {"embedding_size": 6, "hidden_size": 8},
     "public_batch_size": 4,
     "minimum_plain_steps": 2,
-    "minimum_count": 1,
     "threads": 1,
     "seed": 7,
 }
