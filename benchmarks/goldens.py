@@ -45,7 +45,7 @@ UNITS = {
     "public_text": "donated.txt",
     "units": {"protect": "both", "entities": "entities.txt", "hubs": ["months"]},
 }
-FEDERATED = {"users": 60, "user_rate": 0.25, "max_users_per_entity": 5, "workers": 1}
+FEDERATED = {"users": 60, "user_rate": 0.25, "max_users_per_entity": 5}
 GPT2 = {"kind": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 32}
 
 # name: (what a configuration says beside its input, {model: its section train})
@@ -131,7 +131,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
                 "public_text": "donated.txt",
                 "units": {"protect": "users"},
                 "trainer": "user-level",
-                "federated": {"users": 60, "user_rate": 0.25, "workers": 1},
+                "federated": {"users": 60, "user_rate": 0.25},
                 "noise_multiplier": 4.0,
             },
             "de-identification": {**UNITS, "trainer": "de-identification"},
