@@ -13,10 +13,6 @@ from redactory.foundation.errors import RunStateError as RunStateError
 from redactory.pipelines.apply import apply as apply
 from redactory.pipelines.apply import generate as generate
 from redactory.pipelines.curate import curate as curate
-from redactory.pipelines.decisions import approve_release as approve_release
-from redactory.pipelines.decisions import list_releases as list_releases
-from redactory.pipelines.decisions import reject_release as reject_release
-from redactory.pipelines.decisions import release_log as release_log
 from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain
 from redactory.pipelines.erase import purge as purge
@@ -36,6 +32,8 @@ from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.fit_policy import fit_policy as fit_policy
 from redactory.pipelines.frames import read as read
 from redactory.pipelines.frames import redact_frame as redact_frame
+from redactory.pipelines.gate import approve_release as approve_release
+from redactory.pipelines.gate import reject_release as reject_release
 from redactory.pipelines.keys import rotate_key as rotate_key
 from redactory.pipelines.keys import shred_key as shred_key
 from redactory.pipelines.label import audit_sample as audit_sample
@@ -55,6 +53,8 @@ from redactory.pipelines.policy import Policy as Policy
 from redactory.pipelines.policy import policy_diff as policy_diff
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
+from redactory.pipelines.release_log import list_releases as list_releases
+from redactory.pipelines.release_log import release_log as release_log
 from redactory.pipelines.run import run as run
 from redactory.pipelines.scan import scan as scan
 from redactory.pipelines.schemas import schema as schema

@@ -15,12 +15,12 @@ from redactory.foundation.files import make_private_folder, read_json, sync, wri
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
 from redactory.pipelines.checks import Seen
-from redactory.pipelines.export_card import croissant_text, export_card
 from redactory.pipelines.models import audited
 from redactory.pipelines.output_folder import emptied, new_folder, open_to_read
+from redactory.pipelines.release import croissant_text, export_card
 from redactory.pipelines.release_log import Event, enter
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.share import PlacedFolder, leaving, mirror, sums_text
+from redactory.pipelines.share import leaving, mirror, names_in, sums_text
 from redactory.pipelines.store import Store, is_url, without_secrets
 from redactory.pipelines.verify import check_export
 from redactory.redaction import (
@@ -75,14 +75,10 @@ def _export(
         with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
             made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
             result = _filled(run, made, to, models, by)
-            names = {path.relative_to(made.root).as_posix(): path for path in _files(made)}
-            files = {name: path for name, path in names.items() if path not in (made.success, made.sums)}
-            mirror(PlacedFolder(made.root, result["manifest"], files), store, progress, still)
+            own = (made.success, made.sums)
+            files = {name: path for name, path in names_in(made.root).items() if path not in own}
+            mirror(files, store, progress, still)
             return result
-
-
-def _files(made: ExportFolder) -> list[Path]:
-    return [path for path in made.root.rglob("*") if path.is_file()]
 
 
 def _filled(
@@ -98,20 +94,20 @@ def _filled(
     said["models"] = {name: _copy_model(run, name, made.model(name)) for name in models}
     write_text(made.card, export_card(said))
     write_text(made.croissant, croissant_text(said, manifest["files"]))
-    write_manifest(made, said, list_files(made, _files(made)))
+    write_manifest(made, said, list_files(made, names_in(made.root).values()))
     sign(made)
-    digests = {path.relative_to(made.root).as_posix(): file_sha256(path) for path in _files(made)}
-    write_text(made.sums, sums_text(digests))
+    write_text(made.sums, sums_text({n: file_sha256(path) for n, path in names_in(made.root).items()}))
     digest = succeed(made)
     open_to_read(made.root)
     failed = [check.name for check in check_export(Seen(made.root)) if not check.ok]
     if failed:
         raise CheckFailed(f"{run.root}: nothing leaves it, what was made does not hold: {', '.join(failed)}")
     where = without_secrets(to)
+    facts = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
     # whoever reads the log later stands elsewhere
     lies_at = where if is_url(to) else str(Path(to).absolute())
-    facts = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
     enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **facts)
+    there = names_in(made.root).values()
     return {
         "run": str(run.root),
         "to": where,
@@ -119,8 +115,8 @@ def _filled(
         "release": said["release"],
         "public": said["counts"]["public"],
         "models": list(models),
-        "files": len(_files(made)),
-        "bytes": sum(path.stat().st_size for path in _files(made)),
+        "files": len(there),
+        "bytes": sum(path.stat().st_size for path in there),
     }
 
 
@@ -148,7 +144,7 @@ def _copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
         _copy_sealed(path, to.root / path.name, manifest["files"][path.name]["sha256"])
     # not how long it took, and how much memory: no epsilon covers these
     body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
-    return seal(to, body, [path for path in to.root.iterdir() if path.is_file()])
+    return seal(to, body, list(names_in(to.root).values()))
 
 
 def _copy_sealed(path: Path, to: Path, digest: str) -> None:

@@ -1,7 +1,7 @@
 """How a scheduled run ends: judged, entered in the log, and then all that follows from what was decided.
 
-A decision is a record first.  What follows from it (the index, ``latest``, metrics, publishing, hooks) is
-read off the log, can be repeated, and is done by whoever comes next where a process was cut off.
+A decision is a record first.  What follows from it (the index, ``latest``, metrics, hooks) is read off the
+log, can be repeated, and is done by whoever comes next where a process was cut off.
 """
 
 from __future__ import annotations
@@ -12,72 +12,74 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from redactory.dedup.index import Entry, IndexFolder
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
+
 from redactory.evaluation.drift import DriftSettings, Finding, compare, figures_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import RedactoryError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import (
+    PUBLIC_FILE,
     TEMPORARY_PREFIX,
     make_private_folder,
     remove_leftovers,
     sync,
     write_json,
+    write_text,
 )
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.config import HookSettings, NightlySettings
-from redactory.pipelines.erase import check_clock, due, purge_run
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX as PINNED
 from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.metrics import write_metrics
-from redactory.pipelines.reissue import finish_reissue
+from redactory.pipelines.output_folder import alone
 from redactory.pipelines.release_log import (
     FOLLOWS,
     Event,
     Standing,
     enter,
     holds_nothing,
+    latest_of,
     latest_run,
     read_log,
     standings,
     undone,
 )
-from redactory.pipelines.share import publish, what_forbids
-from redactory.pipelines.store import without_secrets
+from redactory.pipelines.share import what_forbids
 from redactory.redaction import RunFolder, is_finished, read_manifest, seal
-from redactory.redaction.folder import JobFolder
+from redactory.redaction.folder import JobFolder, job_of
 
 FORMAT = "redactory-gate/1"
-INDEX = "index"
+_INDEX = "index"
 """What follows from a rejection besides hooks: the index across runs counts nothing of the run any more."""
 
 
 def judge(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[Finding]:
     """What of the finished ``run`` lies outside of the limits that the job's earlier runs give.
 
-    An empty list: the run may be released.  All that was compared is sealed in the run (``run.gate``), and
-    its report shows it.  Earlier runs are those before it in the log that are released now; what was tried
-    again from a quarantine is not like a scheduled run, and is left out.
+    All that was compared is sealed in the run (``run.gate``), and its report shows it.  Earlier runs are
+    those before it in the log that are released now; what was tried again from a quarantine is not like a
+    scheduled run, and is left out.
     """
     earlier = earlier_runs(job, run)[-settings.runs :]
     manifest, before = read_manifest(run), [read_manifest(one) for one in earlier]
     compared = compare([figures_of(one) for one in before], figures_of(manifest), settings)
     outside = [finding for finding in compared if finding.outside]
-
-    def policies(body: dict[str, Any]) -> list[str]:
-        return [policy["hash"] for policy in body["policies"].values()]
-
-    names, now = [one.root.name for one in earlier], policies(manifest)
+    hashes = [[p["hash"] for p in body["policies"].values()] for body in (*before, manifest)]
+    names = [one.root.name for one in earlier]
     result: dict[str, Any] = {
         "verdict": "outside" if outside else "within" if len(earlier) >= settings.least else "too few",
         "empty": holds_nothing(manifest["counts"]),
         "runs": names,
-        "other_policies": [n for n, body in zip(names, before, strict=True) if policies(body) != now],
+        "other_policies": [name for name, own in zip(names, hashes, strict=False) if own != hashes[-1]],
         "settings": settings.model_dump(mode="json"),
         "compared": [{**f.to_json(), "outside": f.outside, "history": list(f.history)} for f in compared],
     }
@@ -112,9 +114,8 @@ def end_scheduled(
         # whoever reads what was released last would find nothing, however usual bad rows are
         findings.append({"metric": "no point to read", "label": "", "count": 0})
     event = Event.HELD if findings else Event.RELEASED
-    facts: dict[str, Any] = {"manifest": file_sha256(run.manifest), "counts": counts}
-    facts |= {"findings": findings} if findings else {}
-    failed = decide(job, run, event, facts, settings)
+    facts = {"manifest": file_sha256(run.manifest), "counts": counts}
+    failed = decide(job, run, event, {**facts, **({"findings": findings} if findings else {})}, settings)
     return {"state": event.value, "findings": findings, "hooks_failed": failed}
 
 
@@ -124,8 +125,11 @@ def after_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, err
     with suppress(RedactoryError, OSError):
         # the error itself is what is to be reported
         write_metrics(job)
-    if record.body.get(FOLLOWS):
-        _followed(job, record, settings)
+    if FOLLOWS in record.body:
+        _call_and_enter(job, record, settings)
+
+
+# Decisions, by the gate or by a person, and what follows from them.
 
 
 def decide(
@@ -134,28 +138,19 @@ def decide(
     event: Event,
     facts: Mapping[str, Any],
     config: Given | NightlySettings | None,
-    follows: Sequence[str] = (),
 ) -> list[str]:
-    """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed.
-
-    ``follows`` is what there is besides ``latest``, the metrics and a hook.  A process that is cut off in
-    between leaves a record that says what is left to do, for :func:`carry_out`.
-    """
+    """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed."""
     name = run.root.resolve().name
-    _entered(run, event, facts, settings_of(config, standings(read_log(job))[name]), follows)
+    _entered(run, event, facts, _settings_of(config, standings(read_log(job))[name]))
     return carry_out(job, config).get(name, [])
 
 
 def _entered(
-    run: RunFolder,
-    event: Event,
-    facts: Mapping[str, Any],
-    settings: NightlySettings | None,
-    follows: Sequence[str] = (),
+    run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None
 ) -> Record:
-    hook = None if settings is None else hook_of(settings.hooks, event)
-    due = [*follows, *([] if hook is None else [hook])]
-    return enter(run, event, **facts, **({FOLLOWS: due} if due else {}))
+    follows = [_INDEX] if facts.get("index") else []
+    follows += [name for name in [_CALLED.get(event)] if settings and name and getattr(settings.hooks, name)]
+    return enter(run, event, **facts, **({FOLLOWS: follows} if follows else {}))
 
 
 def carry_out(job: JobFolder, config: Given | NightlySettings | None) -> dict[str, list[str]]:
@@ -165,23 +160,23 @@ def carry_out(job: JobFolder, config: Given | NightlySettings | None) -> dict[st
     again and again it does what is left, and nothing twice, but for a hook that was called by a process that
     came no further.
     """
-    left = undone(read_log(job))
+    records = read_log(job)
+    left, known = undone(records), standings(records)
     for record in left:
         run = job.run(record.body["run"])
-        if INDEX in record.body[FOLLOWS] and is_finished(run):
-            entries_of(run, lambda index, entry: index.remove(entry.folder))
-    done: dict[str, list[str]] = {run: [] for run in point_latest(job)}
+        if _INDEX in record.body[FOLLOWS] and is_finished(run):
+            _index_entries(run, remove=True)
+    done: dict[str, list[str]] = {run: [] for run in _point_latest(job)}
     write_metrics(job)
     for record in left:
-        settings = settings_of(config, standings(read_log(job))[record.body["run"]])
-        if settings is not None or record.body[FOLLOWS] == [INDEX]:
+        settings = _settings_of(config, known[record.body["run"]])
+        if settings is not None or record.body[FOLLOWS] == [_INDEX]:
             # without settings a hook waits for a scheduled run, which has them
-            done[record.body["run"]] = _followed(job, record, settings)
+            done[record.body["run"]] = _call_and_enter(job, record, settings)
     return done
 
 
-def _followed(job: JobFolder, record: Record, settings: NightlySettings | None) -> list[str]:
-    """Call the hook of a record, and enter that what follows from it is done; the hooks that failed."""
+def _call_and_enter(job: JobFolder, record: Record, settings: NightlySettings | None) -> list[str]:
     run, failed = job.run(record.body["run"]), list[str]()
     if settings is not None:
         facts = {name: value for name, value in record.body.items() if name not in ("run", "time", FOLLOWS)}
@@ -190,32 +185,22 @@ def _followed(job: JobFolder, record: Record, settings: NightlySettings | None) 
     return failed
 
 
-def settings_of(config: Given | NightlySettings | None, own: Standing) -> NightlySettings | None:
+def _settings_of(config: Given | NightlySettings | None, own: Standing) -> NightlySettings | None:
     """The section ``nightly`` of ``config``, or of the file that a run was begun with; None without one."""
     if isinstance(config, NightlySettings):
         return config
-    given = config or (own.begun and own.begun.body.get("config"))
-    if not given:
-        return None
+    if config is not None:
+        return load_config(config).nightly
+    file = own.begun and own.begun.body.get("config")
     try:
-        return load_config(given).nightly
+        return load_config(file).nightly if file else None
     except RedactoryError:
-        if config is not None:
-            raise
-        # the file is gone, or is another by now: what is decided about a run does not hang on it
+        # the file is gone, or is another by now: what is decided about a run does not depend on it
         return None
 
 
-# What follows: the index without a rejected run, ``latest``, what is mirrored, purged and reported.
-
-
-def entries_of(
-    run: RunFolder, each: Callable[[IndexFolder, Entry], None] = lambda _index, _entry: None
-) -> list[str]:
-    """The names of the entries of an index across runs that count for ``run``, which is finished.
-
-    ``each`` of them is handed on while nobody else changes the index.
-    """
+def _index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
+    """The names of the entries of an index across runs that count for ``run``, which is finished."""
     index = index_of(read_manifest(run))
     if index is None:
         return []
@@ -223,17 +208,12 @@ def entries_of(
     with index.alone():
         promote_finished(index)
         own = [entry for entry in index.entries() if entry.body["token"] in tokens]
-        for entry in own:
-            each(index, entry)
+        for entry in own if remove else ():
+            index.remove(entry.folder)
     return [entry.name for entry in own]
 
 
-def latest_of(job: JobFolder) -> str | None:
-    """Where ``latest`` leads, as it says itself; None where there is no such link."""
-    return os.readlink(job.latest) if job.latest.is_symlink() else None
-
-
-def point_latest(job: JobFolder) -> set[str]:
+def _point_latest(job: JobFolder) -> set[str]:
     """Have ``latest`` lead to the run that the log says, or to nothing; the runs between which it moved.
 
     A reader finds the old one or the new, never none.  The job's lock is the caller's to hold.
@@ -254,60 +234,85 @@ def point_latest(job: JobFolder) -> set[str]:
     return {name for name in (before, run) if name is not None}
 
 
-def put_in_order(job: JobFolder, settings: NightlySettings) -> None:
-    """Do what a crash may have left undone: a takedown or a purge amid its work, what decisions ask for."""
+LONGEST = 500
+"""Characters of a name or a reason in the log."""
+
+
+def approve_release(
+    run: str | Path, by: str, reason: str, config: Given | None = None, *, empty: bool = False
+) -> dict[str, Any]:
+    """Release a held run all the same; ``latest`` leads to it, and the hooks of a release are called.
+
+    ``config`` is the job's configuration; by default the file that the run was begun with.
+    A run without a single point, public or private, is released with ``empty`` only.
+    ``{"run", "state", "latest", "empty", "hooks_failed"}``; ``RunStateError`` where the run is not held.
+    """
+    folder, job = _asked(run, by, reason)
+    with alone(folder):
+        own, failed = _standing(job, folder), carry_out(job, config).get(folder.root.resolve().name)
+        if failed is None or own.record.type != Event.APPROVED:
+            if own.state != "held":
+                raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+            manifest = read_manifest(folder)
+            if (why := what_forbids(manifest)) is not None:
+                raise CheckFailed(f"nothing leaves {folder.root}. {why}")
+            nothing = holds_nothing(manifest["counts"])
+            if nothing and not empty:
+                raise RunStateError(
+                    f"{own.run} holds no point, neither public nor private: whoever reads what was released "
+                    "last would find nothing. Look into its quarantine and reject it, or approve it with "
+                    "--empty"
+                )
+            facts: dict[str, Any] = {"by": by, "reason": reason}
+            facts |= {"manifest": file_sha256(folder.manifest), **({"empty": True} if nothing else {})}
+            failed = decide(job, folder, Event.APPROVED, facts, config)
+        body = _standing(job, folder).record.body
+    result = {"run": str(folder.root), "latest": latest_of(job), "hooks_failed": failed}
+    return {**result, "state": "released", "empty": body.get("empty", False)}
+
+
+def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
+    """Give a run up: it will not be released, and the next scheduled run reads its material as new.
+
+    What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
+    a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
+    """
+    folder, job = _asked(run, by, reason)
+    with alone(folder):
+        own, failed = _standing(job, folder), carry_out(job, config).get(folder.root.resolve().name)
+        if failed is None or own.record.type != Event.REJECTED:
+            if own.state == "rejected":
+                raise RunStateError(f"{own.run} was rejected before")
+            facts: dict[str, Any] = {"by": by, "reason": reason}
+            if is_finished(folder) and (entries := _index_entries(folder)):
+                facts["index"] = entries
+            failed = decide(job, folder, Event.REJECTED, facts, config)
+        entries = _standing(job, folder).record.body.get("index", [])
+    left_out = []
     for name in standings(read_log(job)):
-        finish_reissue(job.run(name))
-    carry_out(job, settings)
+        if entries and is_finished(other := job.run(name)):
+            pinned = read_manifest(other)["dedup"].get("index") or {"runs": []}
+            left_out += [name] if set(entries) & set(pinned["runs"]) else []
+    result = {"run": str(folder.root), "latest": latest_of(job), "hooks_failed": failed}
+    return {**result, "state": "rejected", "index": entries, "left_out": left_out}
 
 
-def keep_house(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
-    """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
-    published = publish_released(job, settings.publish)
-    now = datetime.datetime.now(datetime.UTC)
-    wanted = due(job, settings.keep, now)
-    purged = {name: purge_run(job.run(name), what)["purged"] for name, what in wanted.items()}
-    # what was written anew is mirrored again
-    published += publish_released(job, settings.publish)
-    write_metrics(job)
-    check_clock(job, settings.keep, now)
-    return {"published": published, "purged": purged}
+def _asked(place: str | Path, *words: str) -> tuple[RunFolder, JobFolder]:
+    """The run that somebody decides about, and its job; its ``latest`` may lead to another one soon."""
+    for word in words:
+        if not word.strip() or len(word) > LONGEST or not word.isprintable():
+            raise ConfigurationError(f"--by and --reason: one line of 1 to {LONGEST} characters each")
+    run = RunFolder(Path(place))
+    if (job := job_of(run)) is None:
+        raise RunStateError(f"{run.root} belongs to no job: it was never held or released")
+    return RunFolder(run.root.resolve()), job
 
 
-def publish_released(job: JobFolder, url: str | None) -> list[str]:
-    """Mirror below ``url`` the released runs that it has not as they are now; the runs that were."""
-    done = []
-    for name in [] if url is None else _unpublished(read_log(job), url):
-        run, place = job.run(name), place_of(str(url), name)
-        if is_finished(run):
-            publish(run.root, place)
-            # a URL can have a password in it
-            url_shown = without_secrets(place)
-            enter(run, Event.EXPORTED, published=url_shown, manifest=file_sha256(run.manifest))
-            done.append(name)
-    return done
-
-
-def _unpublished(records: Iterable[Record], url: str) -> list[str]:
-    """The released runs that ``url`` has not, or has as before a takedown, a purge or another key."""
-    now, there = dict[str, str](), dict[str, str]()
-    states = standings(kept := list(records))
-    for record in kept:
-        run, body = record.body["run"], record.body
-        if record.type in (Event.RELEASED, Event.HELD, Event.REISSUED):
-            now[run] = body["manifest"]
-        elif record.type in (Event.ROTATED, Event.SHREDDED):
-            # the manifest is the same, but a mirror has the data key as it was before
-            there.pop(run, None)
-        elif record.type == Event.EXPORTED and body.get("published") == without_secrets(place_of(url, run)):
-            there[run] = body["manifest"]
-    released = [run for run, own in states.items() if own.state == "released"]
-    return [run for run in released if there.get(run) != now.get(run)]
-
-
-def place_of(url: str, run: str) -> str:
-    """Where a run of that name is mirrored."""
-    return f"{url.rstrip('/')}/{run}"
+def _standing(job: JobFolder, run: RunFolder) -> Standing:
+    own = standings(read_log(job)).get(run.root.name)
+    if own is None:
+        raise RunStateError(f"{job.root} knows no run {run.root.name}: see redactory release list {job.root}")
+    return own
 
 
 # Hooks: an operator's own commands, which get to know how a scheduled run ended.
@@ -319,17 +324,8 @@ _CALLED = {
     Event.APPROVED: "on_release",
     Event.HELD: "on_held",
 }
-_GRACE_SECONDS = 2.0
-
-
-def hook_of(hooks: HookSettings, event: Event) -> str | None:
-    """The hook that is configured for ``event``; None where none is."""
-    name = _CALLED.get(event)
-    return name if name and getattr(hooks, name) else None
-
-
 HOOK_SECONDS = 60.0
-"""A hook that takes longer is ended, and counts as failed."""
+"""A hook that takes longer is ended, with what it started, and counts as failed."""
 
 
 def call_hooks(
@@ -339,38 +335,123 @@ def call_hooks(
 
     ``facts`` are free of text.  Never raises.
     """
-    hook = hook_of(hooks, event)
-    if hook is None:
+    name = _CALLED.get(event, "")
+    if not (command := getattr(hooks, name, ())):
         return []
     message = {"event": event.value, "job": str(job.root), "run": str(run.root), **facts}
-    problem = _call(getattr(hooks, hook), message, HOOK_SECONDS)
-    return [] if problem is None else [f"{hook} ({problem})"]
-
-
-def _call(command: Sequence[str], message: Mapping[str, Any], timeout: float) -> str | None:
-    """Run ``command``; what went wrong.  After ``timeout`` seconds it is ended, with its children."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("REDACTORY_")}
-    for name in ("event", "run", "job", "manifest", "error"):
-        if message.get(name) is not None:
+    own = {key: value for key, value in os.environ.items() if not key.startswith("REDACTORY_")}
+    for key in ("event", "run", "job", "manifest", "error"):
+        if message.get(key) is not None:
             # a value with a zero byte could not be handed on
-            own[f"REDACTORY_{name.upper()}"] = str(message[name]).replace("\x00", "")
+            own[f"REDACTORY_{key.upper()}"] = str(message[key]).replace("\x00", "")
     quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
         process = subprocess.Popen(list(command), env=own, start_new_session=True, **quiet)  # type: ignore[call-overload]
     except (OSError, ValueError) as error:
         words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "no command"
-        return f"it cannot be started: {words}"
+        return [f"{name} (it cannot be started: {words})"]
     with process:
         try:
-            process.communicate(json.dumps(message, default=str).encode(), timeout=timeout)
+            process.communicate(json.dumps(message, default=str).encode(), timeout=HOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            for sign in (signal.SIGTERM, signal.SIGKILL):
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, sign)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_GRACE_SECONDS)
-            # what it left behind holds no pipe open for us
+            os.killpg(process.pid, signal.SIGKILL)
             with suppress(OSError):
                 process.stdin.close()
-            return f"it took longer than {timeout:g} s"
-    return f"exit code {process.returncode}" if process.returncode else None
+            return [f"{name} (it took longer than {HOOK_SECONDS:g} s)"]
+    return [f"{name} (exit code {process.returncode})"] if process.returncode else []
+
+
+# Metrics: what the log and the last finished run say, for Prometheus' text-file collector.
+
+Samples = float | Sequence[tuple[Mapping[str, str], float]]
+"""A value, or one for each of several labels."""
+
+
+def write_metrics(job: JobFolder) -> None:
+    """Commit ``JOB/_job/metrics.prom``; ``CheckFailed`` where the log's chain is broken."""
+    write_text(job.metrics, render_metrics(job, datetime.datetime.now(datetime.UTC)), PUBLIC_FILE)
+
+
+def render_metrics(job: JobFolder, now: datetime.datetime) -> str:
+    """The text of the file as of ``now``: gauges, and counts over the whole log; no text, no ids."""
+    records = read_log(job)
+    values = (*_of_log(records, now), *_of_run(job, records))
+    return generate_latest(_Metrics(str(job.root.resolve()), values)).decode()
+
+
+@dataclass(eq=False)
+class _Metrics(Collector):
+    """Name, meaning and samples of each; ``folder`` is the job's: one machine may have several jobs."""
+
+    folder: str
+    values: Sequence[tuple[str, str, Samples]]
+
+    def collect(self) -> Iterator[Metric]:
+        for name, meaning, samples in self.values:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            metric = Metric(f"redactory_{name.removesuffix('_total')}", meaning, kind)
+            for labels, value in samples if isinstance(samples, Sequence) else [({}, samples)]:
+                # a folder's name, and a label in YAML, may hold what UTF-8 cannot
+                own = {"folder": self.folder, **labels}.items()
+                plain = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in own}
+                metric.add_sample(f"redactory_{name}", plain, value)
+            yield metric
+
+
+def _of_log(records: Sequence[Record], now: datetime.datetime) -> Iterator[tuple[str, str, Samples]]:
+    ends = (Event.RELEASED, Event.HELD, Event.FAILED)
+    ended = [record for record in records if record.type in ends]
+    released = [n for n, r in enumerate(records) if r.type in (Event.RELEASED, Event.APPROVED)]
+    since = records[released[-1] + 1 :] if released else records
+    waiting = sum(one.state == "held" for one in standings(records).values())
+    yield "last_check_timestamp_seconds", "When a run last looked for new material.", now.timestamp()
+    if ended:
+        last = ended[-1]
+        state = [({"state": end.value}, float(last.type == end)) for end in ends]
+        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _when(last)
+        yield "last_night_state", "1 for the way in which the last scheduled run ended, else 0.", state
+        begun = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.BEGUN, last.body["run"])]
+        if begun:
+            took = _when(last) - _when(begun[-1])
+            yield "last_night_duration_seconds", "From the begin of the last scheduled run to its end.", took
+    if released:
+        when = _when(records[released[-1]])
+        yield "last_release_timestamp_seconds", "When a run was last released.", when
+    missed = sum(record.type in (Event.HELD, Event.FAILED) for record in since)
+    yield "nights_since_release", "Scheduled runs since the last release that ended without one.", missed
+    yield "held_runs", "Runs that wait for somebody to approve or reject them.", waiting
+    total = Counter(record.type for record in ended)
+    nights = [({"state": end.value}, float(total[end.value])) for end in ends]
+    yield "nights_total", "Scheduled runs that ended, by how they did.", nights
+
+
+def _of_run(job: JobFolder, records: Sequence[Record]) -> Iterator[tuple[str, str, Samples]]:
+    """Of the run that was finished last; nothing where there is none, or its folder is gone."""
+    finished = [r.body["run"] for r in records if r.type in (Event.RELEASED, Event.HELD)]
+    if not finished or not is_finished(job.run(finished[-1])):
+        return
+    manifest = read_manifest(job.run(finished[-1]))
+    counts, index = manifest["counts"], manifest["dedup"].get("index")
+    repeated = sum(index["duplicate_earlier"].values()) if index else 0
+    duplicates = {"run": counts["duplicate"] - repeated, "earlier": repeated}
+    points = {fate: counts[fate] for fate in ("public", "private", "duplicate", "quarantined")}
+    hits = [({n: h[n] for n in ("label", "detector", "policy")}, float(h["count"])) for h in manifest["hits"]]
+    size = sum(entry["bytes"] for entry in manifest["files"].values())
+    yield "rows", "Rows that the last finished run read.", counts["rows"]
+    yield "documents", "Rows of it that became documents.", counts["documents"]
+    yield "points", "Points of it by fate.", _by("fate", points)
+    yield "rejected_rows", "Rows of it that were rejected.", _by("reason", manifest["rejected"])
+    yield "quarantined_points", "Points of it in quarantine.", _by("reason", manifest["quarantined"])
+    yield "duplicate_points", "Duplicates of the run itself and of earlier runs.", _by("of", duplicates)
+    yield "hits", "Hits of the policies, before overlapping ones are merged.", hits
+    yield "input_bytes", "Bytes that it read.", sum(entry["bytes"] for entry in manifest["inputs"])
+    yield "run_bytes", "Bytes of its files.", size
+    yield "curation_duration_seconds", "Time of the curation.", manifest["seconds"]
+
+
+def _by(label: str, counts: Mapping[str, int]) -> list[tuple[Mapping[str, str], float]]:
+    return [({label: name}, float(count)) for name, count in sorted(counts.items())]
+
+
+def _when(record: Record) -> float:
+    return datetime.datetime.fromisoformat(record.body["time"]).timestamp()

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import make_folder, make_private_folder, only_one
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import Record
-from redactory.pipelines.config import Config
+from redactory.pipelines.config import Config, NightlySettings
 from redactory.pipelines.curate import check_before_reading, curate
-from redactory.pipelines.gate import after_failure, end_scheduled, keep_house, place_of, put_in_order
+from redactory.pipelines.erase import check_clock, due, purge_run
+from redactory.pipelines.gate import after_failure, carry_out, end_scheduled, write_metrics
 from redactory.pipelines.journal import AnotherRun
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.output_folder import check_keys, check_room
 from redactory.pipelines.readers import find_by_path
+from redactory.pipelines.reissue import finish_reissue
 from redactory.pipelines.release import COUNTS
-from redactory.pipelines.release_log import Event, enter, latest_run, read_log, standings
+from redactory.pipelines.release_log import (
+    Event,
+    Standing,
+    enter,
+    latest_of,
+    latest_run,
+    read_log,
+    standings,
+)
 from redactory.pipelines.sealed import sealed, wordless
-from redactory.pipelines.share import check_store
+from redactory.pipelines.share import check_store, publish
+from redactory.pipelines.store import without_secrets
 from redactory.pipelines.watermark import (
     Day,
-    Piece,
     changed_since,
     days_asked,
     of_day,
@@ -76,135 +87,16 @@ def nightly(
     file = str(Path(str(config)).absolute()) if is_file else None
     scheduled = _Scheduled(job, settings, file, tuple(again), curating, progress)
     with only_one(job.lock, str(job.root)):
-        scheduled.of_no_run("what was cut off was finished", put_in_order)
+        scheduled.of_no_run("what was cut off was finished", _put_in_order)
         left = unfinished(read_log(job))
         # asked once more after a crash, --again is not another asking
-        done = [piece.url for begun in left for piece in begun.slices if piece.again]
-        ended = [scheduled.finished(begun) for begun in left]
-        ended += [scheduled.of(day, done, one_of_many=len(days) > 1) for day in days]
-        kept = scheduled.of_no_run("runs were published or purged", keep_house)
-    return {
-        "job": str(job.root),
-        "nights": ended,
-        **kept,
-        "latest": str(job.latest.resolve()) if job.latest.is_symlink() else None,
-        "held": [run for run, own in standings(read_log(job)).items() if own.state == "held"],
-    }
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A scheduled run as it stands in the log: its name, the day of its data (or None), what it reads."""
-
-    run: str
-    date: str | None
-    slices: tuple[Piece, ...]
-
-
-def unfinished(records: Iterable[Record]) -> list[Begun]:
-    """The scheduled runs to be finished before anything new is read, oldest first.
-
-    What was begun without a plan is another try of a quarantine: whoever asks for that again finishes it.
-    """
-    return [
-        Begun(own.run, own.begun.body["date"], tuple(planned(own.begun)))
-        for own in standings(records).values()
-        if own.state in ("unfinished", "failed") and own.begun is not None and planned(own.begun)
-    ]
-
-
-@dataclass(frozen=True)
-class _Scheduled:
-    """The scheduled runs of one call, under the job's lock."""
-
-    job: JobFolder
-    config: Config
-    file: str | None
-    again: tuple[str, ...]
-    curating: Curating
-    progress: Progress
-
-    def of_no_run(self, what: str, work: Callable[..., T]) -> T:
-        """Do what concerns no single run; a failure is reported as the last release's, and undoes none."""
-        try:
-            return wordless(what, work, self.job, self.config.nightly)
-        except RedactoryError as error:
-            if (latest := latest_run(read_log(self.job))) is not None:
-                after_failure(self.job, self.job.run(latest), self.config.nightly, error)
-            raise
-
-    def finished(self, begun: Begun) -> dict[str, Any]:
-        """Finish what was begun, or give it up where its input is not there any more."""
-        run = self.job.run(begun.run)
-        gone = [] if is_finished(run) else changed_since(begun.slices)
-        if not gone:
-            return self._carried_out(begun, resumed=True)
-        # nothing of it was released: what is there now is read in its place
-        reason = f"its input changed before it was finished: {', '.join(gone[:5])}"
-        enter(run, Event.REJECTED, by="redactory nightly", reason=reason)
-        return {"run": begun.run, "date": begun.date, "state": "rejected", "reason": reason}
-
-    def of(self, day: Day, done: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
-        """Read what is new of a day; the files ``done`` are not read again, whoever asks for that."""
-        records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
-        date = None if day is None else day.isoformat()
-        run, config = self.job.run(_name(self.job, standings(records), day, now)), of_day(self.config, day)
-        if one_of_many and not _is_there(config):
-            return {"run": None, "date": date, "state": "nothing there"}
-        try:
-            look = (config, watermark(records), self.again, now, done)
-            plan = wordless("the input was looked at", plan_reading, *look)
-            waiting = plan.to_json()["waiting"]
-            if not plan.slices:
-                return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
-            reads = ((piece.url, piece.bytes) for piece in plan.slices)
-            check_room(load_config(config, output=run.root), reads)
-            if config.nightly.publish is not None:
-                check_store(place_of(config.nightly.publish, run.root.name), run)
-        except RedactoryError as error:
-            after_failure(self.job, run, config.nightly, error)
-            raise
-        enter(run, Event.BEGUN, date=date, plan=plan.to_json(), config=self.file)
-        return {**self._carried_out(Begun(run.root.name, date, plan.slices)), "waiting": waiting}
-
-    def _carried_out(self, begun: Begun, *, resumed: bool = False) -> dict[str, Any]:
-        run = self.job.run(begun.run)
-        day = None if begun.date is None else datetime.date.fromisoformat(begun.date)
-        config = load_config(of_day(self.config, day), output=run.root)
-        try:
-            sources = sources_of(begun.slices)
-            summary = self.curating(config, resume=True, sources=sources, progress=self.progress)
-            counts = {name: summary[name] for name in COUNTS}
-            ended = sealed(run.state, end_scheduled, self.job, run, config.nightly, counts)
-        except RedactoryError as error:
-            mended = error
-            if resumed and isinstance(error, AnotherRun):
-                # another configuration, or another version: it can never be resumed
-                mended = RunStateError(
-                    f"{error} (to give up what {run.root.name} has done, and read its material anew: "
-                    f"redactory release reject {run.root} --by NAME --reason TEXT)"
-                )
-            after_failure(self.job, run, config.nightly, mended)
-            raise mended from None
-        result = {"run": str(run.root), "date": begun.date, **ended, "resumed": resumed}
-        return {**result, "counts": counts, "report": str(run.report)}
-
-
-def _name(job: JobFolder, taken: Collection[str], day: Day, now: datetime.datetime) -> str:
-    """The date of the data, or the second at which the run began (UTC); ``-2`` and on where it is taken."""
-    name = now.strftime("%Y-%m-%dT%H%M%SZ") if day is None else day.isoformat()
-    number, free = 1, name
-    while free in taken or os.path.lexists(job.root / free):
-        number += 1
-        free = f"{name}-{number}"
-    return free
-
-
-def _is_there(config: Config) -> bool:
-    try:
-        return bool(find_by_path(config.input.path, config.input.format))
-    except ConfigurationError:
-        return False
+        done = [piece.url for own in left if own.begun for piece in planned(own.begun) if piece.again]
+        ended = [scheduled.finish(own) for own in left]
+        ended += [scheduled.run(day, done, one_of_many=len(days) > 1) for day in days]
+        kept = scheduled.of_no_run("runs were published or purged", _keep_house)
+    held = [run for run, own in standings(read_log(job)).items() if own.state == "held"]
+    latest = str(job.latest.resolve()) if latest_of(job) else None
+    return {"job": str(job.root), "nights": ended, **kept, "latest": latest, "held": held}
 
 
 def _check(job: JobFolder, config: Config) -> None:
@@ -226,3 +118,152 @@ def _check(job: JobFolder, config: Config) -> None:
             f"a scheduled run needs a key that later ones have too: set {KEY_VARIABLE} or "
             f"{KEY_VARIABLE}_FILE (redactory keys new digest FILE makes one)"
         )
+
+
+def unfinished(records: Iterable[Record]) -> list[Standing]:
+    """The scheduled runs to be finished before anything new is read, oldest first.
+
+    What was begun without a plan is another try of a quarantine: whoever asks for that again finishes it.
+    """
+    known = standings(records).values()
+    return [
+        own for own in known if own.state in ("unfinished", "failed") and own.begun and planned(own.begun)
+    ]
+
+
+@dataclass(frozen=True)
+class _Scheduled:
+    """The scheduled runs of one call, under the job's lock."""
+
+    job: JobFolder
+    config: Config
+    file: str | None
+    again: tuple[str, ...]
+    curating: Curating
+    progress: Progress
+
+    def of_no_run(self, what: str, work: Callable[[JobFolder, NightlySettings], T]) -> T:
+        """Do what concerns no single run; a failure is reported as the last release's, and undoes none."""
+        try:
+            return wordless(what, work, self.job, self.config.nightly)
+        except RedactoryError as error:
+            if (latest := latest_run(read_log(self.job))) is not None:
+                after_failure(self.job, self.job.run(latest), self.config.nightly, error)
+            raise
+
+    def finish(self, own: Standing) -> dict[str, Any]:
+        """Finish what was begun, or give it up where its input is not there any more."""
+        run, begun = self.job.run(own.run), own.begun
+        assert begun is not None
+        gone = [] if is_finished(run) else changed_since(planned(begun))
+        if not gone:
+            return self._carried_out(run, begun, resumed=True)
+        # nothing of it was released: what is there now is read in its place
+        reason = f"its input changed before it was finished: {', '.join(gone[:5])}"
+        enter(run, Event.REJECTED, by="redactory nightly", reason=reason)
+        return {"run": own.run, "date": begun.body["date"], "state": "rejected", "reason": reason}
+
+    def run(self, day: Day, done: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
+        """Read what is new of a day; the files ``done`` are not read again, whoever asks for that."""
+        records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
+        date, config = None if day is None else day.isoformat(), of_day(self.config, day)
+        # named for the day of its data, or the second at which it began (UTC)
+        names = [date or now.strftime("%Y-%m-%dT%H%M%SZ")]
+        while names[-1] in standings(records) or os.path.lexists(self.job.root / names[-1]):
+            names.append(f"{names[0]}-{len(names) + 1}")
+        run = self.job.run(names[-1])
+        if one_of_many:
+            try:
+                find_by_path(config.input.path, config.input.format)
+            except ConfigurationError:
+                return {"run": None, "date": date, "state": "nothing there"}
+        try:
+            look = (config, watermark(records), self.again, now, done)
+            plan = wordless("the input was looked at", plan_reading, *look)
+            waiting = plan.to_json()["waiting"]
+            if not plan.slices:
+                return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
+            reads = ((piece.url, piece.bytes) for piece in plan.slices)
+            check_room(load_config(config, output=run.root), reads)
+            if config.nightly.publish is not None:
+                check_store(_place_of(config.nightly.publish, run.root.name), run)
+        except RedactoryError as error:
+            after_failure(self.job, run, config.nightly, error)
+            raise
+        begun = enter(run, Event.BEGUN, date=date, plan=plan.to_json(), config=self.file)
+        return {**self._carried_out(run, begun), "waiting": waiting}
+
+    def _carried_out(self, run: RunFolder, begun: Record, *, resumed: bool = False) -> dict[str, Any]:
+        date = begun.body["date"]
+        day = None if date is None else datetime.date.fromisoformat(date)
+        config = load_config(of_day(self.config, day), output=run.root)
+        try:
+            sources = sources_of(planned(begun))
+            summary = self.curating(config, resume=True, sources=sources, progress=self.progress)
+            counts = {name: summary[name] for name in COUNTS}
+            ended = sealed(run.state, end_scheduled, self.job, run, config.nightly, counts)
+        except RedactoryError as error:
+            mended = error
+            if resumed and isinstance(error, AnotherRun):
+                # another configuration, or another version: it can never be resumed
+                mended = RunStateError(
+                    f"{error} (to give up what {run.root.name} has done, and read its material anew: "
+                    f"redactory release reject {run.root} --by NAME --reason TEXT)"
+                )
+            after_failure(self.job, run, config.nightly, mended)
+            raise mended from None
+        result = {"run": str(run.root), "date": date, **ended, "resumed": resumed}
+        return {**result, "counts": counts, "report": str(run.report)}
+
+
+# What concerns the job as a whole: what a crash left undone, mirrors, and what is not to be kept any longer.
+
+
+def _put_in_order(job: JobFolder, settings: NightlySettings) -> None:
+    """Do what a crash may have left undone: a takedown or a purge amid its work, what decisions ask for."""
+    for name in standings(read_log(job)):
+        finish_reissue(job.run(name))
+    carry_out(job, settings)
+
+
+def _keep_house(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
+    """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
+    published = publish_released(job, settings.publish)
+    now = datetime.datetime.now(datetime.UTC)
+    wanted = due(job, settings.keep, now)
+    purged = {name: purge_run(job.run(name), what)["purged"] for name, what in wanted.items()}
+    # what was written anew is mirrored again
+    published += publish_released(job, settings.publish)
+    write_metrics(job)
+    check_clock(job, settings.keep, now)
+    return {"published": published, "purged": purged}
+
+
+def publish_released(job: JobFolder, url: str | None) -> list[str]:
+    """Mirror below ``url`` the released runs that it has not as they are now; the runs that were.
+
+    A mirror from before a takedown, a purge or another data key is not as the run is now.
+    """
+    if url is None:
+        return []
+    there, done = set[str](), []
+    records = read_log(job)
+    for record in records:
+        name: str = record.body["run"]
+        if record.type in (Event.RELEASED, Event.HELD, Event.REISSUED, Event.ROTATED, Event.SHREDDED):
+            there.discard(name)
+        elif record.body.get("published") == without_secrets(_place_of(url, name)):
+            there.add(name)
+    for name, own in standings(records).items():
+        run, place = job.run(name), _place_of(url, name)
+        if own.state == "released" and name not in there and is_finished(run):
+            publish(run.root, place)
+            # a URL can have a password in it
+            shown, digest = without_secrets(place), file_sha256(run.manifest)
+            enter(run, Event.EXPORTED, published=shown, manifest=digest)
+            done.append(name)
+    return done
+
+
+def _place_of(url: str, run: str) -> str:
+    return f"{url.rstrip('/')}/{run}"

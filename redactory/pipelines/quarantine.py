@@ -1,13 +1,12 @@
 """The quarantine of a finished run: what lies there, by reason and id, and another try at it.
 
-A try is a run of its own, whose input is JSON lines in memory alone: a rejected row is parsed again by the
-reader of its format; a quarantined point becomes a document with the id and the user of the one that it was
-cut from, several of one document joined by line ends.
+A try is a run of its own, whose input is JSON lines in memory alone: a rejected row of JSON lines or a text
+file as it stood there; a quarantined point becomes a document with the id and the user of the one that it
+was cut from, several of one document joined by line ends.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from pydantic import ValidationError
 
 from redactory.detectors import TextDetector
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import only_one
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, silent
@@ -32,11 +31,10 @@ from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import Given, check, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.output_folder import check_keys
-from redactory.pipelines.readers import InputSettings, Source, find_by_path, find_sources
+from redactory.pipelines.readers import InputSettings, Source
 from redactory.pipelines.readers.documents import DUPLICATE_ID, MISSING_ID
 from redactory.pipelines.readers.files import format_of
-from redactory.pipelines.readers.formats import BROKEN_ROW, FORMATS, KEPT_BYTES, Columns
-from redactory.pipelines.readers.tables import Csv
+from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.release_log import Event, check_released, enter, history, read_log, standings
 from redactory.pipelines.sealed import sealed
@@ -52,7 +50,6 @@ from redactory.redaction import (
 from redactory.redaction.folder import JobFolder, job_of
 from redactory.redaction.shards import CLASS, require_there
 
-ROW, POINT = "row", "point"
 LISTED = 100
 MOST_BYTES = 1 << 30
 """What is tried again lies in memory; a run that failed as a whole is curated again instead."""
@@ -95,7 +92,7 @@ def _listed(run: RunFolder, limit: int) -> dict[str, Any]:
         size[key] += bytes_
         if len(listed) < limit:
             # without text: a point's source is its document's id, and stays where it is
-            own = ("source", "row") if entry["kind"] == ROW else ("point_id",)
+            own = ("source", "row") if entry["kind"] == "row" else ("point_id",)
             listed.append({n: entry[n] for n in ("id", "kind", "reason", *own)} | {"bytes": bytes_})
     reasons = [
         {"reason": reason, "kind": kind, "count": count, "bytes": size[reason, kind]}
@@ -118,8 +115,7 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
 
 def _content(run: RunFolder, entry: str) -> bytes:
     named = re.fullmatch(r"(\d{1,9})-(\d{1,9})", entry)
-    path = run.quarantine / part_name(int(named[1])) if named else None
-    if named is not None and path is not None and path.is_file():
+    if named and (path := run.quarantine / part_name(int(named[1]))).is_file():
         column = read_part(path, ["content"])["content"]
         if int(named[2]) < len(column):
             return column[int(named[2])].as_py() or b""
@@ -130,186 +126,11 @@ def _content(run: RunFolder, entry: str) -> bytes:
 
 def harmless(content: bytes) -> str:
     """``content`` for a terminal: escapes in place of what cannot be seen, or could steer the terminal."""
-    text = content.decode("utf-8", "backslashreplace")
-    return "".join(
-        sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode()
-        for sign in text
+    shown = (
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
+        for c in content.decode("utf-8", "backslashreplace")
     )
-
-
-# Whose the quarantined points of a run are: ``vault/`` has the users, ``audit/points`` their keyed ids.
-
-
-@dataclass(frozen=True)
-class Author:
-    """Who wrote a document (None: it names nobody, and is its own user), and its class."""
-
-    user_id: str | None
-    label: str | None = None
-
-
-def authors_of(run: RunFolder, documents: Mapping[str, int], key: DigestKey | None) -> dict[str, Author]:
-    """The author of each document, given with the id of one of its points, where that is still known.
-
-    A point in quarantine is not in ``vault/``.  Its user is known from another point of its document, or
-    from any point of the same user: their keyed ids agree, which needs the run's ``key``.  Where neither is
-    there, it is never taken for a user of its own: one person must not become two.
-    """
-    of_points = {point: doc_id for doc_id, point in documents.items()}
-    keyed: dict[str, str] = {}
-    for batch in read_batches(run.points, ["point_id", "user"]) if documents else ():
-        for point, user in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if point in of_points:
-                keyed[of_points[point]] = user
-    found: dict[str, Author] = {}
-    if key is not None:
-        # a document that names nobody has an id of its own
-        lone = (doc_id for doc_id, user in keyed.items() if user == key.pseudonym("lone-user", doc_id))
-        found = {doc_id: Author(None) for doc_id in lone}
-    by_user: dict[str, Author] = {}
-    for doc_id, user_id, label in _vault(run):
-        if doc_id in documents:
-            found[doc_id] = Author(user_id, label)
-        if key is not None and user_id is not None:
-            by_user.setdefault(user_id, Author(user_id))
-    if key is not None:
-        by_user = {key.pseudonym("user", user): author for user, author in by_user.items()}
-    return {d: by_user[keyed[d]] for d in documents if keyed.get(d) in by_user} | found
-
-
-def _vault(run: RunFolder) -> Iterator[tuple[str, str | None, str | None]]:
-    """Document, user and class of every point there; nothing where it was purged."""
-    manifest = read_manifest(run)
-    if "vault" in manifest.get("purged", ()):
-        return
-    labelled = manifest["configuration"]["input"].get("label") is not None
-    for batch in read_batches(run.vault, ["doc_id", "user_id", *([CLASS] if labelled else [])]):
-        columns = [column.to_pylist() for column in batch.columns]
-        yield from zip(*columns, *([] if labelled else [[None] * batch.num_rows]), strict=True)
-
-
-# What lies in a quarantine as an input of its own.
-
-
-CUT = "only their first 64 KiB were kept"
-REPEATED = "their document's id occurs twice"
-NO_ROW = "by themselves they are not rows of their table"
-NO_HEADER = "the header of their file cannot be read any more"
-FROM_COLUMNS = "they are rows of a Parquet or Arrow file: give the file to a new run"
-NO_USER = "their user is not known any more"
-
-
-@dataclass
-class Corpus:
-    """The lines to curate again; how many entries there were, are in it, and were left, by why."""
-
-    lines: list[bytes] = field(default_factory=list)
-    entries: int = 0
-    retried: int = 0
-    left: Counter[str] = field(default_factory=Counter)
-    size: int = 0
-
-    def add(self, line: bytes, of: int = 1) -> None:
-        """One document of ``of`` entries; ``RunStateError`` where it gets too much to hold in memory."""
-        self.lines.append(line)
-        self.retried += of
-        self.size += len(line)
-        if self.size > MOST_BYTES:
-            raise RunStateError(
-                "the quarantine holds more than a gigabyte: mend what failed, and curate the input again as "
-                "a new run"
-            )
-
-
-def corpus_of(run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None) -> Corpus:
-    """The quarantine of ``run``, which was read by the settings ``before``, to be read by ``now``.
-
-    ``key`` is the run's digest key, None where it is not to be had: fewer users are then known.
-    """
-    corpus, rows = Corpus(), _Rows(before, now)
-    texts: dict[str, list[str]] = defaultdict(list)
-    points: dict[str, int] = {}
-    for entry in entries(run, ["kind", "reason", "source", "point_id", "content"]):
-        corpus.entries += 1
-        content = entry["content"] or b""
-        if entry["kind"] == POINT:
-            points.setdefault(entry["source"], entry["point_id"])
-            texts[entry["source"]].append(content.decode())
-            continue
-        line = rows.line(entry["reason"], entry["source"], content)
-        if isinstance(line, str):
-            corpus.left[line] += 1
-        else:
-            corpus.add(line)
-    authors = authors_of(run, points, key)
-    for doc_id, own in texts.items():
-        if (author := authors.get(doc_id)) is None:
-            corpus.left[NO_USER] += len(own)
-            continue
-        row = {now.text: "\n".join(own), now.id: doc_id, now.user: author.user_id}
-        row |= {} if now.label is None else {now.label: author.label}
-        corpus.add(_line({name: value for name, value in row.items() if value is not None}), len(own))
-    return corpus
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    return json.dumps(row).encode() + b"\n"
-
-
-@dataclass
-class _Rows:
-    """Rejected rows as JSON lines; ``headers`` are those of the tables that they stood in."""
-
-    before: InputSettings
-    now: InputSettings
-    headers: dict[str, bytes | None] = field(default_factory=dict)
-
-    def line(self, reason: str, source: str, content: bytes) -> bytes | str:
-        """The row as a line, or why it cannot be one."""
-        kind = format_of(source) if self.before.format == "auto" else self.before.format
-        if reason == DUPLICATE_ID:
-            return REPEATED
-        if kind is None or not FORMATS[kind].kept:
-            return FROM_COLUMNS
-        if len(content) >= KEPT_BYTES:
-            return CUT
-        if isinstance(FORMATS[kind], Csv):
-            # a line that may have stood inside a quotation can look like a row of its own
-            return NO_ROW if reason == BROKEN_ROW else self._of_table(kind, source, content)
-        if FORMATS[kind].is_text:
-            try:
-                text = content.decode("utf-8-sig")
-            except UnicodeDecodeError:
-                return NO_ROW
-            return _line({self.now.text: text, self.now.id: PurePosixPath(source).name})
-        return content.removeprefix("\ufeff".encode()).removesuffix(b"\n") + b"\n"
-
-    def _of_table(self, kind: str, source: str, content: bytes) -> bytes | str:
-        if source not in self.headers:
-            self.headers[source] = _header(self.before, source)
-        header = self.headers[source]
-        if header is None:
-            return NO_HEADER
-        rows = FORMATS[kind].records(io.BytesIO(header + content), self.now.max_row_bytes, Columns(), source)
-        found = [record for _, record, _, _ in rows]
-        return _line(found[0]) if len(found) == 1 and found[0] is not None else NO_ROW
-
-
-def _header(settings: InputSettings, name: str) -> bytes | None:
-    """The header line of the table that the run knew by ``name``; None where it is not there any more."""
-    try:
-        found = (
-            source for find in (find_sources, find_by_path) for source in find(settings.path, settings.format)
-        )
-        source = next((source for source in found if source.name == name), None)
-        if source is None:
-            return None
-        with source.open() as file:
-            length = source.reader.header(file, settings.max_row_bytes)
-        with source.open() as file:
-            return file.read(length) or None
-    except (RedactoryError, OSError):
-        return None
+    return "".join(shown)
 
 
 # Retry: what lies in a run's quarantine, curated again into a run of its own beside it.
@@ -340,13 +161,14 @@ def quarantine_retry(
     key, job = _key_of(folder, manifest), job_of(folder)
     with nullcontext() if job is None else only_one(job.lock, str(job.root)):
         target, before = _target(folder, job), _settings_of(folder, manifest)
-        now = _today(before if config is None else load_config(config), target, workers)
-        corpus = sealed(folder.state, corpus_of, folder, before.input, now.input, key)
-        result = {
-            "entries": corpus.entries,
-            "retried": corpus.retried,
-            "left": dict(corpus.left.most_common()),
-        }
+        given = (before if config is None else load_config(config)).model_dump(exclude_unset=True)
+        # the corpus has its own form; a row without an id keeps being one where none was named
+        given["input"] = {**given["input"], "path": (f"{target.root.name}.jsonl",), "format": "jsonl"}
+        given |= {"output": target.root, "store": None, **({} if workers is None else {"workers": workers})}
+        now = check(given)
+        corpus = sealed(folder.state, _corpus_of, folder, before.input, now.input, key)
+        left = dict(corpus.left.most_common())
+        result = {"entries": corpus.retried + sum(left.values()), "retried": corpus.retried, "left": left}
         if not corpus.retried:
             return {"run": None, "of": str(folder.root), **result, "state": None}
         if job is not None and target.root.name not in standings(read_log(job)):
@@ -360,8 +182,8 @@ def quarantine_retry(
             findings = [{"metric": "retried", "label": folder.root.name, "count": corpus.retried}]
             digest = file_sha256(target.manifest)
             enter(target, Event.HELD, manifest=digest, counts=counts, findings=findings)
-        left = sum(corpus.left.values())
-        enter(folder, Event.RETRIED, into=target.root.name, retried=corpus.retried, left=left)
+        stays = sum(left.values())
+        enter(folder, Event.RETRIED, into=target.root.name, retried=corpus.retried, left=stays)
     ended = {"counts": counts, "state": None if job is None else "held", "report": summary["report"]}
     return {"run": str(target.root), "of": str(folder.root), **result, **ended}
 
@@ -386,7 +208,7 @@ def _target(run: RunFolder, job: JobFolder | None) -> RunFolder:
     states = standings(read_log(job)) if job is not None else {}
     rejected = {name for name, own in states.items() if own.state == "rejected"}
     for name in into:
-        if is_finished(RunFolder(run.root.parent / name)) and name not in rejected:
+        if name not in rejected and is_finished(RunFolder(run.root.parent / name)):
             raise RunStateError(
                 f"{run.root.name} was tried again in {name}: what failed once more lies in the quarantine of "
                 f"that one (redactory quarantine retry {run.root.parent / name})"
@@ -420,17 +242,8 @@ def _settings_of(run: RunFolder, manifest: dict[str, Any]) -> Config:
         ) from None
 
 
-def _today(config: Config, target: RunFolder, workers: int | None) -> Config:
-    """``config`` for a corpus in memory and the folder ``target``."""
-    given = config.model_dump(exclude_unset=True)
-    # the corpus has its own form; a row without an id keeps being one where none was named
-    given["input"] = {**given["input"], "path": (f"{target.root.name}.jsonl",), "format": "jsonl"}
-    given |= {"output": target.root, "store": None}
-    return check(given if workers is None else {**given, "workers": workers})
-
-
 @contextmanager
-def _in_memory(name: str, corpus: Corpus) -> Iterator[Source]:
+def _in_memory(name: str, corpus: _Corpus) -> Iterator[Source]:
     """The corpus as a file that no disk ever holds."""
     import fsspec
 
@@ -441,3 +254,110 @@ def _in_memory(name: str, corpus: Corpus) -> Iterator[Source]:
         yield Source(f"memory:/{folder}/{name}", name, "jsonl")
     finally:
         memory.rm(folder, recursive=True)
+
+
+# What lies in a quarantine as an input of its own.
+
+
+@dataclass
+class _Corpus:
+    """The lines to curate again; how many entries are in it, and how many were left, by why."""
+
+    lines: list[bytes] = field(default_factory=list)
+    retried: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+
+
+def _corpus_of(run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None) -> _Corpus:
+    """The quarantine of ``run``, which was read by the settings ``before``, to be read by ``now``.
+
+    ``key`` is the run's digest key, None where it is not to be had: fewer users are then known.
+    """
+    corpus, size = _Corpus(), 0
+    texts: dict[str, list[str]] = defaultdict(list)
+    points: dict[str, int] = {}
+    for entry in entries(run, ["kind", "reason", "source", "point_id", "content"]):
+        content = entry["content"] or b""
+        size += len(content)
+        if size > MOST_BYTES:
+            raise RunStateError(
+                "the quarantine holds more than a gigabyte: mend what failed, and curate the input again as "
+                "a new run"
+            )
+        if entry["kind"] == "point":
+            points.setdefault(entry["source"], entry["point_id"])
+            texts[entry["source"]].append(content.decode())
+            continue
+        line = _line_of(entry["reason"], entry["source"], content, before, now)
+        if isinstance(line, str):
+            corpus.left[line] += 1
+        else:
+            corpus.lines.append(line)
+            corpus.retried += 1
+    users = _users_of(run, points, key)
+    for doc_id, own in texts.items():
+        if doc_id not in users:
+            corpus.left["their user is not known any more"] += len(own)
+            continue
+        user, label = users[doc_id]
+        row = {now.text: "\n".join(own), now.id: doc_id}
+        row |= {} if user is None else {now.user: user}
+        row |= {} if now.label is None or label is None else {now.label: label}
+        corpus.lines.append(json.dumps(row).encode() + b"\n")
+        corpus.retried += len(own)
+    return corpus
+
+
+def _line_of(
+    reason: str, source: str, content: bytes, before: InputSettings, now: InputSettings
+) -> bytes | str:
+    """A rejected row as a JSON line, or why it cannot be one."""
+    kind = format_of(source) if before.format == "auto" else before.format
+    if reason == DUPLICATE_ID:
+        return "their document's id occurs twice"
+    if kind is None or not (kind == "jsonl" or FORMATS[kind].is_text):
+        return "they are rows of a table: mend the file, and give it to a new run"
+    if len(content) >= KEPT_BYTES:
+        return "only their first 64 KiB were kept"
+    if kind == "jsonl":
+        return content.removeprefix("\ufeff".encode()).removesuffix(b"\n") + b"\n"
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "they are not UTF-8"
+    return json.dumps({now.text: text, now.id: PurePosixPath(source).name}).encode() + b"\n"
+
+
+def _users_of(
+    run: RunFolder, documents: Mapping[str, int], key: DigestKey | None
+) -> dict[str, tuple[str | None, str | None]]:
+    """User (None: a document that names nobody) and class of each document, given with one of its points.
+
+    A point in quarantine is not in ``vault/``.  Its user is known from another point of its document, or
+    from any point of the same user: their keyed ids agree, which needs the run's ``key``.  Where neither is
+    there, it is never taken for a user of its own: one person must not become two.
+    """
+    manifest = read_manifest(run)
+    found: dict[str, tuple[str | None, str | None]] = {}
+    seen: set[str] = set()
+    if documents and "vault" not in manifest.get("purged", ()):
+        labelled = [CLASS] if manifest["configuration"]["input"].get("label") is not None else []
+        for batch in read_batches(run.vault, ["doc_id", "user_id", *labelled]):
+            for doc_id, user, *label in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                seen |= {user} if user is not None else set()
+                if doc_id in documents:
+                    found[doc_id] = (user, label[0] if label else None)
+    if key is None or not documents:
+        return found
+    by_user: dict[str, str] = {key.pseudonym("user", user): user for user in seen}
+    of_points = {point: doc_id for doc_id, point in documents.items()}
+    for batch in read_batches(run.points, ["point_id", "user"]):
+        for point, keyed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if (doc_id := of_points.get(point)) is None or doc_id in found:
+                continue
+            if keyed in by_user:
+                found[doc_id] = (by_user[keyed], None)
+            elif keyed == key.pseudonym("lone-user", doc_id):
+                # a document that names nobody has an id of its own
+                found[doc_id] = (None, None)
+    return found

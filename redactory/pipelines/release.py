@@ -1,14 +1,16 @@
-"""The dataset card: what a reader of the shards needs to know, and how to load them."""
+"""Release: what a finished curation says of itself (manifest, cards), and the moment it is finished."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import platform
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -19,7 +21,7 @@ from redactory.detectors.engine import identities_of
 from redactory.detectors.settings import side_channel
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import canonical_json, version_of
-from redactory.foundation.errors import CheckFailed
+from redactory.foundation.errors import CheckFailed, some
 from redactory.foundation.files import write_text
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.keys import DigestKey
@@ -44,150 +46,16 @@ from redactory.redaction import (
 )
 from redactory.redaction.shards import keyed_digest
 
-MISSED = """What both policies
-  missed stands here in the open. How much that can be is only known where it was measured on labelled
-  secrets: a model's card and the run's report then state a bound, and the confidence with which it holds
-  (95 % by default, and two such bounds together 90 %)."""
-
-
-def dataset_card(name: str, manifest: dict[str, Any]) -> str:
-    """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the two sides."""
-    front = {
-        "pretty_name": name,
-        "task_categories": ["text-generation"],
-        "configs": [
-            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
-            for side in ("public", "private")
-        ],
-    }
-    counts, policies = manifest["counts"], manifest["policies"]
-    told = side_channel(policies)
-    tuned = f"- {told}\n" if told else ""
-    release = manifest.get("release", 1)
-    anew = f"\nRelease {release}: {_anew(manifest['changes'])}.\n" if release > 1 else ""
-    return f"""---
-{yaml.safe_dump(front, sort_keys=False).strip()}
----
-
-# {name}
-{blind_note(blind_of(manifest))}
-Training shards written by Redactory {manifest["versions"]["redactory"]}. **Only `public/` may leave this
-folder**; everything else in it is private.
-{anew}
-| | points |
-|---|---:|
-| public | {counts["public"]:,} |
-| private | {counts["private"]:,} |
-| duplicates, dropped | {counts["duplicate"]:,} |
-| quarantined | {counts["quarantined"]:,} |
-| **all** | **{counts["points"]:,}** |
-
-A model trained on these shards leaves under its own guarantee: `models/NAME/README.md` says which.
-
-- `public/`: `point_id`, `text`. No policy marked anything in these points. {MISSED}
-- `private/`: `point_id`, `user` (a keyed pseudonym), `text` with every hit of the strict policy replaced
-  by `<MASK>`, `reasons`.
-- Strict policy `{policies["strict"]["hash"][:16]}`, conservative policy
-  `{policies["conservative"]["hash"][:16]}`.
-- Deduplication, after masking and within each side: {_modes(manifest["dedup"]["sides"])}.
-{tuned}
-```python
-import pandas
-public = pandas.read_parquet("public")
-```
-
-`public` and `private` are two data sets: read one folder or the other, never their parent. `manifest.json`
-holds the sha256 of every file; `redactory verify` checks them all.
-"""
-
-
-def blind_note(blind: Mapping[str, Any] | None) -> str:
-    """What nothing looked for, as a paragraph of its own; empty where there is nothing to say."""
-    words = blind_words(blind) if blind else None
-    return f"\n> **{words}**\n" if words else ""
-
-
-def _anew(changes: list[dict[str, Any]]) -> str:
-    """Why a run was written anew, each reason with its day."""
-    return ", ".join(f"{change['why']} on {change['time'][:10]}" for change in changes)
-
-
-def _modes(sides: dict[str, dict[str, str]]) -> str:
-    return ", ".join(f"{own['mode']} on the {side} one" for side, own in sides.items())
-
-
-# What a manifest says of deduplication: the rules that the guarantee goes by, and what was measured.
-
-
-CONFIDENCE = 0.95
-
-
-def dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
-    """The section ``dedup`` of the manifest, from the settings and the counts of all stages.
-
-    ``rule`` and ``group_size`` are those of the private side: the public one is trained without noise, and
-    what drops its points sees public points alone (``docs/guarantees.md``, "Deduplication").
-    """
-    private, modes = rule_of(settings, PRIVATE), settings.modes()
-    facts: dict[str, Any] = {
-        "mode": settings.mode,
-        "scope": settings.scope,
-        "rule": private.name,
-        "group_size": private.group_size,
-        "sides": {
-            side: {"mode": settings.mode_of(side), "rule": rule_of(settings, side).name}
-            for side in (PUBLIC, PRIVATE)
-        },
-        "across": counts["across/points"] if settings.across else None,
-    }
-    if "bloom" in modes:
-        sides = (side for side in (PUBLIC, PRIVATE) if settings.mode_of(side) == "bloom")
-        facts["bloom"] = {side: _filter_facts(settings, side, counts) for side in sides}
-    if "minhash" in modes or settings.across:
-        facts["near"] = {**parameters(settings.near), **_named(counts, "near/", ("compared", "crowded"))}
-    if "minhash" in modes:
-        facts["near"].update(_named(counts, "near/", ("dropped", "grouped", "largest_group")))
-    return facts
-
-
-def check_across(facts: dict[str, Any], limit: int | None) -> None:
-    """``CheckFailed`` where more public points than ``limit`` nearly duplicate a private one."""
-    if limit is not None and facts["across"] > limit:
-        raise CheckFailed(
-            f"{facts['across']} public points nearly duplicate a private one, and release.max_cross_split "
-            f"allows {limit}: nothing is released. audit/across lists them by point_id, vault/ has their "
-            "text. To release them all the same, raise the limit and resume (--resume)."
-        )
-
-
-def _filter_facts(settings: DedupSettings, side: str, counts: Counter[str]) -> dict[str, Any]:
-    """A filter's parameters, and its false positives as they were measured."""
-    names = ("capacity", "added", "dropped", "new", "lost")
-    capacity, added, dropped, new, lost = (counts[f"bloom/{side}/{name}"] for name in names)
-    return {
-        "capacity": capacity,
-        "error_rate": settings.bloom.error_rate,
-        "texts_added": added,
-        "points_dropped": dropped,
-        "measured_on": new,
-        "measured_lost": lost,
-        "loss_rate": lost / new if new else None,
-        "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
-    }
-
-
-def _named(counts: Counter[str], prefix: str, names: tuple[str, ...]) -> dict[str, int]:
-    return {name: counts[prefix + name] for name in names}
-
-
-# Release: what a finished curation says of itself, and the moment it is finished.
-
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PACKAGES = (
     *("spacy", "thinc", "presidio-analyzer", "nupunkt", "phonenumbers", "numpy", "pandas", "pyarrow"),
     *("datasketch", "rbloom"),
 )
-COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
+FATES = ("public", "private", "duplicate", "quarantined")
+COUNTS = ("rows", "documents", "rejected", "points", *FATES)
+CONFIDENCE = 0.95
 
 
 def finish(
@@ -197,26 +65,27 @@ def finish(
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.counts)
-    listed = list_files(job.run, _data_files(job.run), job.key)
+    files = [path for folder in job.run.data_folders for path in parts(folder)]
+    for path in files:
+        if is_encrypted(path) != (key_of(path) is not None):
+            raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted as the run is")
+    listed = list_files(job.run, files, job.key)
     journal.bind({name: entry["sha256"] for name, entry in listed.items()})
-    body = _body(job, inputs, reports, counts, seconds)
+    body = _manifest(job, inputs, reports, counts, seconds)
     check_conservation(body["counts"])
-    check_across(body["dedup"], job.config.release.max_cross_split)
+    across, limit = body["dedup"]["across"], job.config.release.max_cross_split
+    if limit is not None and across > limit:
+        raise CheckFailed(
+            f"{across} public points nearly duplicate a private one, and release.max_cross_split "
+            f"allows {limit}: nothing is released. audit/across lists them by point_id, vault/ has their "
+            "text. To release them all the same, raise the limit and resume (--resume)."
+        )
     write_text(job.run.card, dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
     write_report(job.run)
     indexing.seal(job, journal.parts("ingest") or 0, counts)
     succeed(job.run)
     indexing.count(job)
-
-
-def _data_files(run: RunFolder) -> list[Path]:
-    """Every part; ``CheckFailed`` where one lies open that should be encrypted, or the other way round."""
-    found = [path for folder in run.data_folders for path in parts(folder)]
-    for path in found:
-        if is_encrypted(path) != (key_of(path) is not None):
-            raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted as the run is")
-    return found
 
 
 def summary(run: RunFolder) -> dict[str, Any]:
@@ -239,16 +108,13 @@ def summary(run: RunFolder) -> dict[str, Any]:
 
 def check_conservation(counts: dict[str, int]) -> None:
     """``CheckFailed`` unless every row and every point is accounted for."""
-    if counts["rows"] != counts["documents"] + counts["rejected"]:
-        raise CheckFailed(f"rows are lost: {counts['rows']} ≠ {counts['documents']} + {counts['rejected']}")
-    fates = ("public", "private", "duplicate", "quarantined")
-    if counts["points"] != sum(counts[fate] for fate in fates):
-        raise CheckFailed(
-            f"points are lost: {counts['points']} ≠ {' + '.join(str(counts[f]) for f in fates)}"
-        )
+    for all_, parts_ in (("rows", ("documents", "rejected")), ("points", FATES)):
+        if counts[all_] != sum(counts[part] for part in parts_):
+            found = " + ".join(str(counts[part]) for part in parts_)
+            raise CheckFailed(f"{all_} are lost: {counts[all_]} ≠ {found}")
 
 
-def _body(
+def _manifest(
     job: Job, inputs: list[dict[str, Any]], reports: list[StageReport], counts: Counter[str], seconds: float
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
@@ -265,7 +131,6 @@ def _body(
         "public_duplicate": counts["duplicate/public"],
         "private_duplicate": counts["duplicate/private"],
     }
-    kept = {name: counts[name] for name in COUNTS if name not in sums}
     return {
         "format": "redactory-run/1",
         "run": job.run.root.name,
@@ -287,13 +152,16 @@ def _body(
         "encrypted": run_key is not None,
         "encryption": None if run_key is None else run_key.to_json(),
         "inputs": [{**entry, "rows": counts[f"source/{entry['path']}"]} for entry in inputs],
-        "counts": {**kept, **sums},
+        "counts": {**{name: counts[name] for name in COUNTS if name not in sums}, **sums},
         "rejected": rejected,
         **found,
         # seals the journal, whose last record no later one names
         "journal": chain_head(job.run.journal),
         **anchor_of(job.run),
-        "stages": [report.to_json() | {"counts": _plain(report)} for report in reports],
+        "stages": [
+            {**report.to_json(), "counts": {n: c for n, c in sorted(report.counts.items()) if "/" not in n}}
+            for report in reports
+        ],
     }
 
 
@@ -304,7 +172,7 @@ def counted(dedup: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
         "reasons": _below(counts, "reason/"),
         "hits": _hits(counts),
         "masks": counts["masks"],
-        "dedup": dedup_facts(dedup, counts),
+        "dedup": _dedup_facts(dedup, counts),
     }
 
 
@@ -330,10 +198,6 @@ def _below(counts: Counter[str], prefix: str) -> dict[str, int]:
     return {k.removeprefix(prefix): v for k, v in sorted(counts.items()) if k.startswith(prefix)}
 
 
-def _plain(report: StageReport) -> dict[str, int]:
-    return {name: count for name, count in sorted(report.counts.items()) if "/" not in name}
-
-
 def versions() -> dict[str, Any]:
     """Of Redactory, Python, and the packages that a shard's bytes depend on."""
     return {
@@ -341,3 +205,139 @@ def versions() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version_of(name) for name in PACKAGES},
     }
+
+
+def _dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any]:
+    """The section ``dedup`` of the manifest, from the settings and the counts of all stages.
+
+    ``rule`` and ``group_size`` are those of the private side: the public one is trained without noise, and
+    what drops its points sees public points alone (``docs/guarantees.md``, "Deduplication").
+    """
+    private, modes = rule_of(settings, PRIVATE), {s: settings.mode_of(s) for s in (PUBLIC, PRIVATE)}
+    facts: dict[str, Any] = {
+        "mode": settings.mode,
+        "scope": settings.scope,
+        "rule": private.name,
+        "group_size": private.group_size,
+        "sides": {side: {"mode": mode, "rule": rule_of(settings, side).name} for side, mode in modes.items()},
+        "across": counts["across/points"] if settings.across else None,
+    }
+    for side in (side for side, mode in modes.items() if mode == "bloom"):
+        capacity, added, dropped, new, lost = (
+            counts[f"bloom/{side}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
+        )
+        # a filter's parameters, and its false positives as they were measured
+        facts.setdefault("bloom", {})[side] = {
+            "capacity": capacity,
+            "error_rate": settings.bloom.error_rate,
+            "texts_added": added,
+            "points_dropped": dropped,
+            "measured_on": new,
+            "measured_lost": lost,
+            "loss_rate": lost / new if new else None,
+            "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
+        }
+    if "minhash" in modes.values() or settings.across:
+        measured = ["compared", "crowded"]
+        measured += ["dropped", "grouped", "largest_group"] if "minhash" in modes.values() else []
+        facts["near"] = {**parameters(settings.near), **{name: counts[f"near/{name}"] for name in measured}}
+    return facts
+
+
+# The cards: what a reader of the shards, of a run or of an export, needs to know, and how to load them.
+
+
+MISSED = """What both policies
+  missed stands here in the open. How much that can be is only known where it was measured on labelled
+  secrets: a model's card and the run's report then state a bound, and the confidence with which it holds
+  (95 % by default, and two such bounds together 90 %)."""
+
+
+@cache
+def _templates() -> Environment:
+    # on first use: Jinja takes a tenth of a second
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("redactory.pipelines", ""),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _card(template: str, name: str, said: Mapping[str, Any], sides: tuple[str, ...], **more: Any) -> str:
+    """Markdown with the YAML front matter by which ``datasets.load_dataset`` finds the sides."""
+    front = {
+        "pretty_name": name,
+        "task_categories": ["text-generation"],
+        "configs": [
+            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
+            for side in sides
+        ],
+    }
+    written = yaml.safe_dump(front, sort_keys=False).strip()
+    given = {"front": written, "name": name, "m": said, "missed": MISSED, **more}
+    return _templates().get_template(template).render(given)
+
+
+def dataset_card(name: str, manifest: dict[str, Any]) -> str:
+    """The card of a run with this manifest (Markdown)."""
+    blind, tuned = blind_words(blind_of(manifest)), side_channel(manifest["policies"])
+    return _card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), blind=blind, tuned=tuned)
+
+
+def export_card(said: dict[str, Any]) -> str:
+    """The card of an export (Markdown); ``said`` is its manifest."""
+    blind = blind_words(said["blind"]) if said.get("blind") else None
+    points = some(said["counts"]["public"], "point")
+    return _card("export_card.md.j2", said["run"], said, (PUBLIC,), blind=blind, points=points)
+
+
+def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
+    """An export described for other programs (Croissant 1.1, https://mlcommons.org/croissant).
+
+    ``said`` is its manifest, ``files`` as the run's lists them.  The set of all shards is not said to be
+    contained in the file objects, which the format allows: Croissant's own library takes them for archives
+    then, and finds no columns.
+    """
+    template = yaml.safe_load(Path(__file__).with_name("croissant.yaml").read_text(encoding="utf-8"))
+    shards = [
+        {
+            "@type": "cr:FileObject",
+            "@id": name,
+            "name": name,
+            "contentUrl": name,
+            "contentSize": f"{files[name]['bytes']} B",
+            "encodingFormat": "application/x-parquet",
+            "sha256": files[name]["sha256"],
+        }
+        for name in sorted(files)
+        if name.startswith(f"{PUBLIC}/part-")
+    ]
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{PUBLIC}/{column}",
+            "name": column,
+            "description": means,
+            "dataType": "sc:Text",
+            "source": {"fileSet": {"@id": template["together"]["@id"]}, "extract": {"column": column}},
+        }
+        for column, means in template["fields"].items()
+    ]
+    terms = {term: f"cr:{term}" for term in template["terms"]}
+    document = {
+        "@context": {**template["@context"], **terms, **template["typed"]},
+        **template["head"],
+        "name": said["run"],
+        "description": template["description"].format(release=said["release"]),
+        "version": f"{said['release']}.0.0",
+        "datePublished": said["date"],
+        "rai:personalSensitiveInformation": template["sensitive"],
+        "distribution": [*shards, template["together"]],
+        "recordSet": [{**template["records"], "field": fields}],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

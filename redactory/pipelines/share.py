@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -45,9 +44,8 @@ from redactory.redaction.releases import releases
 
 PATIENCE = 60.0
 """Seconds that what leaves waits for another export, or for a takedown at its end."""
-_HERE = SealedFolder(Path())
-MANIFEST, SUCCESS = _HERE.manifest.name, _HERE.success.name
-SUMS = ExportFolder(Path()).sums.name
+_HERE = ExportFolder(Path())
+MANIFEST, SUCCESS, SUMS = _HERE.manifest.name, _HERE.success.name, _HERE.sums.name
 WORK_VARIABLE = "REDACTORY_WORK"
 """The folder in which runs are worked on whose output is a URL, and in which one is checked."""
 
@@ -65,12 +63,6 @@ def what_forbids(manifest: Mapping[str, Any]) -> str | None:
     )
 
 
-def check_may_leave(run: RunFolder) -> None:
-    """``CheckFailed`` where something forbids that ``run`` leaves."""
-    if (why := what_forbids(read_manifest(run))) is not None:
-        raise CheckFailed(f"nothing leaves {run.root}. {why}")
-
-
 @contextmanager
 def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
     """Hold a finished run while it, or a part of it, leaves: nobody changes it, or decides about it.
@@ -80,10 +72,11 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
     """
 
     def may_leave() -> str:
-        read_manifest(run)
+        manifest = read_manifest(run)
         require_regular(run)
         check_released(run)
-        check_may_leave(run)
+        if (why := what_forbids(manifest)) is not None:
+            raise CheckFailed(f"nothing leaves {run.root}. {why}")
         if run.reissue.plan.is_file():
             raise RunStateError(
                 f"{run.root} is to be written anew (a takedown or a purge), and that was interrupted: run it "
@@ -100,6 +93,11 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
                 raise RunStateError(f"{run.root} was changed while it was to leave: try again")
 
         yield still
+
+
+def names_in(folder: Path) -> dict[str, Path]:
+    """Every file below ``folder``, by its name relative to it."""
+    return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
 
 
 def sums_text(digests: Mapping[str, str]) -> str:
@@ -124,39 +122,36 @@ def read_sums(text: str) -> dict[str, str]:
 # One protocol for every finished folder that is written to a store.
 
 
-@dataclass(frozen=True)
-class PlacedFolder:
-    """A finished folder, the sha256 of its manifest, and its files by name, ``_SUCCESS`` not among them.
-
-    ``earlier`` are manifests that this one stands in the place of, ``former`` the names that the folder may
-    have had a file of before.
-    """
-
-    root: Path
-    digest: str
-    files: Mapping[str, Path]
-    earlier: Sequence[Path] = ()
-    former: frozenset[str] = frozenset()
-
-
 def mirror(
-    placed: PlacedFolder, store: Store, progress: Progress = silent, last: Callable[[], None] = lambda: None
+    files: Mapping[str, Path],
+    store: Store,
+    progress: Progress = silent,
+    last: Callable[[], None] = lambda: None,
+    earlier: Iterable[Path] = (),
+    former: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Make what lies at ``store`` equal to ``placed``; what was done.
+    """Make what lies at ``store`` equal to a finished folder; what was done.
 
-    A file that is there already, whole, is not written again: after an interruption ask again.  ``last`` is
-    asked before the end is written, and raises where nothing may leave any more.  Raises ``RunStateError``
-    where anything else lies there, ``CheckFailed`` where a file is not read back as it was written.
+    ``files`` are its files by name, without ``_SUCCESS``; ``earlier`` manifests that it stands in the place
+    of, ``former`` the names that it may have had a file of before.  A file that is there already, whole, is
+    not written again: after an interruption ask again.  ``last`` is asked before the end is written, and
+    raises where nothing may leave any more.  Raises ``RunStateError`` where anything else lies there,
+    ``CheckFailed`` where a file is not read back as it was written.
     """
-    digests = {name: file_sha256(path) for name, path in placed.files.items()}
+    digests = {name: file_sha256(path) for name, path in files.items()}
     there = store.names()
-    known = _read_back_before(store, there)
-    ours = {*digests, *known, *placed.former}
-    left = {name for name in there if _begun(name) in {*ours, SUMS, SUCCESS}}
+    # what was read back when it was written; of a list that was cut off, its whole lines
+    text = ((store.read(SUMS) if SUMS in there else None) or b"").decode("utf-8", "replace")
+    try:
+        known = read_sums(text[: text.rfind("\n") + 1])
+    except CheckFailed:
+        known = {}
+    ours = {*digests, *known, *former, SUMS, SUCCESS}
+    left = {name for name in there if _begun(name) in ours}
     there -= left
     if there:
-        check_own_place(store, there, [placed.files[MANIFEST], *placed.earlier])
-        if strays := sorted(there - ours - {SUMS, SUCCESS}):
+        check_own_place(store, there, [files[MANIFEST], *earlier])
+        if strays := sorted(there - ours):
             raise RunStateError(
                 f"{store.url}: {some(len(strays), 'file')} there not of what is to lie there, first "
                 f"{strays[0]}; give another place, or remove them"
@@ -164,7 +159,7 @@ def mirror(
 
     def is_there(name: str) -> bool:
         """Whether a file is there whole: read back now, or already when it was written."""
-        if name not in there or store.size(name) != placed.files[name].stat().st_size:
+        if name not in there or store.size(name) != files[name].stat().st_size:
             return False
         return known.get(name) == digests[name] or store.digest(name) == digests[name]
 
@@ -176,28 +171,27 @@ def mirror(
     # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
     missing = [name for name in order if not is_there(name)]
-    gone = sorted((there & ours - set(digests)) | left)
-    end = f"{placed.digest}\n"
+    gone = sorted((there - {*digests, SUMS, SUCCESS}) | left)
+    end = f"{digests[MANIFEST]}\n"
     finished = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
     if SUCCESS in there and not finished:
         store.remove(SUCCESS)
     for name in gone:
         store.remove(name)
     for done, name in enumerate(missing, 1):
-        put(placed.files[name], name, digests[name])
+        put(files[name], name, digests[name])
         progress("publish", done, len(missing), "files")
     last()
     if not finished:
-        mode = placed.files[MANIFEST].stat().st_mode & 0o777
         with tempfile.TemporaryDirectory() as folder:
             for name, text in ((SUMS, sums_text(digests)), (SUCCESS, end)):
                 path = Path(folder) / name
                 path.write_text(text, encoding="utf-8")
-                path.chmod(mode)
+                path.chmod(files[MANIFEST].stat().st_mode & 0o777)
                 put(path, name, file_sha256(path))
-    size = sum(placed.files[name].stat().st_size for name in missing)
+    size = sum(files[name].stat().st_size for name in missing)
     counts = {"files": len(digests), "written": len(missing), "removed": len(gone), "bytes": size}
-    return {"to": store.url, "manifest": placed.digest, **counts}
+    return {"to": store.url, "manifest": digests[MANIFEST], **counts}
 
 
 def _begun(name: str) -> str | None:
@@ -205,15 +199,6 @@ def _begun(name: str) -> str | None:
     folder, _, last = name.rpartition("/")
     own = left_of(last)
     return f"{folder}/{own}" if own and folder else own
-
-
-def _read_back_before(store: Store, there: Collection[str]) -> dict[str, str]:
-    """What was read back when it was written; of a list that was cut off, its whole lines."""
-    text = ((store.read(SUMS) if SUMS in there else None) or b"").decode("utf-8", "replace")
-    try:
-        return read_sums(text[: text.rfind("\n") + 1])
-    except CheckFailed:
-        return {}
 
 
 def check_own_place(store: Store, there: Collection[str], manifests: Iterable[Path]) -> None:
@@ -247,17 +232,9 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
                 f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"send the public side alone (redactory export {run.root} --to URL)"
             )
-        known = releases(run)
-        former = {name for release in known for name in release.manifest["files"]}
-        for folder in (run.recall, run.redaction, run.gate):
-            seals = (folder.manifest, folder.signature, folder.success, folder.root / "result.json")
-            former |= {path.relative_to(run.root).as_posix() for path in seals}
-        beside = (run.report, run.journal, run.data_key, run.release_log)
-        former |= {path.relative_to(run.root).as_posix() for path in beside}
-        placed = PlacedFolder(
-            run.root, file_sha256(run.manifest), _files_of(run), _manifests(run), frozenset(former)
-        )
-        return {"run": str(run.root), **mirror(placed, Store.at(url), progress, still)}
+        files, former = _files_of(run)
+        done = mirror(files, Store.at(url), progress, still, _manifests(run), former)
+        return {"run": str(run.root), **done}
 
 
 def _manifests(run: RunFolder) -> list[Path]:
@@ -266,37 +243,38 @@ def _manifests(run: RunFolder) -> list[Path]:
     return [*(run.release(release.number).manifest for release in before), run.manifest]
 
 
-def _files_of(run: RunFolder) -> dict[str, Path]:
-    """What is brought along, by its name, and nothing else; ``_SUCCESS`` is written at the end.
+def _files_of(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
+    """What is brought along, by its name, and nothing else, and the names that may have been before.
 
     ``CheckFailed`` where the run, a model or what was measured is not as it was sealed.
     """
     models = [run.model(name) for name in run.model_names()]
     results = [model.result(path.parent.name) for model in models for path in model.root.glob("*/_SUCCESS")]
-    measured = [folder for folder in (run.recall, run.redaction, run.gate) if folder.success.exists()]
-    found = [run.report, run.journal, run.data_key, log_of(run)]
-    for model in models:
-        found += [model.report, model.measured]
-    for release in releases(run)[:-1]:
-        found += [run.release(release.number).manifest, run.release(release.number).signature]
-    folders: list[SealedFolder] = [run, *models, *results, *measured]
+    measured = [run.recall, run.redaction, run.gate]
+    beside = [run.report, run.journal, run.data_key, log_of(run)]
+    found = [*beside, *(page for model in models for page in (model.report, model.measured))]
+    for manifest in _manifests(run)[:-1]:
+        found += [manifest, SealedFolder(manifest.parent).signature]
+    folders: list[SealedFolder] = [run, *models, *results, *(f for f in measured if f.success.exists())]
     for folder in folders:
         if broken := broken_files(folder):
             raise CheckFailed(f"{folder.root.name} is not as it was sealed, and stays here: {broken[0]}")
         found += [folder.root / name for name in read_manifest(folder)["files"]]
         found += [folder.manifest, folder.signature, folder.success]
-    return {
-        path.relative_to(run.root).as_posix(): path
-        for path in found
-        if path.is_relative_to(run.root) and path.is_file() and path != run.success
-    }
+    seals = [path for f in measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
+    former = {name for release in releases(run) for name in release.manifest["files"]}
+
+    def named(paths: Iterable[Path]) -> dict[str, Path]:
+        return {p.relative_to(run.root).as_posix(): p for p in paths if p.is_relative_to(run.root)}
+
+    there = {name: path for name, path in named(found).items() if path.is_file() and path != run.success}
+    return there, {*former, *named((*beside, *seals))}
 
 
 def publish_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """``result`` of a command on a run, and under ``published`` what was done where a URL is configured."""
-    if store is None:
-        return dict(result)
-    return {**result, "published": publish(result["run"], store, progress)}
+    published = {} if store is None else {"published": publish(result["run"], store, progress)}
+    return {**result, **published}
 
 
 def check_store(store: str | None, run: RunFolder) -> None:
@@ -345,22 +323,24 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
         for done, (name, digest) in enumerate(sorted(digests.items()), 1):
             _bring(store, name, staging / name, digest)
             progress("fetch", done, len(digests), "files")
-        there = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
-        if strays := sorted(there - set(digests) - {SUCCESS, SUMS}):
+        if strays := sorted(names_in(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
             raise RunStateError(f"{staging} holds {strays[0]}, left from another fetch; remove that folder")
-        _finish(store, staging, seal, sums)
-        size = sum(path.stat().st_size for path in staging.rglob("*") if path.is_file())
+        folder, run = SealedFolder(staging), RunFolder(staging)
+        folder.success.touch(mode=PRIVATE_FILE)
+        folder.success.write_bytes(seal)
+        if problems := broken_files(folder):
+            raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
+        if is_export(read_manifest(folder)):
+            run.sums.write_bytes(sums)
+            open_to_read(staging)
+        else:
+            for below in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
+                make_private_folder(below)
+            for path in run.public.iterdir():
+                path.chmod(PUBLIC_FILE)
+        size = sum(path.stat().st_size for path in names_in(staging).values())
     counts = {"files": len(digests), "bytes": size}
     return {"from": store.url, "to": str(place), "manifest": seal.decode().strip(), **counts}
-
-
-@contextmanager
-def fetched(url: str, progress: Progress = silent) -> Iterator[Path]:
-    """What lies at ``url``, in a private folder (below ``$REDACTORY_WORK`` where set), gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="redactory-", dir=os.environ.get(WORK_VARIABLE)) as folder:
-        place = Path(folder) / (url.rstrip("/").rpartition("/")[2] or "run")
-        fetch(url, place, progress)
-        yield place
 
 
 def _bring(store: Store, name: str, path: Path, digest: str) -> None:
@@ -376,18 +356,10 @@ def _bring(store: Store, name: str, path: Path, digest: str) -> None:
     sync(path)
 
 
-def _finish(store: Store, staging: Path, seal: bytes, sums: bytes) -> None:
-    """The seal, whether it holds, and modes as they are where such a folder is made."""
-    folder, run = SealedFolder(staging), RunFolder(staging)
-    folder.success.touch(mode=PRIVATE_FILE)
-    folder.success.write_bytes(seal)
-    if problems := broken_files(folder):
-        raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
-    if is_export(read_manifest(folder)):
-        run.sums.write_bytes(sums)
-        open_to_read(staging)
-        return
-    for below in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
-        make_private_folder(below)
-    for path in run.public.iterdir():
-        path.chmod(PUBLIC_FILE)
+@contextmanager
+def fetched(url: str, progress: Progress = silent) -> Iterator[Path]:
+    """What lies at ``url``, in a private folder (below ``$REDACTORY_WORK`` where set), gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="redactory-", dir=os.environ.get(WORK_VARIABLE)) as folder:
+        place = Path(folder) / (url.rstrip("/").rpartition("/")[2] or "run")
+        fetch(url, place, progress)
+        yield place

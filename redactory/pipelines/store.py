@@ -21,9 +21,6 @@ from redactory.foundation.files import PRIVATE_FOLDER, commit
 
 S3 = "s3://"
 _CHUNK = 1 << 20
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_AWS = re.compile(r"AWS Error ([A-Z_]+)(?: \(HTTP status (\d+)\))?")
 
 
 class Kind(StrEnum):
@@ -37,12 +34,21 @@ class Kind(StrEnum):
     FAILED = "the store refused"
 
 
-_AWS_KINDS = (
-    ("NO_SUCH|NOT_FOUND|404", Kind.NOT_FOUND),
-    ("ACCESS|INVALID_CLIENT|SIGNATURE|TOKEN|401|403", Kind.NOT_PERMITTED),
-    ("NETWORK_CONNECTION|REQUEST_TIMEOUT", Kind.NOT_REACHED),
+_SAID = (
+    (r"AWS Error .*?(NO_SUCH|NOT_FOUND|404)|^Bucket '", Kind.NOT_FOUND),
+    (r"AWS Error .*?(ACCESS|INVALID_CLIENT|SIGNATURE|TOKEN|401|403)", Kind.NOT_PERMITTED),
+    (r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT)", Kind.NOT_REACHED),
+    (r"AWS Error", Kind.FAILED),
 )
-"""What a service's code, or its HTTP status, says."""
+"""pyarrow has one class for all errors of S3, and puts the service's code into the message."""
+_RAISED: tuple[tuple[type[Exception], Kind], ...] = (
+    (ImportError, Kind.NOT_INSTALLED),
+    (FileNotFoundError, Kind.NOT_FOUND),
+    (PermissionError, Kind.NOT_PERMITTED),
+    (ConnectionError, Kind.NOT_REACHED),
+    (TimeoutError, Kind.NOT_REACHED),
+    (ValueError, Kind.NOT_KNOWN),
+)
 
 
 class StoreError(RunStateError):
@@ -55,51 +61,39 @@ class StoreError(RunStateError):
 
 def is_url(value: object) -> bool:
     """Whether ``value`` names a place by a URL, and not by a path."""
-    return _URL.match(str(value)) is not None
+    return re.match(r"[a-z][a-z0-9+.-]*://", str(value), re.IGNORECASE) is not None
 
 
 @contextmanager
-def store_errors(url: str) -> Iterator[None]:
+def _store_errors(url: str) -> Iterator[None]:
     """Turn whatever a file system raises into a :class:`StoreError` that names ``url``."""
     try:
         yield
     except RedactoryError:
         raise
     except Exception as error:  # each file system has errors of its own, whose messages may say anything
-        kind, cause = kind_of(error), cause_of(url, error)
+        raised = StoreError(without_secrets(url), kind_of(error), cause_of(url, error))
     else:
         return
-    raise StoreError(without_secrets(url), kind, cause)
+    raise raised
 
 
 def kind_of(error: Exception) -> Kind:
     """What an error of a file system comes to."""
-    # pyarrow has one class for all errors of S3, and puts the service's code into the message; before any
-    # class: fsspec makes "the key does not exist" of a credential a missing file
-    found = _AWS.search(str(error))
-    if found is not None:
-        return next((kind for codes, kind in _AWS_KINDS if re.search(codes, found[0])), Kind.FAILED)
-    for types, kind in (
-        (ImportError, Kind.NOT_INSTALLED),
-        (FileNotFoundError, Kind.NOT_FOUND),
-        (PermissionError, Kind.NOT_PERMITTED),
-        ((ConnectionError, TimeoutError), Kind.NOT_REACHED),
-        (ValueError, Kind.NOT_KNOWN),
-    ):
-        if isinstance(error, types):
-            return kind
-    return Kind.NOT_FOUND if str(error).startswith("Bucket '") else Kind.FAILED
+    # before any class: fsspec makes "the key does not exist" of a credential a missing file
+    said = (kind for pattern, kind in _SAID if re.search(pattern, str(error)))
+    raised = (kind for type_, kind in _RAISED if isinstance(error, type_))
+    return next(said, None) or next(raised, Kind.FAILED)
 
 
 def cause_of(url: str, error: Exception) -> str:
     """The class of an error, or which package a store of this kind needs: fsspec's own fixed sentence."""
+    scheme = url.partition("://")[0].lower()
     if isinstance(error, ImportError):
         from fsspec.registry import known_implementations
 
-        known = known_implementations.get(url.partition("://")[0].lower(), {})
-        return str(known.get("err") or type(error).__name__)
-    scheme = url.partition("://")[0]
-    unknown = isinstance(error, ValueError) and f"Protocol not known: {scheme}" in str(error)
+        return str(known_implementations.get(scheme, {}).get("err") or type(error).__name__)
+    unknown = isinstance(error, ValueError) and "Protocol not known" in str(error)
     return f"'{scheme}' is not one that fsspec lists" if unknown else type(error).__name__
 
 
@@ -116,7 +110,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         from fsspec.implementations.arrow import ArrowFSWrapper
         from pyarrow.fs import S3FileSystem
 
-        endpoint = next((value for name in _ENDPOINTS if (value := os.environ.get(name))), None)
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         return ArrowFSWrapper(S3FileSystem(endpoint_override=endpoint)), url.removeprefix(S3)
     filesystem, inner = fsspec.core.url_to_fs(url)
     return filesystem, inner
@@ -128,13 +122,10 @@ def names_below(filesystem: Any, folder: str) -> list[str]:
     A listing that fails raises: fsspec's own ``find`` would pass over it, and say that nothing is there.
     """
     try:
-        listed = [
-            entry["name"]
-            for _, _, files in filesystem.walk(folder, detail=True, on_error="raise")
-            for entry in files.values()
-        ]
+        walked = list(filesystem.walk(folder, detail=True, on_error="raise"))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    listed = (entry["name"] for _, _, files in walked for entry in files.values())
     return sorted(name for name in listed if not name.endswith("/"))
 
 
@@ -149,7 +140,7 @@ class Store:
     @classmethod
     def at(cls, url: str) -> Store:
         """The store of a URL; ``StoreError`` where no file system is known for it."""
-        with store_errors(url):
+        with _store_errors(url):
             filesystem, root = filesystem_of(url.rstrip("/"))
             if not root.strip("/"):
                 raise StoreError(without_secrets(url), Kind.NOT_FOUND, "no folder is named")
@@ -157,68 +148,60 @@ class Store:
 
     def names(self) -> set[str]:
         """Every file that is there."""
-        with store_errors(self.url):
+        with _store_errors(self.url):
             self.filesystem.invalidate_cache()
             found = names_below(self.filesystem, self.root)
             return {PurePosixPath(name).relative_to(self.root).as_posix() for name in found}
 
     def size(self, name: str) -> int | None:
         """The bytes of a file; None where it is not there."""
-        with store_errors(self.url):
+        with _store_errors(self.url):
             try:
-                return int(self.filesystem.info(self._path(name))["size"])
+                return int(self.filesystem.info(f"{self.root}/{name}")["size"])
             except FileNotFoundError:
                 return None
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[BinaryIO]:
+        with _store_errors(self.url), self.filesystem.open(f"{self.root}/{name}", "rb") as file:
+            yield file
 
     def read(self, name: str) -> bytes | None:
         """A small file whole; None where it is not there."""
         if self.size(name) is None:
             return None
-        with store_errors(self.url), self._opened(name) as file:
+        with self._opened(name) as file:
             return file.read()
 
     def digest(self, name: str) -> str:
         """Hex sha256 of a file, read back in pieces."""
         digest = hashlib.sha256()
-        with store_errors(self.url), self._opened(name) as file:
+        with self._opened(name) as file:
             while block := file.read(_CHUNK):
                 digest.update(block)
         return digest.hexdigest()
 
     def put(self, path: Path, name: str) -> None:
         """Write the file ``path`` as ``name``: in a folder whole or not at all, as in a store of objects."""
-        target = self._path(name)
-        with store_errors(self.url), path.open("rb") as source:
-            if self._is_local:
-                Path(target).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-                with (
-                    commit(Path(target), path.stat().st_mode & 0o777) as temporary,
-                    temporary.open("wb") as file,
-                ):
+        from fsspec.implementations.local import LocalFileSystem
+
+        target = f"{self.root}/{name}"
+        with _store_errors(self.url), path.open("rb") as source:
+            if not isinstance(self.filesystem, LocalFileSystem):
+                with self.filesystem.open(target, "wb") as file:
                     shutil.copyfileobj(source, file, _CHUNK)
                 return
-            with self.filesystem.open(target, "wb") as file:
+            Path(target).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            mode = path.stat().st_mode & 0o777
+            with commit(Path(target), mode) as temporary, temporary.open("wb") as file:
                 shutil.copyfileobj(source, file, _CHUNK)
 
     def get(self, name: str, path: Path) -> None:
         """Read the file ``name`` into ``path``."""
-        with store_errors(self.url), self._opened(name) as source, path.open("wb") as file:
+        with self._opened(name) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, _CHUNK)
 
     def remove(self, name: str) -> None:
         """Take a file away."""
-        with store_errors(self.url):
-            self.filesystem.rm_file(self._path(name))
-
-    @property
-    def _is_local(self) -> bool:
-        from fsspec.implementations.local import LocalFileSystem
-
-        return isinstance(self.filesystem, LocalFileSystem)
-
-    def _path(self, name: str) -> str:
-        return f"{self.root}/{name}"
-
-    def _opened(self, name: str) -> BinaryIO:
-        file: BinaryIO = self.filesystem.open(self._path(name), "rb")
-        return file
+        with _store_errors(self.url):
+            self.filesystem.rm_file(f"{self.root}/{name}")

@@ -43,9 +43,14 @@ from redactory.pipelines.checks import (
     signature,
     superseded,
 )
-from redactory.pipelines.export_card import croissant_text, export_card
 from redactory.pipelines.fates import find_open_values
-from redactory.pipelines.release import check_conservation, configuration_digest, dataset_card
+from redactory.pipelines.release import (
+    check_conservation,
+    configuration_digest,
+    croissant_text,
+    dataset_card,
+    export_card,
+)
 from redactory.pipelines.sealed import wordless
 from redactory.pipelines.share import fetched, sums_text, what_forbids
 from redactory.pipelines.store import is_url, without_secrets

@@ -6,8 +6,7 @@ The watermark, which bytes of which file a job has read, is a fold over its rele
 from __future__ import annotations
 
 import datetime
-import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -32,9 +31,8 @@ class Piece:
     ``from_row`` rows come before, so that rows keep the numbers that they have in the file.  ``header`` is
     the length of a table's header line, for a piece that does not begin with it.  A file that can only be
     read ``whole`` (Parquet, compressed, text) has one piece.  ``digest`` is keyed, ``key`` the fingerprint of
-    its key, None where an earlier version entered a sha256.  ``stamp`` is a sign that stays as long as nobody
-    writes the file, where the piece reaches its end.  ``again``: the file was asked for as new, and what was
-    read of it before counts no more.
+    its key.  ``stamp`` is a sign that stays as long as nobody writes the file, where the piece reaches its
+    end.  ``again``: the file was asked for as new, and what was read of it before counts no more.
     """
 
     url: str
@@ -45,7 +43,7 @@ class Piece:
     from_row: int
     rows: int
     digest: str
-    key: str | None
+    key: str
     header: int = 0
     whole: bool = False
     stamp: str | None = None
@@ -63,31 +61,25 @@ class Piece:
 
     def is_in(self, source: Source) -> bool:
         """Whether ``source`` still holds these bytes; ``ConfigurationError`` under another key."""
-        blocks, key = source.blocks(self.slice.without_header()), load_digest_key()
-        if self.key is None:
-            digest = hashlib.sha256()
-            for block in blocks:
-                digest.update(block)
-            return digest.hexdigest() == self.digest
-        if self.key != key.fingerprint:
+        digest, key = _digest(source, self.slice)
+        if self.key != key:
             raise ConfigurationError(
-                f"{self.name}: an earlier run read it under the key {self.key}, and {KEY_VARIABLE} is "
-                f"{key.fingerprint}, so that nobody can tell whether it is the same: bring that key back, or "
-                "read all of it as new: --again FILE"
+                f"{self.name}: an earlier run read it under the key {self.key}, and {KEY_VARIABLE} is {key}, "
+                "so that nobody can tell whether it is the same: bring that key back, or read all of it as "
+                "new: --again FILE"
             )
-        return key.file_digest(blocks) == self.digest
+        return digest == self.digest
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the release log: file, places and a digest; no text."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Piece:
-        """What :meth:`to_json` gave."""
-        given = dict(value)
-        if "sha256" in given:
-            given |= {"digest": given.pop("sha256"), "key": None}
-        return cls(**given)
+def _digest(source: Source, part: Slice) -> tuple[str, str]:
+    """The keyed digest of these bytes, and the fingerprint of the key."""
+    key = load_digest_key()
+    return key.file_digest(source.blocks(part.without_header())), key.fingerprint
+
+
+def planned(record: Record) -> list[Piece]:
+    """The pieces of the plan that a run was begun with."""
+    return [Piece(**piece) for piece in record.body["plan"]["slices"]]
 
 
 def sources_of(pieces: Iterable[Piece]) -> list[Source]:
@@ -100,6 +92,19 @@ def sources_of(pieces: Iterable[Piece]) -> list[Source]:
     return list(found.values())
 
 
+def changed_since(pieces: Iterable[Piece]) -> list[str]:
+    """The names of the planned files whose planned bytes are not there any more."""
+    names: dict[str, None] = {}
+    for piece in pieces:
+        source = Source(piece.url, piece.name, piece.format)
+        try:
+            same = not (piece.whole and source.size() != piece.bytes) and piece.is_in(source)
+        except (InputError, OSError):
+            same = False
+        names |= {} if same else {piece.name: None}
+    return list(names)
+
+
 @dataclass(frozen=True)
 class Seen:
     """A piece that a scheduled run was planned with, and that run; None where it was rejected."""
@@ -110,11 +115,6 @@ class Seen:
 
 Watermark = dict[str, tuple[Seen, ...]]
 """For each file the pieces of it, in the order of their bytes; the last one is read."""
-
-
-def planned(record: Record) -> list[Piece]:
-    """The pieces of the plan that a run was begun with."""
-    return [Piece.from_json(piece) for piece in record.body["plan"]["slices"]]
 
 
 def watermark(records: Iterable[Record]) -> Watermark:
@@ -156,20 +156,15 @@ class Plan:
     slices: tuple[Piece, ...]
     waiting: tuple[tuple[str, int], ...] = ()
 
-    @property
-    def bytes(self) -> int:
-        """New bytes to read, as they lie on the disk."""
-        return sum(piece.bytes for piece in self.slices)
-
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the release log."""
+        """As it stands in the release log: files, places and digests; no text."""
         return {
-            "slices": [piece.to_json() for piece in self.slices],
+            "slices": [asdict(piece) for piece in self.slices],
             "waiting": [{"path": name, "bytes": size} for name, size in self.waiting],
         }
 
 
-class Changed(Exception):
+class _Changed(Exception):
     """What was read of a file is not there any more; the argument says where, without text."""
 
 
@@ -186,8 +181,7 @@ def plan_reading(
     ``ConfigurationError`` where a path names nothing, or ``again`` a file that is not in the input;
     ``InputError`` where rows that were read before are not there any more.
     """
-    quiet = datetime.timedelta(minutes=config.nightly.quiet_minutes)
-    look = _Look(config.input.max_row_bytes, now or datetime.datetime.now(datetime.UTC), quiet)
+    now = now or datetime.datetime.now(datetime.UTC)
     sources = find_by_path(config.input.path, config.input.format)
     anew = {source.url for source in find_by_path(tuple(again), config.input.format)} if again else set()
     if strange := anew - {source.url for source in sources}:
@@ -198,8 +192,8 @@ def plan_reading(
     for source in sources:
         known, asked = seen.get(source.url, ()), source.url in anew.difference(done)
         try:
-            pieces, rest = look.growth(source, () if asked else known)
-        except Changed as how:
+            pieces, rest = _growth(source, () if asked else known, config, now)
+        except _Changed as how:
             changed.append(f"{source.name} ({how})")
             continue
         slices += [replace(piece, again=asked and bool(known)) for piece in pieces]
@@ -214,97 +208,56 @@ def plan_reading(
     return Plan(tuple(slices), tuple(waiting))
 
 
-def changed_since(pieces: Iterable[Piece]) -> list[str]:
-    """The names of the planned files whose planned bytes are not there any more."""
-    names: dict[str, None] = {}
-    for piece in pieces:
-        source = Source(piece.url, piece.name, piece.format)
-        try:
-            grown = piece.whole and source.size() != piece.bytes
-            same = not grown and piece.is_in(source)
-        except (InputError, OSError):
-            same = False
-        names |= {} if same else {piece.name: None}
-    return list(names)
+def _growth(
+    source: Source, seen: tuple[Seen, ...], config: Config, now: datetime.datetime
+) -> tuple[list[Piece], int]:
+    """The new pieces of ``source``, and the bytes of a last row that is not whole yet.
 
-
-@dataclass(frozen=True)
-class _Look:
-    """How files are looked at: the longest row in bytes, when it is, and after how long a row is an end."""
-
-    limit: int
-    now: datetime.datetime
-    quiet: datetime.timedelta
-
-    def growth(self, source: Source, seen: tuple[Seen, ...]) -> tuple[list[Piece], int]:
-        """The new pieces of ``source``, and the bytes of a last row that is not whole yet.
-
-        ``Changed`` where it is not the file that was read before.
-        """
-        stamp = source.stamp(self.now - _SETTLED)
-        if stamp is not None and seen and seen[-1].piece.stamp == stamp and all(own.run for own in seen):
-            # nobody wrote the file since it was read to its end, and all of it is read
-            return [], 0
-        size = source.size()
-        if size is None:
-            raise InputError(f"{source.name}: its size is not known, nor therefore what is new in it")
-        if not source.grows:
-            return self._whole(source, seen, size, stamp), 0
-        for piece in (own.piece for own in seen):
-            if piece.to_byte > size or not piece.is_in(source):
-                raise Changed(f"its rows {piece.from_row + 1} to {piece.from_row + piece.rows}")
-        # what was given back and lies before others
-        gaps = [replace(own.piece, again=False, stamp=None) for own in seen if own.run is None]
-        tail, waiting = self._tail(source, *self._start(source, seen, size), size, stamp)
-        return [*gaps, *tail], waiting
-
-    def _whole(self, source: Source, seen: tuple[Seen, ...], size: int, stamp: str | None) -> list[Piece]:
+    ``_Changed`` where it is not the file that was read before.
+    """
+    stamp = source.stamp(now - _SETTLED)
+    if stamp is not None and seen and seen[-1].piece.stamp == stamp and all(own.run for own in seen):
+        # nobody wrote the file since it was read to its end, and all of it is read
+        return [], 0
+    size, of = source.size(), (source.url, source.name, source.format)
+    if size is None:
+        raise InputError(f"{source.name}: its size is not known, nor therefore what is new in it")
+    if not source.grows:
         if seen and size and (seen[-1].piece.to_byte != size or not seen[-1].piece.is_in(source)):
-            raise Changed("it can only be read whole")
-        if seen or not size:
-            return []
-        digest = _digest(source, Slice(0, size))
-        return [
-            Piece(source.url, source.name, source.format, 0, size, 0, 0, *digest, whole=True, stamp=stamp)
-        ]
-
-    def _start(self, source: Source, seen: tuple[Seen, ...], size: int) -> tuple[int, int]:
-        """The byte at which new rows begin, and how many rows come before."""
-        if not seen:
-            return 0, 0
-        last = seen[-1].piece
-        end, row = last.to_byte, last.from_row + last.rows
-        if end == size or b"".join(source.blocks(Slice(end - 1, end))) == b"\n":
-            return end, row
-        # the last row was read without its line end, which may have come by now
-        with source.open(part=Slice(end, min(end + 2, size))) as file:
-            next_bytes = file.read()
-        if next_bytes not in (b"\r", b"\r\n") and not next_bytes.startswith(b"\n"):
-            raise Changed(f"its row {row} has gone on since it was read")
-        return min(end + (1 if next_bytes.startswith(b"\n") else 2), size), row
-
-    def _tail(
-        self, source: Source, start: int, row: int, size: int, stamp: str | None
-    ) -> tuple[list[Piece], int]:
-        header = source.header(self.limit, size) if start else 0
-        rows = source.rows_in(Slice(start, size, row, header), self.limit)
-        if rows.blank:
-            return [], 0
-        end, count = rows.end, rows.whole
-        if end < size and (written := source.modified()) is not None and self.now - written >= self.quiet:
-            end, count = size, rows.all
-        if end == start or (count <= 1 and not start and source.format != "jsonl"):
-            # nothing yet, or a table's header alone
-            return [], size - start
-        of = (source.url, source.name, source.format)
-        piece = Piece(*of, start, end, row, count, *_digest(source, Slice(start, end)), header)
-        return [replace(piece, stamp=stamp if end == size else None)], size - end
+            raise _Changed("it can only be read whole")
+        new = [] if seen or not size else [_digest(source, Slice(0, size))]
+        return [Piece(*of, 0, size, 0, 0, *digest, whole=True, stamp=stamp) for digest in new], 0
+    for piece in (own.piece for own in seen):
+        if piece.to_byte > size or not piece.is_in(source):
+            raise _Changed(f"its rows {piece.from_row + 1} to {piece.from_row + piece.rows}")
+    # what was given back and lies before others
+    gaps = [replace(own.piece, again=False, stamp=None) for own in seen if own.run is None]
+    start, row = _begin(source, seen[-1].piece, size) if seen else (0, 0)
+    header = source.header(config.input.max_row_bytes, size) if start else 0
+    rows = source.rows_in(Slice(start, size, row, header), config.input.max_row_bytes)
+    if rows.blank:
+        return gaps, 0
+    end, count = rows.end, rows.whole
+    quiet = datetime.timedelta(minutes=config.nightly.quiet_minutes)
+    if end < size and (written := source.modified()) is not None and now - written >= quiet:
+        end, count = size, rows.all
+    if end == start or (count <= 1 and not start and source.format != "jsonl"):
+        # nothing yet, or a table's header alone
+        return gaps, size - start
+    piece = Piece(*of, start, end, row, count, *_digest(source, Slice(start, end)), header)
+    return [*gaps, replace(piece, stamp=stamp if end == size else None)], size - end
 
 
-def _digest(source: Source, part: Slice) -> tuple[str, str]:
-    """The keyed digest of these bytes, and the fingerprint of the key."""
-    key = load_digest_key()
-    return key.file_digest(source.blocks(part)), key.fingerprint
+def _begin(source: Source, last: Piece, size: int) -> tuple[int, int]:
+    """The byte at which rows after ``last`` begin, and how many rows come before."""
+    end, row = last.to_byte, last.from_row + last.rows
+    if end == size or b"".join(source.blocks(Slice(end - 1, end))) == b"\n":
+        return end, row
+    # the last row was read without its line end, which may have come by now
+    after = b"".join(source.blocks(Slice(end, min(end + 2, size))))
+    if after not in (b"\r", b"\r\n") and not after.startswith(b"\n"):
+        raise _Changed(f"its row {row} has gone on since it was read")
+    return min(end + (1 if after.startswith(b"\n") else 2), size), row
 
 
 # The days that are asked for: ``{date}`` in the input's path, one day or a range of them.
@@ -324,25 +277,31 @@ def days_asked(
 
     Without any, the day is ``today`` where the input has ``{date}`` in its path, and none where it has not.
     """
-    dated = is_dated(config)
-    if not (date or first or last):
-        return [today if dated else None]
-    if not dated:
+    if not is_dated(config):
+        if not (date or first or last):
+            return [None]
         raise ConfigurationError(
             f"--date, --from and --to need {DATE} in input.path, like logs/{DATE}/*.jsonl: without it, "
             "whatever is new is read"
         )
     if date and (first or last):
         raise ConfigurationError("give --date, or --from with --to, not both")
-    if date:
-        return [_day(date, "--date")]
+    if not (first or last):
+        return [_day(date, "--date") if date else today]
     if not (first and last):
         raise ConfigurationError("a range needs both its ends: --from 2026-11-01 --to 2026-11-05")
-    start, end = _day(first, "--from"), _day(last, "--to")
-    count = (end - start).days + 1
+    start = _day(first, "--from")
+    count = (_day(last, "--to") - start).days + 1
     if not 0 < count <= LONGEST:
         raise ConfigurationError(f"--from {first} --to {last}: give 1 to {LONGEST:,} days, the earlier first")
     return [start + datetime.timedelta(days=number) for number in range(count)]
+
+
+def _day(text: str, option: str) -> datetime.date:
+    try:
+        return datetime.datetime.strptime(text, "%Y-%m-%d").date()
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: write a day like 2026-11-03") from None
 
 
 def is_dated(config: Config) -> bool:
@@ -357,10 +316,3 @@ def of_day(config: Config, day: Day) -> Config:
     given = config.model_dump(exclude_unset=True)
     paths = [path.replace(DATE, day.isoformat()) for path in config.input.path]
     return load_config({**given, "input": {**given["input"], "path": paths}})
-
-
-def _day(text: str, option: str) -> datetime.date:
-    try:
-        return datetime.datetime.strptime(text, "%Y-%m-%d").date()
-    except ValueError:
-        raise ConfigurationError(f"{option} {text}: write a day like 2026-11-03") from None

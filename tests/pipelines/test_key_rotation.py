@@ -27,8 +27,8 @@ from redactory.foundation.files import only_one
 from redactory.foundation.keys import new_key
 from redactory.pipelines import checks
 from redactory.pipelines import keys as key_rotation
-from redactory.pipelines.gate import publish_released
 from redactory.pipelines.keys import shredded
+from redactory.pipelines.nightly import publish_released
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import (

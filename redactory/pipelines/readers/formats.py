@@ -73,8 +73,6 @@ class Format:
     """Whether rows can be added to the end of such a file, so that :meth:`rows_in` can count them."""
     is_text: ClassVar[bool] = False
     """Whether a file is one text: the configured columns do not count."""
-    kept: ClassVar[bool] = True
-    """Whether a rejected row is quarantined as it stood in the file."""
 
     def __init_subclass__(cls) -> None:
         if cls.name:
@@ -177,8 +175,6 @@ class Text(Format):
 
 class Batches(Format):
     """A binary table of record batches; only the columns that are mapped are read."""
-
-    kept = False
 
     def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
         """Its record batches, safe to be read; ``EOFError`` where the file is not whole."""

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.metrics import render, write_metrics
+from redactory.pipelines.gate import render_metrics as render
+from redactory.pipelines.gate import write_metrics
 from redactory.pipelines.release_log import Event, enter
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.nightly.made_job import MadeJob
