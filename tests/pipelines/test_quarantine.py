@@ -154,7 +154,8 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, again: dict[
         "their document's id occurs twice": 1,
         "only their first 64 KiB were kept": 1,
         "their user is not known any more": 1,
-        "by themselves they are not rows of their table": 3,
+        "they are rows of a table: mend the file, and give it to a new run": 2,
+        "they are not UTF-8": 1,
     }
     assert again["entries"] == again["retried"] + sum(again["left"].values())
     new = RunFolder(Path(again["run"]))
@@ -333,41 +334,3 @@ def test_a_row_without_an_id_needs_one_only_where_it_did(tmp_path: Path, named: 
     again = redactory.quarantine_retry(tmp_path / "run", detector=DigitDetector())
     reasons = {r["reason"] for r in redactory.quarantine_list(again["run"])["runs"][0]["reasons"]}
     assert reasons == ({"too_long", "missing_id"} if named else {"too_long"})
-
-
-def test_a_table_whose_rows_fit_the_configuration_today(tmp_path: Path) -> None:
-    table = tmp_path / "table.csv"
-    table.write_text('id,user_id,text\na,anna,"hello there you"\nb,bo,fine\n')
-    config = {**_config(tmp_path), "input": {"path": str(table), "max_chars": 6}}
-    redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
-    wider = {**config, "input": {"path": str(table)}}
-    again = redactory.quarantine_retry(tmp_path / "run", wider, detector=DigitDetector())
-    assert (again["retried"], again["counts"]["documents"], again["left"]) == (1, 1, {})
-    assert read_column(RunFolder(Path(again["run"])).vault, "doc_id") == ["a"]
-    table.unlink()
-    redactory.curate(
-        {**config, "input": {"path": str(_copy(tmp_path, table)), "max_chars": 6}},
-        output=tmp_path / "other",
-        detector=DigitDetector(),
-    )
-    (tmp_path / "copy" / "table.csv").unlink()
-    left = redactory.quarantine_retry(tmp_path / "other", wider)["left"]
-    assert left == {"the header of their file cannot be read any more": 1}
-
-
-def test_a_line_of_a_broken_quotation_is_not_tried_as_a_row(tmp_path: Path) -> None:
-    table = tmp_path / "table.csv"
-    table.write_text('id,user_id,text\na,anna,"o"k\nx,y,z\nend"\nb,bo,fine\n')
-    config = {**_config(tmp_path), "input": {"path": str(table)}}
-    redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
-    assert len(_ids(tmp_path / "run", reason="broken_row")) == 3
-    again = redactory.quarantine_retry(tmp_path / "run", detector=DigitDetector())
-    assert again["retried"] == 0
-    assert list(again["left"].values()) == [3]
-
-
-def _copy(folder: Path, table: Path) -> Path:
-    (folder / "copy").mkdir()
-    path = folder / "copy" / table.name
-    path.write_text('id,user_id,text\na,anna,"hello there you"\nb,bo,fine\n')
-    return path

@@ -373,7 +373,7 @@ def test_nothing_leaves_between_a_takedown_s_plan_and_its_end(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reissuing, "carry_out", cut_off)
+        patch.setattr(reissuing, "_carry_out", cut_off)
         with pytest.raises(KeyboardInterrupt):
             redactory.takedown([keyed], doc_ids=["document-3"])
     for way, leave in WAYS.items():

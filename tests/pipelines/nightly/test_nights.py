@@ -22,9 +22,8 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.foundation.files import only_one
-from redactory.pipelines import gate as ending
-from redactory.pipelines import gate as gate
-from redactory.pipelines import gate as publishing
+from redactory.pipelines import gate
+from redactory.pipelines import nightly as scheduling
 from redactory.pipelines.checks import Seen, checked
 from redactory.pipelines.curate import curate
 from redactory.pipelines.release_log import ANCHOR, Event, enter, read_log, standings
@@ -373,15 +372,15 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     job.write("a.jsonl", "one", "two")
     empty = job.run()
     told = [record["words"] for record in redactory.release_log(job.job.root)["records"]]
-    assert told[1].startswith("released (2 rows")
+    assert told[1].startswith("released: 2 rows")
     assert "no point" not in told[1]
-    assert told[-1].endswith("2 duplicate, 0 quarantined): no point to read")
+    assert told[-1].endswith("2 duplicate, 0 quarantined, no point to read")
     assert release_state(empty) == "held"
     with pytest.raises(RunStateError, match=r"would find nothing.*--empty"):
         redactory.approve_release(empty.root, "Ann", "a quiet Sunday")
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
     last = redactory.release_log(job.job.root)["records"][-1]
-    assert last["words"] == "approved with no point in it by Ann: a quiet Sunday"
+    assert last["words"] == "approved: a quiet Sunday, no point in it, by Ann"
 
 
 def test_a_night_with_nothing_to_read_is_held_however_usual_bad_rows_are(tmp_path: Path) -> None:
@@ -466,8 +465,8 @@ def test_the_log_is_told_in_words_and_names_no_text(job: Job) -> None:
     redactory.reject_release(run.root, "Ann", "the wrong feed")
     words = [record["words"] for record in redactory.release_log(job.job.root)["records"]]
     assert words[0] == f"begun: {(job.input / 'a.jsonl').stat().st_size} new bytes in 1 file"
-    assert words[1].startswith("released (2 rows: 1 public, 1 private")
-    assert words[2] == "rejected by Ann: the wrong feed"
+    assert words[1].startswith("released: 2 rows, 1 public, 1 private")
+    assert words[2] == "rejected: the wrong feed, by Ann"
     [listed] = redactory.list_releases(job.job.root)["runs"]
     assert (listed["run"], listed["state"], listed["by"]) == (run.root.name, "rejected", "Ann")
     assert "zanzibar" not in job.job.log.read_text()
@@ -494,7 +493,7 @@ def test_what_fails_after_a_release_takes_it_not_back(job: Job, monkeypatch: pyt
         raise RunStateError("the store is not there")
 
     job.write("a.jsonl", "one")
-    monkeypatch.setattr(ending, "publish_released", unreachable)
+    monkeypatch.setattr(scheduling, "publish_released", unreachable)
     with pytest.raises(RunStateError, match="the store is not there"):
         job.night()
     assert job.events() == ["begun", "released", "failed"]
@@ -506,12 +505,12 @@ def test_what_was_mirrored_is_known_by_a_url_without_its_password(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[str] = []
-    monkeypatch.setattr(publishing, "publish", lambda _run, place: places.append(place))
+    monkeypatch.setattr(scheduling, "publish", lambda _run, place: places.append(place))
     job.write("a.jsonl", "one")
     run = job.run()
     url = "sftp://me:a-password@host/runs"
-    assert publishing.publish_released(job.job, url) == [run.root.name]
-    assert publishing.publish_released(job.job, url) == []
+    assert scheduling.publish_released(job.job, url) == [run.root.name]
+    assert scheduling.publish_released(job.job, url) == []
     assert places == [f"{url}/{run.root.name}"]
     assert "a-password" not in job.job.log.read_text()
 
