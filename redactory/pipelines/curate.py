@@ -85,7 +85,7 @@ def _curate(
         forget_holder(run)
         return sealed(run.state, _asked_again, run, settings, sources)
     check_output(run, resume)
-    check_apart(settings)
+    check_apart(Path(settings.output), "output", settings.input.path)
     # before the engines: a mistyped path is told at once
     found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
     wordless("checking the engines", _check_engines, settings, progress)
@@ -109,7 +109,7 @@ def check_before_reading(config: Config) -> None:
 
 def _asked_again(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
     check_made_of(run, config, sources)
-    indexing.count_late(run, config)
+    indexing.count(run, config)
     return summary(run)
 
 

@@ -7,17 +7,18 @@ Models are not trained anew: what learnt from a person, or knows them otherwise,
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from redactory.evaluation.report import figures
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import SILENCE, RecordLog, ages
-from redactory.pipelines.config import Config
+from redactory.pipelines.config import Config, KeepSettings
 from redactory.pipelines.erase_points import (
     Person,
     body_without,
@@ -219,17 +220,6 @@ ALL: tuple[What, ...] = get_args(What)
 _DECIDED = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
 
 
-class Keep(Protocol):
-    """For how many days after its release each part of a run is kept; for good where it is None."""
-
-    @property
-    def vault_days(self) -> int | None: ...
-    @property
-    def quarantine_days(self) -> int | None: ...
-    @property
-    def state_days(self) -> int | None: ...
-
-
 def purge(run: str | Path, what: Collection[What], *, by: str | None = None) -> dict[str, Any]:
     """:func:`purge_run` for a person (``by``), alone in the run's job."""
     folder = RunFolder(Path(run))
@@ -289,21 +279,41 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         return {**result, "release": reissue(run, change), "bytes": size}
 
 
-def due(job: JobFolder, settings: Keep, now: datetime.datetime) -> dict[str, tuple[What, ...]]:
+def due(
+    job: JobFolder, settings: KeepSettings, now: datetime.datetime, *, by_clock: bool = False
+) -> dict[str, tuple[What, ...]]:
     """What of which run is older than ``settings`` allow, by the release log: {run name: what}.
 
     A run's age counts from the moment at which it was decided on, released, approved or rejected; one that is
-    held waits for that.  Nothing is older than the log can bear out (``foundation/records.py``).  What was
-    purged before is not due again, nor is anything of a run that is not finished, or gone; a run on which a
-    model is being trained waits until it is.
+    held waits for that.  Nothing is older than the log can bear out (``foundation/records.py``), unless it is
+    taken ``by_clock`` alone.  What was purged before is not due again, nor is anything of a run that is not
+    finished, or gone; a run on which a model is being trained waits until it is.
     """
-    return _due(job, settings, {name: borne for name, (_, borne) in _ages(job, now).items()})
+    records, found = read_log(job), dict[str, tuple[What, ...]]()
+    times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
+    age = [now - time for time in times] if by_clock else ages([*times, now])
+    judged = {r.body["run"]: r for r in records if r.type in (*_DECIDED, Event.HELD)}
+    for name, record in judged.items():
+        run = job.run(name)
+        if record.type == Event.HELD or not is_finished(run):
+            continue
+        days: dict[What, int | None] = {what: getattr(settings, f"{what}_days") for what in ALL}
+        gone = read_manifest(run).get("purged", ())
+        left = tuple(
+            what
+            for what, kept in days.items()
+            if kept is not None and age[record.seq] > datetime.timedelta(kept) and what not in gone
+        )
+        if left:
+            with suppress(RunStateError):
+                _trainings(run)
+                found[name] = left
+    return found
 
 
-def check_clock(job: JobFolder, settings: Keep, now: datetime.datetime) -> None:
+def check_clock(job: JobFolder, settings: KeepSettings, now: datetime.datetime) -> None:
     """``CheckFailed`` where runs are due by this machine's clock, and not by the log's."""
-    by_clock = _due(job, settings, {name: said for name, (said, _) in _ages(job, now).items()})
-    by_log = due(job, settings, now)
+    by_clock, by_log = due(job, settings, now, by_clock=True), due(job, settings, now)
     if doubted := sorted(name for name, what in by_clock.items() if what != by_log.get(name)):
         raise CheckFailed(
             f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubted[:5])} "
@@ -311,37 +321,3 @@ def check_clock(job: JobFolder, settings: Keep, now: datetime.datetime) -> None:
             f"bear that clock out (more than {SILENCE.days} days from one record to the next, or a step "
             "back): nothing of it was purged. Set the clock; if it is right, purge by hand (redactory purge)"
         )
-
-
-def _ages(job: JobFolder, now: datetime.datetime) -> dict[str, tuple[datetime.timedelta, datetime.timedelta]]:
-    """How old each run is since it was decided on, by the clock alone, and as far as the log bears it out."""
-    records = read_log(job)
-    times = [datetime.datetime.fromisoformat(record.body["time"]) for record in records]
-    judged = {r.body["run"]: r for r in records if r.type in (*_DECIDED, Event.HELD)}
-    borne = ages([*times, now])
-    decided = {name: record.seq for name, record in judged.items() if record.type in _DECIDED}
-    return {name: (now - times[seq], borne[seq]) for name, seq in decided.items()}
-
-
-def _due(
-    job: JobFolder, settings: Keep, ages: Mapping[str, datetime.timedelta]
-) -> dict[str, tuple[What, ...]]:
-    found: dict[str, tuple[What, ...]] = {}
-    for name, age in ages.items():
-        run = job.run(name)
-        if not is_finished(run):
-            continue
-        days: dict[What, int | None] = {what: getattr(settings, f"{what}_days") for what in ALL}
-        old = [what for what, kept in days.items() if kept is not None and age > datetime.timedelta(kept)]
-        gone = read_manifest(run).get("purged", ())
-        if (left := tuple(what for what in old if what not in gone)) and not _is_training(run):
-            found[name] = left
-    return found
-
-
-def _is_training(run: RunFolder) -> bool:
-    try:
-        _trainings(run)
-    except RunStateError:
-        return True
-    return False

@@ -11,12 +11,12 @@ from typing import Any
 from redactory.detectors import blind_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, sync, write_text
+from redactory.foundation.files import make_private_folder, read_json, remove, sync, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
 from redactory.pipelines.checks import Seen
 from redactory.pipelines.models import audited
-from redactory.pipelines.output_folder import emptied, new_folder, open_to_read
+from redactory.pipelines.output_folder import new_folder, open_to_read
 from redactory.pipelines.release import croissant_text, export_card
 from redactory.pipelines.release_log import Event, enter
 from redactory.pipelines.sealed import sealed
@@ -85,7 +85,8 @@ def _filled(
     run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...], by: str | None
 ) -> dict[str, Any]:
     """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
-    emptied(made.root)
+    for left in made.root.iterdir():
+        remove(left)
     manifest = read_manifest(run)
     for name, entry in manifest["files"].items():
         if (path := run.root / name).parent == run.public:

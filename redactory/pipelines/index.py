@@ -22,7 +22,7 @@ from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.config import Config
 from redactory.pipelines.journal import INDEX, Journal
-from redactory.pipelines.readers.files import is_hidden
+from redactory.pipelines.output_folder import check_apart
 from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, capacities, gone, opened, purpose_of
 from redactory.pipelines.work import Job, OpenIndex
 from redactory.redaction import RunFolder, is_finished
@@ -46,7 +46,13 @@ def check_index(config: Config, key: DigestKey) -> None:
             f"dedup.index needs a key that later runs have too: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
             "(redactory keys new digest FILE makes one)"
         )
-    _check_apart(Path(settings.path).resolve(), config)
+    index, output = Path(settings.path).resolve(), Path(config.output).resolve()
+    if index.is_relative_to(output) or output.is_relative_to(index):
+        raise ConfigurationError(
+            f"dedup.index.path and output lie in each other ({index}, {output}): give the index a folder "
+            "of its own"
+        )
+    check_apart(index, "dedup.index.path", config.input.path)
     folder = IndexFolder(Path(settings.path))
     if folder.exists():
         folder.checked(parameters_of(config, key))
@@ -80,23 +86,6 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
         "purposes": {side: purpose_of(dedup, side) for side in SIDES},
         "versions": {"digests": SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }
-
-
-def _check_apart(index: Path, config: Config) -> None:
-    output = Path(config.output).resolve()
-    if index.is_relative_to(output) or output.is_relative_to(index):
-        raise ConfigurationError(
-            f"dedup.index.path and output lie in each other ({index}, {output}): give the index a folder "
-            "of its own"
-        )
-    for given in config.input.path:
-        folder = Path(given).resolve()
-        below = "://" not in given and folder.is_dir() and index.is_relative_to(folder)
-        if below and not is_hidden(index.relative_to(folder).as_posix()):
-            raise ConfigurationError(
-                f"dedup.index.path: {index} lies in the input {given}; give a place outside, or a name that "
-                "starts with '_'"
-            )
 
 
 def index_of(manifest: Mapping[str, Any]) -> IndexFolder | None:
@@ -192,24 +181,16 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
     )
 
 
-def count(job: Job) -> None:
-    """Let the entry of a run that has ``_SUCCESS`` count, and remove what is not to be kept any longer."""
-    settings = job.config.dedup.index
-    if job.index is None or settings is None:
-        return
-    with job.index.folder.alone():
-        promote_finished(job.index.folder)
-        now = datetime.datetime.now(datetime.UTC)
-        job.index.folder.retain(settings.keep_runs, settings.keep_days, now)
+def count(run: RunFolder, config: Config) -> None:
+    """Let the entry of a run that has ``_SUCCESS`` count, and remove what is not to be kept any longer.
 
-
-def count_late(run: RunFolder, config: Config) -> None:
-    """As :func:`count`, for a run that was killed between ``_SUCCESS`` and that; wherever it lies now."""
+    Asked again for a run that was killed between the two, wherever it lies now.
+    """
     settings = config.dedup.index
     if settings is None or not IndexFolder(Path(settings.path)).exists():
         return
-    pins = [record.body for record in read_records(run.journal) if record.type == INDEX]
-    index, tokens = IndexFolder(Path(settings.path)), {pin["token"] for pin in pins}
+    index = IndexFolder(Path(settings.path))
+    tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
     # the lock of a process that was killed while it held it is taken away as well
     if not any(entry.folder.name in tokens for entry in index.pending()) and not index.lock.exists():
         return
@@ -217,6 +198,7 @@ def count_late(run: RunFolder, config: Config) -> None:
         for entry in index.pending():
             if entry.folder.name in tokens and is_of(run, entry):
                 index.promote(entry)
+        promote_finished(index)
         index.retain(settings.keep_runs, settings.keep_days, datetime.datetime.now(datetime.UTC))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import TEMPORARY_PREFIX, open_own, read_json
+from redactory.foundation.files import TEMPORARY_PREFIX, open_own, read_json, write_json
 from redactory.foundation.keys import read_encryption_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import Record, read_records
@@ -16,7 +16,7 @@ from redactory.pipelines.output_folder import alone
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder
-from redactory.redaction.encryption import destroy, key_identity, rewrap
+from redactory.redaction.encryption import destroy, key_identity, rewrapped
 from redactory.redaction.keyservice import KeyService, LocalKey, service_of
 
 
@@ -163,12 +163,16 @@ def _rotated(run: RunFolder, new: KeyService) -> str:
     """What became of ``run``, in a word."""
     with alone(run):
         if run.data_key.is_file():
-            wrapping = rewrap(run, new)
-            entered = [r.body["service"] for r in history(run) if r.type == Event.ROTATED]
-            if wrapping.before is not None and entered[-1:] != [wrapping.service]:
-                # the key comes first: where a crash parts the two, the record follows when it is asked again
-                enter(run, Event.ROTATED, service=wrapping.service, before=wrapping.before)
-            return "rotated" if wrapping.changed else "already"
+            record = rewrapped(run, new)
+            if record is None:
+                return "already"
+            said = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
+            entered = [r.body for r in history(run) if r.type == Event.ROTATED]
+            # the record comes first: after a crash between the two it is there when it is asked again
+            if not entered or not said.items() <= entered[-1].items():
+                enter(run, Event.ROTATED, **said)
+            write_json(run.data_key, record)
+            return "rotated"
         if shredded(run) is not None:
             return "shredded"
         if _is_encrypted(run):

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
@@ -15,7 +14,6 @@ from redactory.foundation.files import (
     make_folder,
     make_private_folder,
     only_one,
-    remove,
     remove_leftovers,
     sync,
     take_away,
@@ -39,32 +37,36 @@ def check_output(run: RunFolder, resume: bool) -> None:
         )
     if run.root.exists() and not run.root.is_dir():
         raise RunStateError(f"{run.root} is a file; give another output folder (output, --out)")
-    if resume:
-        if not is_finished(run) and not _begun(run) and _holds_files(run):
-            raise RunStateError(
-                f"{run.root} holds files, but no run was begun in it; give an empty folder, or a new one"
-            )
-        return
-    if is_finished(run):
-        raise RunStateError(f"{run.root} holds a finished run; give another output folder (output, --out)")
     # the orchestrator may have settled in state/ before the run begins
-    if run.journal.exists() or (run.root.is_dir() and set(run.root.iterdir()) - {run.state}):
+    others = [path for path in run.root.iterdir() if path != run.state] if run.root.is_dir() else []
+    if not resume and is_finished(run):
+        raise RunStateError(f"{run.root} holds a finished run; give another output folder (output, --out)")
+    if not resume and (run.journal.exists() or others):
         raise RunStateError(
             f"{run.root} is not empty: resume the run in it (--resume), or give another folder"
         )
+    # a run was begun once its journal has a whole record
+    begun = False
+    if run.journal.is_file():
+        with run.journal.open("rb") as file:
+            begun = file.readline().endswith(b"\n")
+    strange = any(not path.is_dir() for other in others for path in (other, *other.rglob("*")))
+    if resume and not is_finished(run) and not begun and strange:
+        raise RunStateError(
+            f"{run.root} holds files, but no run was begun in it; give an empty folder, or a new one"
+        )
 
 
-def check_apart(config: Config) -> None:
-    """``ConfigurationError`` where the run folder lies in a folder of the input, and would be read."""
-    output = Path(config.output).resolve()
-    for given in config.input.path:
-        folder = Path(given).resolve()
-        if "://" in given or not folder.is_dir() or not output.is_relative_to(folder):
+def check_apart(folder: Path, key: str, inputs: Iterable[str]) -> None:
+    """``ConfigurationError`` where ``folder``, which ``key`` names, lies in an input and would be read."""
+    for given in inputs:
+        source = Path(given).resolve()
+        if "://" in given or not source.is_dir() or not folder.resolve().is_relative_to(source):
             continue
-        if not is_hidden(output.relative_to(folder).as_posix()):
+        if not is_hidden(folder.resolve().relative_to(source).as_posix()):
             raise ConfigurationError(
-                f"output: {config.output} lies in the input {given}: the next run, or this one resumed, "
-                "would read the shards as its input; give a place outside, or a name that starts with '_'"
+                f"{key}: {folder} lies in the input {given}: the next run, or this one resumed, would read "
+                "it as its input; give a place outside, or a name that starts with '_'"
             )
 
 
@@ -81,8 +83,6 @@ def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
     with only_one(run.lock, str(run.root)):
         # another run may have come and gone since the first check
         check_output(run, resume)
-        # workers elsewhere may not have heard that their run was killed
-        take_away(run.staging)
         _remove_leftovers(run)
         yield
 
@@ -99,10 +99,9 @@ def close(run: RunFolder, partitions: int) -> None:
 
     Raises ``CheckFailed`` for a part that is missing, and for any file that is not of this run.
     """
-    take_away(run.staging)
+    _remove_leftovers(run)
     if run.work.exists():
         shutil.rmtree(run.work)
-    _remove_leftovers(run)
     due = {part_name(number) for number in range(partitions)}
     for folder in run.data_folders:
         there = {path.name for path in folder.iterdir()}
@@ -115,28 +114,24 @@ def close(run: RunFolder, partitions: int) -> None:
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 
 
-def _begun(run: RunFolder) -> bool:
-    """Whether a journal has its first record."""
-    if not run.journal.is_file():
-        return False
-    with run.journal.open("rb") as file:
-        return file.readline().endswith(b"\n")
-
-
-def _holds_files(run: RunFolder) -> bool:
-    """Whether anything but folders lies outside of ``state/``."""
-    if not run.root.is_dir():
-        return False
-    others = (path for path in run.root.iterdir() if path != run.state)
-    return any(not p.is_dir() or any(not f.is_dir() for f in p.rglob("*")) for p in others)
-
-
 def _remove_leftovers(run: RunFolder) -> None:
+    # workers elsewhere may not have heard that their run was killed
+    take_away(run.staging)
     for folder in (run.root, run.state):
         remove_leftovers(folder)
     for folder in (run.work, *run.data_folders):
         for below in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
             remove_leftovers(below)
+
+
+@contextmanager
+def alone(run: RunFolder) -> Iterator[None]:
+    """Nobody else writes in the run, nor in the job that it belongs to; ``RunStateError`` where one does."""
+    with ExitStack() as held:
+        if (job := job_of(run)) is not None:
+            held.enter_context(only_one(job.lock, str(job.root)))
+        held.enter_context(only_one(run.lock, str(run.root)))
+        yield
 
 
 # A new folder that is whole or absent: made beside its place, then renamed into it.
@@ -158,13 +153,11 @@ def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator
     if room.is_symlink() or (room.exists() and not room.is_dir()):
         # it would be emptied, and filled, somewhere else
         raise RunStateError(f"{room} is not a folder of ours, or leads elsewhere; remove it")
-    if room.is_dir() and (
-        others := sorted({path.name for path in room.iterdir()} - {lock.name, staging.name})
-    ):
+    others = {path.name for path in make_private_folder(room).iterdir()} - {lock.name, staging.name}
+    if others:
         raise RunStateError(
-            f"{room} holds {others[0]}, which no export or fetch left there; remove that folder"
+            f"{room} holds {min(others)}, which no export or fetch left there; remove that folder"
         )
-    make_private_folder(room)
     try:
         with only_one(lock, str(place)):
             if place.exists() or place.is_symlink():
@@ -183,39 +176,13 @@ def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator
             room.rmdir()
 
 
-def emptied(folder: Path) -> None:
-    """Take away what an interrupted process left in ``folder``."""
-    for path in folder.iterdir():
-        remove(path)
-
-
 def open_to_read(folder: Path) -> None:
     """Let everybody read what is in ``folder``, and ``folder`` itself: nothing of it is private."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(PUBLIC_FOLDER if path.is_dir() else PUBLIC_FILE)
 
 
-# Preflight: whether each key is one, and the disk has room for a run and may be written, before anything
-# is.
-
-
-_GB = 10**9
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a run needs at ``place`` and what is free there, in bytes; ``held`` lies in the folder already."""
-
-    place: Path
-    needed: int
-    reserve: int
-    free: int
-    held: int
-
-    @property
-    def enough(self) -> bool:
-        """Whether the run fits and the reserve stays free."""
-        return self.free >= max(0, self.needed - self.held) + self.reserve
+# Preflight: whether each key is one, and the disk has room for a run, before anything is written.
 
 
 def check_keys() -> None:
@@ -236,63 +203,26 @@ def check_sources(config: Config, sources: Iterable[Source]) -> None:
 
 def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     """``RunStateError`` where ``config.output`` cannot be written, or has no room for these (URL, bytes)."""
-    output = Path(config.output)
-    place = standing(output)
+    output = Path(config.output).absolute()
+    # the nearest folder that exists is on the same file system
+    place = next(folder for folder in (output, *output.parents) if folder.is_dir())
     if not os.access(place, os.W_OK | os.X_OK):
         raise RunStateError(
             f"{place} may not be written, so there can be no {output}: give another output folder, or this "
             "user the right to write there"
         )
-    room = room_for(config, inputs)
-    if not room.enough:
+    # what an interrupted run has written lies there already
+    written = output.rglob("*") if output.is_dir() else ()
+    held = sum(entry.lstat().st_size for entry in written if not entry.is_dir())
+    needed = max(0, int(sum(size * expansion(url) for url, size in inputs) * config.disk.factor) - held)
+    free, reserve = shutil.disk_usage(place).free, int(config.disk.reserve_gb * 10**9)
+    if free < needed + reserve:
         raise RunStateError(
-            f"the run needs about {_said(max(0, room.needed - room.held))} at {output}, "
-            f"{_said(room.reserve)} are to stay free, and {place} has {_said(room.free)}: make room, give an "
-            "output folder on another file system, or, where your runs are known to need less, a lower "
-            "disk.factor or disk.reserve_gb"
+            f"the run needs about {_said(needed)} at {config.output}, {_said(reserve)} are to stay free, and "
+            f"{place} has {_said(free)}: make room, give an output folder on another file system, or, where "
+            "your runs are known to need less, a lower disk.factor or disk.reserve_gb"
         )
 
 
-def room_for(config: Config, inputs: Iterable[tuple[str, int]]) -> Room:
-    """What a run over these inputs (URL, bytes on the disk) is taken to need, and what there is."""
-    output = Path(config.output)
-    place = standing(output)
-    opened = sum(size * expansion(url) for url, size in inputs)
-    return Room(
-        place=place,
-        needed=int(opened * config.disk.factor),
-        reserve=int(config.disk.reserve_gb * _GB),
-        free=shutil.disk_usage(place).free,
-        held=_bytes_below(output),
-    )
-
-
-def standing(path: Path) -> Path:
-    """``path``, or the nearest folder above it that exists: it is on the same file system."""
-    absolute = path.absolute()
-    return next(folder for folder in (absolute, *absolute.parents) if folder.is_dir())
-
-
-def _bytes_below(folder: Path) -> int:
-    """What an interrupted run has written already."""
-    if not folder.is_dir():
-        return 0
-    return sum(entry.lstat().st_size for entry in folder.rglob("*") if not entry.is_dir())
-
-
-def _said(octets: float) -> str:
-    return f"{octets / _GB:,.1f} GB" if octets >= _GB / 10 else f"{octets / 10**6:,.1f} MB"
-
-
-# Being the only one who writes in a run that is there already.
-
-
-@contextmanager
-def alone(run: RunFolder) -> Iterator[None]:
-    """Nobody else writes in the run, nor in the job that it belongs to; ``RunStateError`` where one does."""
-    job = job_of(run)
-    with ExitStack() as held:
-        if job is not None:
-            held.enter_context(only_one(job.lock, str(job.root)))
-        held.enter_context(only_one(run.lock, str(run.root)))
-        yield
+def _said(octets: int) -> str:
+    return f"{octets / 10**9:,.1f} GB" if octets >= 10**8 else f"{octets / 10**6:,.1f} MB"

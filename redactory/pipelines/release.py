@@ -85,7 +85,7 @@ def finish(
     write_report(job.run)
     indexing.seal(job, journal.parts("ingest") or 0, counts)
     succeed(job.run)
-    indexing.count(job)
+    indexing.count(job.run, job.config)
 
 
 def summary(run: RunFolder) -> dict[str, Any]:

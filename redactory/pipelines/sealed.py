@@ -13,7 +13,6 @@ import secrets
 import traceback
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
-from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -41,21 +40,43 @@ def sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
 
     The traceback is written into ``state``, encrypted where the run is.
     """
-    return _without_frames(partial(_put_away, state), work, *args, **kwargs)
+
+    def put_away(error: BaseException) -> str:
+        reference = f"traceback-{secrets.token_hex(4)}.txt"
+        # a traceback can quote text that UTF-8 cannot hold
+        quoted = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
+        try:
+            write_secret(make_private_folder(state) / reference, quoted)
+            place = f"the traceback is sealed in state/{reference}"
+        except RedactoryError as unwritten:
+            # an encrypted run whose key is not to be had: nothing of it is written in the open
+            place = f"its traceback was not written ({unwritten})"
+        except Exception as unwritten:
+            place = f"its traceback could not be written ({_cause(unwritten) or type(unwritten).__name__})"
+        return f"{_what(error, state.parent)}; {place}"
+
+    return _without_frames(put_away, work, *args, **kwargs)
 
 
 def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """As :func:`sealed`, where no run folder is there whose key the traceback could be encrypted with.
 
-    Nothing of it is written; ``what`` was being done, and the kind of error and its place are told.
+    Nothing of it is written; the error names the kind, its place, and ``what`` was being done.
     """
-    return _without_frames(lambda error: f"{_kind_and_place(error)} while {what}", work, *args, **kwargs)
+
+    def say(error: BaseException) -> str:
+        last = traceback.extract_tb(error.__traceback__, limit=-1)
+        place = f" at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+        cause = _cause(error)
+        return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}{place} while {what}"
+
+    return _without_frames(say, work, *args, **kwargs)
 
 
 def _without_frames(
-    told: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    message: Callable[[BaseException], str], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """``work(*args, **kwargs)``; of any error but our own only what is ``told`` of it is left.
+    """``work(*args, **kwargs)``; of any error but our own only its ``message`` is left.
 
     The new error is raised outside the handler, so that it drags no chain of the old one along.
     """
@@ -68,49 +89,20 @@ def _without_frames(
         own.__cause__ = own.__context__ = None
     except (Exception, SystemExit) as error:
         # what a library ends a process with is printed on the way out, and can quote text as well
-        own = SealedError(told(error))
+        own = SealedError(message(error))
     raise own
-
-
-def _put_away(state: Path, error: BaseException) -> str:
-    """Write the traceback of ``error``; what happened, and where that lies."""
-    reference = secrets.token_hex(4)
-    try:
-        make_private_folder(state)
-        # a traceback can quote text that UTF-8 cannot hold
-        quoted = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
-        write_secret(state / f"traceback-{reference}.txt", quoted)
-        place = f"the traceback is sealed in state/traceback-{reference}.txt"
-    except RedactoryError as unwritten:
-        # an encrypted run whose key is not to be had: nothing of it is written in the open
-        place = f"its traceback was not written ({unwritten})"
-    except Exception as unwritten:
-        place = f"its traceback could not be written ({_cause(unwritten) or type(unwritten).__name__})"
-    return f"{_what(error, state.parent)}; {place}"
-
-
-def _kind_and_place(error: BaseException) -> str:
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
-    cause = _cause(error)
-    return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}{place}"
 
 
 def _what(error: BaseException, root: Path) -> str:
     """What happened, and where it is nothing that has to be reported, the mend."""
-    kind, cause = type(error).__name__, _cause(error, root)
+    cause, again = _cause(error, root), "give the command again (with --resume where it has one)"
     if isinstance(error, BrokenExecutor):
-        return f"{cause}: give the command again (with --resume where it has one), with fewer --workers"
-    known = _MENDS.get(error.errno or 0) if isinstance(error, OSError) else None
-    if isinstance(error, OSError) and error.errno in _OF_A_FILE and _below(error, root) is None:
-        known = None
-    if known is not None:
-        return (
-            f"{known[0]} ({cause}): {known[1]}, and give the command again (with --resume where it has one)"
-        )
-    return f"unexpected {kind}{f' ({cause})' if cause else ''}"
+        return f"{cause}: {again}, with fewer --workers"
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _MENDS and not (number in _OF_A_FILE and _below(error, root) is None):
+        what, mend = _MENDS[number]
+        return f"{what} ({cause}): {mend}, and {again}"
+    return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}"
 
 
 def _cause(error: BaseException, root: Path | None = None) -> str | None:
@@ -119,12 +111,13 @@ def _cause(error: BaseException, root: Path | None = None) -> str | None:
         return "a worker process was lost: killed, or out of memory"
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    words = os.strerror(error.errno)
     inside = None if root is None else _below(error, root)
+    words = os.strerror(error.errno)
     return words if inside is None else f"{words}: {_TEMPORARY.sub('', str(inside))}"
 
 
-def _below(error: OSError, root: Path) -> Path | None:
+def _below(error: BaseException, root: Path) -> Path | None:
     """Which file below ``root`` an error is of; None where it names none there."""
-    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    named = getattr(error, "filename", None)
+    path = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else None
     return path.relative_to(root) if path is not None and path.is_relative_to(root) else None

@@ -30,18 +30,10 @@ _WORDS = {
     "DisabledException": "the key is disabled",
     "KMSInvalidStateException": "the key is not usable now: disabled, or waiting for its deletion",
     "NotFoundException": "there is no such key in this account and region",
-    "InvalidKeyUsageException": "the key is not one for symmetric encryption",
-    "KeyUnavailableException": "the key is not available now: try again",
-    "DependencyTimeoutException": "the service timed out inside: try again",
     "ThrottlingException": "too many requests: try again later",
-    "ExpiredTokenException": "the credentials have expired",
-    "UnrecognizedClientException": "the credentials are not known",
-    "InvalidClientTokenId": "the credentials are not known",
-    "InvalidSignatureException": "the credentials do not fit",
     "NoCredentialsError": "no credentials are configured (see boto3's documentation)",
     "NoRegionError": "no region is configured: set AWS_DEFAULT_REGION",
     "EndpointConnectionError": "its endpoint cannot be reached",
-    "ConnectTimeoutError": "its endpoint cannot be reached in time",
     "ReadTimeoutError": "it did not answer in time",
 }
 _KIND = re.compile(r"[A-Za-z]{1,64}")

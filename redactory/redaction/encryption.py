@@ -19,7 +19,7 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 
@@ -42,7 +42,6 @@ from redactory.redaction.keyservice import (
 FORMAT = "redactory-data-key/1"
 ALGORITHM = "AES_GCM_V1, 256 bits, footer and all columns under the run's data key"
 _RUN_ID_BYTES = 16
-_BEFORE = "before"
 _MAGIC = b"redactory/encrypted/1\n"
 _NO_KEY = f"set {ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE}, or {SERVICE_VARIABLE}) to the run's"
 
@@ -105,19 +104,10 @@ def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
     return key_of(run.vault / "part")
 
 
-class Wrapping(NamedTuple):
-    """What wraps a run's data key: the service's name, that of the one before, and whether it is new."""
+def rewrapped(run: RunFolder, new: KeyService) -> dict[str, str] | None:
+    """The content of ``run``'s key file once ``new`` wraps its data key; None where it does already.
 
-    service: str
-    before: str | None
-    changed: bool
-
-
-def rewrap(run: RunFolder, new: KeyService) -> Wrapping:
-    """Have ``new`` wrap the data key of ``run``, in place of the configured service; nothing else changes.
-
-    A key that ``new`` wraps already is left as it is.  The key file is replaced in one piece, and not
-    before ``new`` has opened what is to stand in it: it is the one copy of the key.  Raises
+    To be written in one piece: it is the one copy of the key, and ``new`` has opened it.  Raises
     ``ConfigurationError`` where no service is configured, ``CheckFailed`` where one of the two does not
     open the key, ``RunStateError`` where it refuses.
     """
@@ -125,16 +115,15 @@ def rewrap(run: RunFolder, new: KeyService) -> Wrapping:
     run_id, by, _ = _key_file(content)
     if by == new.name:
         _unwrapped(content, new)
-        return Wrapping(by, json.loads(content).get(_BEFORE), changed=False)
+        return None
     service = configured_service()
     if service is None:
         raise ConfigurationError(f"{run.root.name} is encrypted: {_NO_KEY} present one")
     secret = _unwrapped(content, service)
-    record = {**_wrapped(new, run_id, secret), _BEFORE: by}
+    record = _wrapped(new, run_id, secret)
     if _unwrapped(json.dumps(record).encode(), new) != secret:
         raise CheckFailed(f"{new.name} does not unwrap what it has wrapped: nothing was changed")
-    write_json(run.data_key, record)
-    return Wrapping(new.name, by, changed=True)
+    return {**record, "before": by}
 
 
 def key_identity(run: RunFolder) -> str | None:

@@ -33,7 +33,6 @@ from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import (
     RunFolder,
-    encryption,
     establish_key,
     key_of,
     parts,
@@ -207,7 +206,7 @@ def test_killed_at_any_step_each_run_has_one_key_and_asking_again_ends_it(
 def _kill_at(patch: pytest.MonkeyPatch, step: str, nth: int) -> None:
     """Have the process end at the ``nth`` key file written, put in its place, or entered in the log."""
     place: tuple[Any, str] = {
-        "write": (encryption, "write_json"),
+        "write": (key_rotation, "write_json"),
         "replace": (files, "sync"),
         "log": (key_rotation, "enter"),
     }[step]

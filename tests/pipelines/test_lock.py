@@ -258,7 +258,7 @@ def test_a_difference_never_shows_a_value(begun: Path) -> None:
     deny = {"deny": [{"label": "LISTED", "words": ["Rosalind"]}]}
     configuration = {**head["configuration"], "detect": {**head["configuration"]["detect"], "lists": deny}}
     found = difference(head, {**head, "configuration": configuration})
-    assert found == "configuration (detect.lists)"
+    assert found == "configuration (detect.lists.deny)"
 
 
 def test_an_input_that_grows_while_it_is_read_is_found_out(tmp_path: Path) -> None:
