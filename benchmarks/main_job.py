@@ -99,7 +99,7 @@ def _model(config: dict[str, Any], trainer: str) -> dict[str, Any]:
     start = time.perf_counter()
     trained = redactory.train(config, trainer=trainer, progress=_say)
     seconds = time.perf_counter() - start
-    perplexity = redactory.evaluate_perplexity(config["output"], trainer, progress=_say)
+    perplexity = redactory.evaluate_model(config["output"], trainer, progress=_say)
     canary = redactory.evaluate_canary(config["output"], trainer, progress=_say)
     card = trained["guarantee"]
     return {

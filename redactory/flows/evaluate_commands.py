@@ -334,13 +334,8 @@ def evaluate_model(
     ] = None,
 ) -> Shown:
     """Perplexity on held-out text, as it is and masked; of a classifier its test error rate."""
-    from redactory.pipelines.evaluations.model import CLASSIFY, Evaluated, task_of
-    from redactory.redaction import read_manifest
-
-    own = Evaluated.open(run, model)
-    if task_of(read_manifest(own.run.model(own.name))) == CLASSIFY:
-        return Shown("accuracy", redactory.evaluate_accuracy(run, model, tuple(test or ()), progress))
-    return Shown("perplexity", redactory.evaluate_perplexity(run, model, tuple(test or ()), progress))
+    found = redactory.evaluate_model(run, model, tuple(test or ()), progress)
+    return Shown("perplexity" if "as_is" in found else "accuracy", found)
 
 
 _OPTIONS = {

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -205,7 +205,7 @@ def demo(
     baseline = {
         **redactory.train(config, output=out, progress=progress, trainer="sgd"),
         "evaluation": {
-            "perplexity": redactory.evaluate_perplexity(out, "sgd", progress=progress),
+            "perplexity": redactory.evaluate_model(out, "sgd", progress=progress),
             "canary": redactory.evaluate_canary(out, "sgd", progress=progress),
         },
     }
@@ -351,9 +351,6 @@ def predict(
         typer.Argument(metavar="FILE", help="Texts, one a line, or JSONL with a column text; - is stdin."),
     ] = None,
     text: Annotated[list[str] | None, typer.Option(help="A text; repeatable.")] = None,
-    task: Annotated[
-        Literal["next-word", "classify"] | None, typer.Option(help="The model's task, to be checked.")
-    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Answers for each text, the likeliest first.")] = 5,
     generate: Annotated[
         int | None,
@@ -372,20 +369,19 @@ def predict(
     if (file is not None and text) or (file is None and not text and generate is None):
         raise ConfigurationError("give texts: either --text, or a file, or - for standard input")
     texts = list(text or ()) if file is None else _texts(file)
-    if generate is None:
-        return Shown("predicted", redactory.apply(model, texts, task=task, top=top))
-    prompts = tuple(texts) or ("",)
-    result = redactory.generate(
+    given = tuple(texts) or ("",)
+    result = redactory.predict(
         model,
-        prompts,
-        samples=generate,
+        given,
+        top=top,
+        write=generate,
         tokens=tokens,
         temperature=temperature,
         top_k=top_k,
         seed=seed,
         progress=progress,
     )
-    return Shown("generated", result, beside={"prompts": prompts})
+    return Shown("predicted" if generate is None else "generated", result, beside={"prompts": given})
 
 
 def _texts(file: str) -> list[str]:

@@ -9,13 +9,8 @@ from typing import Any, Protocol
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.curate import curate
-from redactory.pipelines.evaluations.model import (
-    CLASSIFY,
-    evaluate_accuracy,
-    evaluate_canary,
-    evaluate_perplexity,
-)
-from redactory.pipelines.evaluations.policies import evaluate_recall
+from redactory.pipelines.evaluate import CLASSIFY, evaluate_canary, evaluate_model
+from redactory.pipelines.evaluate_detection import evaluate_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
@@ -71,15 +66,10 @@ def run(
         trained = train_summary(folder, model.root.name)
     else:
         trained = step("train", lambda: dict(train(settings, progress=progress)))
-    if settings.evaluate.test and settings.train.task == CLASSIFY:
-        measured["accuracy"] = step(
-            "evaluate accuracy",
-            lambda: evaluate_accuracy(folder.root, model.root.name, progress=progress),
-        )
-    elif settings.evaluate.test:
-        measured["perplexity"] = step(
-            "evaluate perplexity",
-            lambda: evaluate_perplexity(folder.root, model.root.name, progress=progress),
+    if settings.evaluate.test:
+        name = "accuracy" if settings.train.task == CLASSIFY else "perplexity"
+        measured[name] = step(
+            f"evaluate {name}", lambda: evaluate_model(folder.root, model.root.name, progress=progress)
         )
     if settings.evaluate.canaries:
         measured["canary"] = step(

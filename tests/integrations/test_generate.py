@@ -15,7 +15,6 @@ import redactory
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json, write_json
-from redactory.pipelines.apply import promise
 from redactory.redaction import RunFolder
 from redactory.training import load_model, train_model
 from redactory.training.model import LanguageModel
@@ -51,19 +50,18 @@ def _greedy(model: LanguageModel, prompt: str, tokens: int) -> str:
 @pytest.mark.parametrize("name", ["crt", "gpt2"])
 def test_the_likeliest_text_is_that_of_reading_one_token_at_a_time(run: RunFolder, name: str) -> None:
     folder = run.model(name)
-    found = redactory.generate(folder.root, PROMPTS, samples=2, tokens=9, temperature=0)
+    found = redactory.predict(folder.root, PROMPTS, write=2, tokens=9, temperature=0)
     model = load_model(folder)
     assert found["texts"] == [[_greedy(model, prompt, 9)] * 2 for prompt in PROMPTS]
-    assert redactory.generate(folder.root, PROMPTS, samples=2, tokens=9, top_k=1)["texts"] == found["texts"]
-    assert found["guarantee"] == promise(read_json(folder.guarantee))
+    assert redactory.predict(folder.root, PROMPTS, write=2, tokens=9, top_k=1)["texts"] == found["texts"]
     assert found["guarantee"]["trainer"] == {"crt": "crt", "gpt2": "sgd"}[name]
 
 
 def test_a_seed_writes_the_same_texts_and_without_one_it_is_told(run: RunFolder) -> None:
     folder = run.model("crt").root
-    first = redactory.generate(folder, PROMPTS, samples=3, tokens=12)
-    again = redactory.generate(folder, PROMPTS, samples=3, tokens=12, seed=first["seed"])
-    other = redactory.generate(folder, PROMPTS, samples=3, tokens=12)
+    first = redactory.predict(folder, PROMPTS, write=3, tokens=12)
+    again = redactory.predict(folder, PROMPTS, write=3, tokens=12, seed=first["seed"])
+    other = redactory.predict(folder, PROMPTS, write=3, tokens=12)
     assert again == first
     assert other["seed"] != first["seed"]
     assert other["texts"] != first["texts"]
@@ -74,8 +72,8 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_told(run: RunFolder)
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"prompts": ()},
-        {"samples": 0},
+        {"texts": ()},
+        {"write": 0},
         {"tokens": 0},
         {"temperature": -1.0},
         {"temperature": float("nan")},
@@ -84,33 +82,33 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_told(run: RunFolder)
     ],
 )
 def test_arguments_out_of_range_are_refused(run: RunFolder, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="generate: give at least"):
-        redactory.generate(run.model("crt").root, **wrong)
+    with pytest.raises(ConfigurationError, match="predict: give a top"):
+        redactory.predict(run.model("crt").root, **{"write": 1, **wrong})
 
 
 def test_more_tokens_than_a_context_holds_are_refused(run: RunFolder) -> None:
     with pytest.raises(ConfigurationError, match=r"context of 24, so ask for at most 23 \(--tokens 23\)"):
-        redactory.generate(run.model("gpt2").root, tokens=24)
+        redactory.predict(run.model("gpt2").root, tokens=24, write=1)
 
 
 def test_what_apply_refuses_writes_nothing(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="no finished model"):
-        redactory.generate(run.root / "models" / "absent")
+        redactory.predict(run.root / "models" / "absent")
     copy = Path(shutil.copytree(run.model("crt").root, tmp_path / "copy"))
-    assert redactory.generate(copy, tokens=2)["model"] == "copy"
+    assert redactory.predict(copy, tokens=2, write=1)["model"] == "copy"
     card = read_json(copy / "guarantee.json")
     write_json(copy / "guarantee.json", {**card, "epsilon": 0.1, "holds": True})
     with pytest.raises(CheckFailed, match=r"guarantee\.json: sha256 differs"):
-        redactory.generate(copy, tokens=2)
+        redactory.predict(copy, tokens=2, write=1)
     (copy / "_SUCCESS").unlink()
     with pytest.raises(RunStateError, match="no finished model"):
-        redactory.generate(copy, tokens=2)
+        redactory.predict(copy, tokens=2, write=1)
 
 
 def test_the_command_prints_texts_and_the_promise(run: RunFolder) -> None:
     folder = str(run.model("crt").root)
     asked = ["predict", folder, "--text", PROMPTS[0], "--generate", "2", "--tokens", "6", "--seed", "4"]
-    expected = redactory.generate(folder, PROMPTS[:1], samples=2, tokens=6, seed=4)
+    expected = redactory.predict(folder, PROMPTS[:1], write=2, tokens=6, seed=4)
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0, shown.output
     for text in expected["texts"][0]:

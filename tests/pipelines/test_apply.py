@@ -68,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_the_error_rate_is_that_of_every_point_by_itself(run: RunFolder) -> None:
-    result = redactory.evaluate_accuracy(run.root, "classes")
+    result = redactory.evaluate_model(run.root, "classes")
     model = load_classifier(run.model("classes"))
     points = [(line, _row(n)["kind"]) for n in range(10) for line in str(_row(n)["text"]).split("\n")]
     said = [CLASSES[int(model.log_probs([text])[0].argmax())] for text, _ in points]
@@ -124,7 +124,7 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
 
 
 def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: RunFolder) -> None:
-    result = redactory.apply(run.model("classes").root, TEXTS, task="classify", top=1)
+    result = redactory.predict(run.model("classes").root, TEXTS, top=1)
     scores = load_classifier(run.model("classes")).log_probs(TEXTS)
     assert [[one["class"] for one in answers] for answers in result["results"]] == [
         [CLASSES[int(row.argmax())]] for row in scores
@@ -146,7 +146,7 @@ def _said(codec: Any, number: int) -> str:
 
 def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
     """Told by reading the text token by token; ids that read the same are one answer."""
-    result = redactory.apply(run.model("words").root, TEXTS, top=1_000_000)
+    result = redactory.predict(run.model("words").root, TEXTS, top=1_000_000)
     model = load_model(run.model("words"))
     codec = model.tokenizer
     for text, answers in zip(TEXTS, result["results"], strict=True):
@@ -163,34 +163,30 @@ def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
 
 
 def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_path: Path) -> None:
-    words, classes = run.model("words").root, run.model("classes").root
-    with pytest.raises(ConfigurationError, match="task"):
-        redactory.apply(words, TEXTS, task="classify")
-    with pytest.raises(ConfigurationError, match="predicts words"):
-        redactory.evaluate_accuracy(run.root, "words")
-    with pytest.raises(InputError, match="classifier"):
-        redactory.evaluate_perplexity(run.root, "classes")
+    classes = run.model("classes").root
+    with pytest.raises(ConfigurationError, match="writes nothing"):
+        redactory.predict(classes, TEXTS, write=1)
     with pytest.raises(RunStateError, match="models/NAME"):
-        redactory.apply(run.root, TEXTS)
+        redactory.predict(run.root, TEXTS)
     with pytest.raises(RunStateError, match="models/NAME"):
-        redactory.apply(tmp_path / "nothing", TEXTS)
+        redactory.predict(tmp_path / "nothing", TEXTS)
     copy = tmp_path / "copy"
     shutil.copytree(classes, copy)
-    assert redactory.apply(copy, TEXTS) == redactory.apply(classes, TEXTS) | {"model": "copy"}
+    assert redactory.predict(copy, TEXTS) == redactory.predict(classes, TEXTS) | {"model": "copy"}
     card = read_json(copy / "guarantee.json")
     (copy / "guarantee.json").write_text(json.dumps({**card, "epsilon": 0.1, "holds": True}))
     with pytest.raises(CheckFailed, match="guarantee"):
-        redactory.apply(copy, TEXTS)
+        redactory.predict(copy, TEXTS)
 
 
 def test_the_commands(run: RunFolder, tmp_path: Path) -> None:
     runner, classes = CliRunner(), str(run.model("classes").root)
-    asked = runner.invoke(app, ["predict", classes, "--text", TEXTS[0], "--task", "classify", "--json"])
+    asked = runner.invoke(app, ["predict", classes, "--text", TEXTS[0], "--json"])
     assert asked.exit_code == 0, asked.output
-    assert json.loads(asked.stdout) == redactory.apply(classes, TEXTS[:1])
+    assert json.loads(asked.stdout) == redactory.predict(classes, TEXTS[:1])
     from_rows = write_rows(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS[:2]])
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]) + "\n\n")
-    expected = redactory.apply(classes, TEXTS[:2])
+    expected = redactory.predict(classes, TEXTS[:2])
     for given_ in ([str(from_rows)], [str(tmp_path / "texts.txt")], ["-"]):
         found = runner.invoke(app, ["predict", classes, *given_, "--json"], input="\n".join(TEXTS[:2]))
         assert json.loads(found.stdout) == expected, given_

@@ -18,9 +18,9 @@ from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
+from redactory.pipelines import evaluate_detection as module
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.evaluations import policies as module
-from redactory.pipelines.evaluations.policies import evaluate_detect
+from redactory.pipelines.evaluate_detection import evaluate_detect
 from redactory.pipelines.segment import segmenter
 from tests.pipelines.support import DigitDetector, write_rows
 

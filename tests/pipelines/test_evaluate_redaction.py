@@ -14,7 +14,7 @@ import pytest
 import redactory
 from redactory.detectors import Detection, DetectSettings, Span
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.evaluations.policies import independent_engine
+from redactory.pipelines.evaluate_detection import independent_engine
 from redactory.redaction import RunFolder, is_finished
 from tests.pipelines.support import write_rows
 

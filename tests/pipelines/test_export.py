@@ -223,7 +223,7 @@ def test_it_is_verified_without_keys_and_engines(exported: Path) -> None:
 
 
 def test_a_model_that_left_says_what_it_is_and_can_be_used(exported: Path) -> None:
-    answer = redactory.apply(exported / "models" / "crt", ["the parcel"], top=1)
+    answer = redactory.predict(exported / "models" / "crt", ["the parcel"], top=1)
     assert answer["guarantee"]["holds"] is True
     assert len(answer["results"]) == 1
     assert "seconds" not in (exported / "models" / "crt" / "manifest.json").read_text()

@@ -162,7 +162,7 @@ def test_nothing_reads_a_run_that_is_not_finished(rows: Path, tmp_path: Path) ->
         lambda: redactory.verify(run),
         lambda: redactory.train(config),
         lambda: redactory.guarantee(run),
-        lambda: redactory.evaluate_perplexity(run),
+        lambda: redactory.evaluate_model(run),
         lambda: redactory.evaluate_canary(run),
         lambda: redactory.audit_sample(run, 5),
         lambda: redactory.audit_score(run, rows),

@@ -17,7 +17,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import is_held, only_one
 from redactory.pipelines.checks import Check, Seen, checked
-from redactory.pipelines.evaluations.policies import known_since
+from redactory.pipelines.evaluate_detection import known_since
 from redactory.pipelines.label import keep_recall, kept_recall
 from redactory.pipelines.share import sums_text
 from redactory.pipelines.verify import OF_A_RUN

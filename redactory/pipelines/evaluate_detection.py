@@ -7,8 +7,6 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import refuse_fitted_rows
@@ -22,27 +20,25 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.config import Config, SegmentSettings
+from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.fates import detect_fates
-from redactory.pipelines.label import keep_recall, kept_recall
+from redactory.pipelines.label import fitted_policy, keep_recall, kept_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.models import seal_result
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest
 
-Policy = Literal["strict", "conservative", "both"]
-
 
 def evaluate_detect(
     labelled: str | Path,
     config: Given | None = None,
-    policy: Policy = "both",
+    policy: Literal["strict", "conservative", "both"] = "both",
     *,
     detector: TextDetector | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Recall, precision, misses and public share on ``labelled``, JSONL in the span schema.
+    """Recall, precision, misses and public share on the labelled rows of a file.
 
     Texts are segmented and read as ``config`` says (its ``segment`` and ``detect``), or by the defaults;
     every labelled span is a secret, mapped into the points.  ``policy`` chooses whose figures are given,
@@ -65,11 +61,11 @@ def evaluate_detect(
         segment, detect = given.segment, given.detect
     rows, cut = list(labelled_rows(path)), segmenter(segment)
     refuse_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
-    points = []
-    for number, row in enumerate(rows):
-        spans = [{**span, "number": place} for place, span in enumerate(row["spans"])]
-        cut_row = labelled_points({**row, "spans": spans}, cut)
-        points += [LabelledPoint(number, text, inside) for text, inside in cut_row]
+    points = [
+        LabelledPoint(number, text, spans)
+        for number, row in enumerate(rows)
+        for text, spans in labelled_points(row, cut)
+    ]
     count = sum(len(row["spans"]) for row in rows)
     placed = {(point.row, span["number"]) for point in points for span in point.spans}
     asked = tuple(POLICIES) if policy == "both" else (policy,)
@@ -98,35 +94,34 @@ def evaluate_recall(
     run = RunFolder(Path(settings.output))
     manifest = read_manifest(run)
     if settings.evaluate.labelled is None:
-        raise ConfigurationError("evaluate.labelled: name a JSONL file with true spans there")
-    return sealed(run.state, _recall, run, settings, manifest, Path(settings.evaluate.labelled), progress)
+        raise ConfigurationError("evaluate.labelled: name a file of labelled rows there")
+    labelled = Path(settings.evaluate.labelled)
 
+    def measure() -> dict[str, Any]:
+        texts = (row["text"] for row in labelled_rows(labelled))
+        refuse_fitted_rows(texts, fitted_policy(manifest), load_digest_key())
+        cut = segmenter(settings.segment)
+        secrets = [
+            (text, [span])
+            for row in labelled_rows(labelled)
+            for text, spans in labelled_points(row, cut)
+            for span in spans
+        ]
+        # a uniform sample of the secrets themselves: rows hold different numbers of them
+        order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
+        sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
+        points, spans = [text for text, _ in sample], [own for _, own in sample]
+        result = {
+            "run": str(run.root),
+            "secrets": len(secrets),
+            "misses": measure_misses(detect_fates(manifest), points, spans, progress=progress),
+            "left": secrets_left(run, labelled_rows(labelled)),
+        }
+        result["date"] = known_since(run, result)
+        keep_recall(run, result)
+        return result
 
-def _recall(
-    run: RunFolder, config: Config, manifest: dict[str, Any], labelled: Path, progress: Progress
-) -> dict[str, Any]:
-    fitted = DetectSettings.read_back(manifest["configuration"]["detect"]).conservative.fitted
-    refuse_fitted_rows((row["text"] for row in labelled_rows(labelled)), fitted, load_digest_key())
-    cut = segmenter(config.segment)
-    secrets = [
-        (text, span)
-        for row in labelled_rows(labelled)
-        for text, spans in labelled_points(row, cut)
-        for span in spans
-    ]
-    # a uniform sample of the secrets themselves: rows hold different numbers of them
-    order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
-    sample = [secrets[i] for i in sorted(order[: config.evaluate.labelled_secrets].tolist())]
-    texts, spans = [text for text, _ in sample], [[span] for _, span in sample]
-    result = {
-        "run": str(run.root),
-        "secrets": len(secrets),
-        "misses": measure_misses(detect_fates(manifest), texts, spans, progress=progress),
-        "left": secrets_left(run, labelled_rows(labelled)),
-    }
-    result["date"] = known_since(run, result)
-    keep_recall(run, result)
-    return result
+    return sealed(run.state, measure)
 
 
 def known_since(run: RunFolder, result: dict[str, Any]) -> str:
@@ -139,10 +134,9 @@ def known_since(run: RunFolder, result: dict[str, Any]) -> str:
     return date if date and earlier == result else datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-# What can be told from the shards alone.
+# What can be learnt from the shards alone.
 
 
-ALL_ENGINES = ("tagger", "spacy", "patterns", "stanza", "transformers", "lists")
 ENGINES = ("patterns", "tagger")
 """The engines that are tried in turn as the independent one, where none is named.
 
@@ -164,7 +158,7 @@ def evaluate_redaction(
     rare: int = RARE,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """What can be told from the shards of a finished run alone: three attacks, none needs a model.
+    """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
 
     ``linkage``: private points tied to public ones by rare phrases, by document and, where users wrote
     several, by user.  ``residual``: what an engine that had no part in masking still finds on each side, on
@@ -174,13 +168,52 @@ def evaluate_redaction(
     ``across``: public points that nearly duplicate a private one, as ``dedup.across`` listed them.
 
     Whatever cannot be measured is null, with its reason under ``reasons``.  The result is sealed in the
-    run's private state, with a picture of it (``redaction.svg``, where the extra ``plots`` is installed);
-    both carry ids, counts and labels, no text.
+    run's private state; it carries ids, counts and labels, no text.
     """
     folder = RunFolder(Path(run))
-    manifest = read_manifest(folder)
-    chosen, reason = independent_engine(DetectSettings.read_back(manifest["configuration"]["detect"]), engine)
-    return sealed(folder.state, _measured, folder, manifest, chosen, reason, sample, rare, progress)
+    detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])
+    chosen, no_engine = independent_engine(detect, engine)
+
+    def measure() -> dict[str, Any]:
+        texts = {
+            side: list(_rows_of(getattr(folder, side), "point_id", "text")) for side in ("public", "private")
+        }
+        authors, several = _authors(folder)
+        linked: dict[str, Any] = dict.fromkeys(authors)
+        for unit in authors if several else ["document"]:
+            shown = {
+                side: [Shown(i, text, frozenset(authors[unit].get(i, ()))) for i, text in own]
+                for side, own in texts.items()
+            }
+            linked[unit] = linkage(shown["public"], shown["private"], rare, LONGEST_PHRASE, progress=progress)
+        residual = None
+        if chosen is not None:
+            # a model's place is no part of the result
+            name, _, model = chosen.partition(":")
+            off: dict[str, Any] = dict.fromkeys((*ENGINES, *WITH_MODEL, "lists"))
+            own = off | {name: {WITH_MODEL[name]: model} if model else {}, "language": detect.language}
+            reader, words = Detector(DetectSettings.model_validate(own)), words_if_any(detect.language)
+            taught = detect.tagger is not None and chosen == "spacy"
+            residual = {"engine": name, "note": TEACHER if taught else None} | {
+                side: residual_identifiers(reader.read, points, sample, progress=progress, words=words)
+                for side, points in texts.items()
+            }
+        across = _across(folder)
+        missing = {
+            "linkage.user": None if several else "no user wrote more than one document: as by document",
+            "residual": no_engine or None,
+            "across": "the run was curated without dedup.across: nothing was compared across the split"
+            if across is None
+            else None,
+        }
+        result = {"run": str(folder.root), "linkage": linked, "residual": residual, "across": across}
+        result["reasons"] = {name: reason for name, reason in missing.items() if reason}
+        body = {"format": "redactory-evaluation/1", "parent": file_sha256(folder.manifest)}
+        seal_result(folder.redaction, result, body)
+        write_report(folder)
+        return result
+
+    return sealed(folder.state, measure)
 
 
 def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tuple[str | None, str]:
@@ -188,80 +221,26 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
 
     ``ConfigurationError`` where ``wanted`` is unknown, or one of those that masked.
     """
-    name, _, model = (wanted or "").partition(":")
-    if wanted is not None and (name not in {*ENGINES, *WITH_MODEL} or (model and name not in WITH_MODEL)):
+    free = [one for one in ENGINES if getattr(detect, one) is None]
+    if wanted is None:
+        masked = f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}"
+        return (free[0], "") if free else (None, masked)
+    name, _, model = wanted.partition(":")
+    if name not in {*ENGINES, *WITH_MODEL} or (model and name not in WITH_MODEL):
         raise ConfigurationError(f"engine: one of {', '.join(ENGINES)}, {_NAMED}")
     if name in ("stanza", "transformers") and not model:
         raise ConfigurationError(f"engine: {name} needs its model, as {name}:FOLDER")
-    free = [one for one in ENGINES if getattr(detect, one) is None]
-    if wanted is not None and getattr(detect, name) is not None:
+    if getattr(detect, name) is not None:
         raise ConfigurationError(
             f"engine: {name} is one of the engines that masked this run, so its look is not independent; "
             f"take {' or '.join(free) or 'an engine that the run does not use'}"
         )
-    if wanted is None and not free:
-        return (
-            None,
-            f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}",
-        )
-    return wanted or free[0], ""
+    return wanted, ""
 
 
-def _measured(
-    run: RunFolder,
-    manifest: dict[str, Any],
-    engine: str | None,
-    no_engine: str,
-    sample: int,
-    rare: int,
-    progress: Progress,
-) -> dict[str, Any]:
-    texts = {side: _released(getattr(run, side)) for side in ("public", "private")}
-    authors, several = _authors(run)
-    reasons: dict[str, str] = {}
-    linked: dict[str, Any] = {}
-    for unit in ("document", "user"):
-        linked[unit] = None
-        if unit == "user" and not several:
-            reasons["linkage.user"] = "no user wrote more than one document: as by document"
-            continue
-        shown = {
-            side: [Shown(i, t, frozenset(authors[unit].get(i, ()))) for i, t in own]
-            for side, own in texts.items()
-        }
-        linked[unit] = linkage(shown["public"], shown["private"], rare, LONGEST_PHRASE, progress=progress)
-    residual = None
-    if engine is None:
-        reasons["residual"] = no_engine
-    else:
-        detect = manifest["configuration"]["detect"]
-        # a model's place is no part of the result
-        name, _, model = engine.partition(":")
-        settings = dict.fromkeys(ALL_ENGINES) | {name: {WITH_MODEL[name]: model} if model else {}}
-        reader = Detector(DetectSettings.model_validate({**settings, "language": detect["language"]}))
-        words = words_if_any(detect["language"])
-        taught = detect.get("tagger") is not None and engine == "spacy"
-        residual = {"engine": name, "note": TEACHER if taught else None} | {
-            side: residual_identifiers(reader.read, own, sample, progress=progress, words=words)
-            for side, own in texts.items()
-        }
-    across = _across(run)
-    if across is None:
-        reasons["across"] = "the run was curated without dedup.across: nothing was compared across the split"
-    result = {"run": str(run.root), "linkage": linked, "residual": residual, "across": across}
-    result["reasons"] = reasons
-    body = {"format": "redactory-evaluation/1", "parent": file_sha256(run.manifest)}
-    seal_result(run.redaction, result, body)
-    write_report(run)
-    return result
-
-
-def _released(folder: Path) -> list[tuple[str, str]]:
-    return [
-        pair
-        for batch in read_batches(folder, ["point_id", "text"])
-        for pair in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    ]
+def _rows_of(folder: Path, *columns: str) -> Any:
+    for batch in read_batches(folder, list(columns)):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
@@ -269,21 +248,16 @@ def _authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
 
     And whether any user wrote more than one document.
     """
+    columns = ("point_id", "released_id", "dup_of", "document", "user")
+    points = list(_rows_of(run.points, *columns))
+    released = {point: own for point, own, *_ in points if own is not None}
     found: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
-    released: dict[int, str] = {}
-    later: list[tuple[int, str | None, str | None]] = []
-    columns = ["point_id", "released_id", "dup_of", "document", "user"]
-    for batch in read_batches(run.points, columns):
-        for point, own, first, document, user in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if own is not None:
-                released[point] = own
-            later.append((point if first is None else first, document, user))
-    for point, document, user in later:
-        if point in released:
-            for unit, name in (("document", document), ("user", user)):
-                if name is not None:
-                    found[unit][released[point]].add(name)
-    pairs = {(document, user) for _, document, user in later}
+    for point, _, first, document, user in points:
+        own = released.get(point if first is None else first)
+        for unit, name in (("document", document), ("user", user)):
+            if own is not None and name is not None:
+                found[unit][own].add(name)
+    pairs = {(document, user) for *_, document, user in points}
     return found, len(pairs) > len({user for _, user in pairs})
 
 
@@ -291,16 +265,11 @@ def _across(run: RunFolder) -> dict[str, Any] | None:
     """How many public points nearly duplicate a private one, and how near they are."""
     if not parts(run.across):
         return None
-    found: list[float] = []
-    public: Counter[str] = Counter()
-    for batch in read_batches(run.across, ["released_id", "similarity"]):
-        ids, values = (column.to_pylist() for column in batch.columns)
-        public.update(ids)
-        found += values
-    near = np.asarray(found)
+    near = list(_rows_of(run.across, "released_id", "similarity"))
+    public = Counter(released for released, _ in near)
     return {
-        "pairs": len(found),
+        "pairs": len(near),
         "public_points": len(public),
-        "highest_similarity": float(near.max()) if found else None,
+        "highest_similarity": max((float(value) for _, value in near), default=None),
         "listed": sorted(public)[:100],
     }

@@ -1,0 +1,495 @@
+"""What a trained model knows: of held-out text, of planted canaries, of secrets; and its one-run audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.evaluation import plots
+from redactory.evaluation.labelled import labelled_points, labelled_rows
+from redactory.evaluation.linkage import ValueSearch
+from redactory.evaluation.membership import SecretSentence, commonest_label, member_texts
+from redactory.evaluation.one_run_audit import TEMPLATE, Coins, Form, coins_file, plant, read_coins
+from redactory.evaluation.report import write_report
+from redactory.evaluation.utility import accuracy, perplexity
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import read_json
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.fates import detect_fates
+from redactory.pipelines.models import named_model, require_training_packages, seal_result
+from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.segment import Cutter, segmenter
+from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction.shards import read_batches, read_column
+from redactory.training.settings import TRAINERS
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+CLASSIFY, NEXT_WORD = "classify", "next-word"
+PROMPT_WORDS, MOST_PROMPTS = 4, 1_000
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished model that is evaluated: its run, its name, the manifests of both."""
+
+    run: RunFolder
+    name: str
+    curated: Result
+    trained: Result
+
+    @classmethod
+    def open(cls, run: str | Path, model: str | None) -> Evaluated:
+        """One of the finished models of a finished run: ``model``, or the one that is configured."""
+        folder = RunFolder(Path(run))
+        curated, name = read_manifest(folder), named_model(folder, model)
+        require_training_packages()
+        return cls(folder, name, curated, read_manifest(folder.model(name)))
+
+    @property
+    def task(self) -> str:
+        """What it was trained to do."""
+        return task_of(self.trained)
+
+    @property
+    def cut(self) -> Cutter:
+        """The run's segmenter."""
+        return segmenter(SegmentSettings.read_back(self.curated["configuration"]["segment"]))
+
+    def load(self) -> LanguageModel:
+        """The language model itself."""
+        from redactory.training import load_model
+
+        return load_model(self.run.model(self.name))
+
+    def configured(self, key: str, given: Any, what: str) -> Any:
+        """``given``, or what the run's configuration names under ``evaluate``."""
+        found = given or self.curated["configuration"]["evaluate"][key]
+        if not found:
+            raise ConfigurationError(f"evaluate.{key}: name {what}")
+        return found
+
+    def learnt_from(self) -> tuple[Path, ...]:
+        """The data folders that it learnt from: the shards, or the vault."""
+        trainer = TRAINERS[self.trained["summary"]["trainer"]]
+        return tuple(getattr(self.run, name) for name in trainer.folders)
+
+    def originals(self) -> Iterator[str]:
+        """The texts of the run's vault."""
+        return _texts_in(self.run.vault)
+
+    def held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None]]:
+        """The text and the class of every point of a held-out corpus, cut as the run's own is.
+
+        A manifest names every column, and one that is named must be there; of ``optional`` none is read.
+        """
+        given = self.curated["configuration"]["input"].items()
+        columns = {key: value for key, value in given if key not in optional}
+        settings = InputSettings.read_back({**columns, "path": tuple(paths)})
+        for source in find_sources(settings.path, settings.format, key="evaluate.test"):
+            for entry in read_documents(source, settings):
+                if isinstance(entry, Document):
+                    yield from ((segment.text, entry.label) for segment in self.cut(entry.text))
+
+    def keep(
+        self,
+        evaluation: str,
+        measure: Callable[[], Mapping[str, Any]],
+        picture: str = "",
+        plot: Callable[..., str] | None = None,
+    ) -> Result:
+        """Measure, seal the result in the model's folder with its picture, and render the report again.
+
+        An error that quotes text is sealed.
+        """
+
+        def work() -> Result:
+            result = {"run": str(self.run.root), "model": self.name, **measure()}
+            model = self.run.model(self.name)
+            body = {"format": "redactory-evaluation/1", "evaluation": evaluation}
+            drawn = plots.pictures(picture, plot, result) if plot else {}
+            parent = {"parent": file_sha256(model.manifest)}
+            seal_result(model.result(evaluation), result, {**body, **parent}, drawn)
+            write_report(self.run)
+            return result
+
+        return sealed(self.run.state, work)
+
+
+def task_of(manifest: Mapping[str, Any]) -> str:
+    """What the model of this manifest was trained to do."""
+    return str(manifest["settings"].get("task", NEXT_WORD))
+
+
+def _texts_in(folder: Path) -> Iterator[str]:
+    return (text for batch in read_batches(folder, ["text"]) for text in batch.column(0).to_pylist())
+
+
+def evaluate_model(
+    run: str | Path, model: str | None = None, test: Sequence[str] = (), progress: Progress = silent
+) -> Result:
+    """Perplexity of a model on held-out text, as it is and masked by π; of a classifier its test error rate.
+
+    ``test`` is in the columns and segments of the run's configuration (of a classifier ``input.label``
+    included); its ``evaluate.test`` by default.  Each point has its row's class, as in training.  Returns
+    {run, model} with {as_is, masked}, each of :func:`redactory.evaluation.utility.perplexity`, or with what
+    :func:`redactory.evaluation.utility.accuracy` returns.
+    """
+    own = Evaluated.open(run, model)
+    paths = own.configured("test", test, "a held-out corpus there, or with --test")
+
+    def of_words() -> Result:
+        texts = [text for text, _ in own.held_out(paths, "id", "user", "label")]
+        with waiting(progress, "mask by the policies"):
+            masked = [text for _, text in detect_fates(own.curated)(texts)]
+        trained, both = own.load(), {"as_is": texts, "masked": masked}
+        return {name: perplexity(trained, given, progress) for name, given in both.items()}
+
+    def of_classes() -> Result:
+        from redactory.training.model import load_classifier
+
+        points = list(own.held_out(paths, "id", "user"))
+        trained = load_classifier(own.run.model(own.name))
+        return accuracy(trained, [text for text, _ in points], [label for _, label in points], progress)
+
+    if own.task == CLASSIFY:
+        return own.keep("accuracy", of_classes)
+    return own.keep("perplexity", of_words)
+
+
+def evaluate_canary(
+    run: str | Path,
+    model: str | None = None,
+    canaries: str | Path | None = None,
+    progress: Progress = silent,
+    samples: int = 20_000,
+    seed: int = 0,
+) -> Result:
+    """Exposure of the canaries of a simulated corpus, and the copies that curation left of each.
+
+    Exact up to a million candidates; of more, ``samples`` are drawn by ``seed``.
+    """
+    own = Evaluated.open(run, model)
+    path = Path(own.configured("canaries", canaries, "a FILE.canaries.json there, or with --canaries"))
+    try:
+        planted: Result = read_json(path)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
+        raise InputError(
+            f"{path} cannot be read as canaries: {problem}; name the .canaries.json of redactory simulate"
+        ) from None
+
+    def measure() -> Result:
+        from redactory.evaluation.canary import canary_copies_left, canary_exposure
+
+        left = canary_copies_left(own.learnt_from(), planted)
+        # what stands in a shard was not masked, whoever learns from the shards
+        missed = [n > 0 for n in canary_copies_left((own.run.public, own.run.private), planted)]
+        return canary_exposure(own.load(), planted, left, progress, samples, seed, missed)
+
+    return own.keep("canary", measure, "exposure.svg", plots.exposure_plot)
+
+
+# Attacks: membership inference, and which secrets of the vault a model writes by itself.
+
+
+def evaluate_membership(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    secrets: str | Path | None = None,
+    others: str | Path | None = None,
+    label: str | None = None,
+    reference: str | Path | None = None,
+    count: int = 1_000,
+    group_size: int = 20,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Result:
+    """Individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
+
+    ``secrets`` holds labelled rows of this corpus (the run's ``evaluate.labelled`` by default), ``label`` is
+    the kind of secret, the one with the most different values by default.  ``others`` is a labelled file
+    whose values stand for secrets that were never trained on; without it values of the same form are drawn.
+    None of them stands in the run's originals, and every sentence that counts as trained on does.
+    ``reference`` is another model of this run, or the folder of a run with a model of this one's name: the
+    stronger attack compares the two.
+
+    The result is that of :func:`redactory.evaluation.membership.membership` with {run, model, label,
+    fresh_values: "file" | "drawn", reference_model}; figures and counts, no text.
+    """
+    own = Evaluated.open(run, model)
+    labelled = own.configured("labelled", secrets, "a file of labelled rows there, or with --secrets")
+    if count < 4 or group_size < 1:
+        raise ConfigurationError("count must be at least 4, group_size at least 1")
+    compared = None
+    if reference is not None:
+        if str(reference) == own.name:
+            raise ConfigurationError("reference: another model than the one that is attacked")
+        other = (reference, own.name) if Path(reference).is_dir() else (run, str(reference))
+        compared = Evaluated.open(*other)
+
+    def measure() -> Result:
+        from redactory.evaluation.membership import membership
+
+        sentences = _sentences(own, Path(labelled), label)
+        kind = sentences[0].label
+        members, strangers = member_texts(sentences, _fresh(own, kind, others, seed), count, seed)
+        found = membership(
+            own.load(),
+            members,
+            strangers,
+            reference=compared.load() if compared else None,
+            group_size=group_size,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
+        )
+        fresh = "drawn" if others is None else "file"
+        about = {"label": kind, "fresh_values": fresh, "reference_model": compared.name if compared else None}
+        return about | found
+
+    return own.keep("membership", measure, "roc.svg", plots.membership_plot)
+
+
+def _sentences(own: Evaluated, labelled: Path, label: str | None) -> list[SecretSentence]:
+    """The points of the labelled rows that stand in the vault and hold a whole secret of ``label``."""
+    found = [
+        SecretSentence(text, span["start"], span["end"], span["label"])
+        for row in labelled_rows(labelled)
+        for text, spans in labelled_points(row, own.cut)
+        for span in spans
+    ]
+    trained = {one.text for one in found}.intersection(own.originals())
+    kept = [one for one in found if one.text in trained]
+    if not kept:
+        raise InputError(f"{labelled.name}: no labelled secret of it stands in this run's originals")
+    kind = label or commonest_label(kept)
+    chosen = [one for one in kept if one.label == kind]
+    if not chosen:
+        raise InputError(f"{labelled.name}: no secret with the label {kind} stands in this run's originals")
+    return chosen
+
+
+def _fresh(
+    own: Evaluated, kind: str, others: str | Path | None, seed: int
+) -> Callable[[Sequence[SecretSentence]], Sequence[str | None]]:
+    def drawn(exchanged: Sequence[SecretSentence]) -> Sequence[str | None]:
+        from redactory.evaluation.extraction import control_values
+
+        return control_values([(kind, one.value) for one in exchanged], lambda v: _present(own, v), seed)
+
+    def from_file(exchanged: Sequence[SecretSentence]) -> Sequence[str | None]:
+        rows = labelled_rows(Path(str(others)))
+        spans = ((row["text"], s) for row in rows for s in row["spans"] if s["label"] == kind)
+        values = list(dict.fromkeys(text[span["start"] : span["end"]] for text, span in spans))
+        present = _present(own, values)
+        left = (value for value in values if value not in present)
+        return [next(left, None) for _ in exchanged]
+
+    return drawn if others is None else from_file
+
+
+def _present(own: Evaluated, values: list[str]) -> Collection[str]:
+    """Those of ``values`` that stand in the run's originals, in any place and case."""
+    found = {values[index].casefold() for index in ValueSearch(values).count(own.originals())}
+    return {value for value in values if value.casefold() in found}
+
+
+def evaluate_extraction(
+    run: str | Path,
+    model: str | None = None,
+    samples: int = 1_000,
+    tokens: int = 64,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    completions: int = 500,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Result:
+    """Texts that the model writes, searched for the secrets of the run's vault, beside values never seen.
+
+    ``samples`` texts of at most ``tokens`` tokens are drawn at ``temperature`` from the ``top_k`` likeliest
+    tokens (all by default): half without a prompt, half after the first words of public points.  Of
+    ``completions`` secrets the model is given the words before.  Secrets, controls and what is written stay
+    in memory; the result, that of :func:`redactory.evaluation.extraction.extraction` with {run, model}, holds
+    counts.
+
+    ``ConfigurationError`` for arguments out of range; ``InputError`` where the model predicts classes.
+    """
+    if samples < 1 or completions < 0 or tokens < 1:
+        raise ConfigurationError("extraction: samples and tokens must be at least 1, completions at least 0")
+    own = Evaluated.open(run, model)
+
+    def measure() -> Result:
+        from redactory.evaluation import extraction as e
+
+        trained, secrets = own.load(), e.vault_secrets(own.run, own.learnt_from())
+        named = [(secret.label, secret.value) for secret in secrets]
+        controls = e.control_values(named, lambda values: _present(own, values), seed)
+        settings = e.ExtractionSettings(samples, tokens, temperature, top_k, completions, seed)
+        texts = read_column(own.run.public, "text")
+        order = RandomStream.from_seed(seed).permutation("prompts", 0, len(texts))[:MOST_PROMPTS]
+        prompts = [" ".join(texts[i].split()[:PROMPT_WORDS]) for i in order.tolist()]
+        return e.extraction(trained, secrets, controls, settings, prompts, progress)
+
+    return own.keep("extraction", measure, "extraction.svg", plots.extraction_plot)
+
+
+# The least epsilon that a model shows, beside the most that its guarantee states.
+
+
+def audit_plant(
+    corpus: str | Path,
+    out: str | Path,
+    *,
+    canaries: int = 1_000,
+    form: Form = "pair",
+    template: str = TEMPLATE,
+    seed: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> Result:
+    """Copy a corpus of JSON lines with canaries in it, whose coins :func:`evaluate_audit` then guesses.
+
+    As :func:`redactory.evaluation.one_run_audit.plant`, whose result this is.  To be curated is the copy.
+    The file of the coins lies beside it and must stay out of the corpus.
+    """
+    return plant(Path(corpus), Path(out), canaries, form, template, seed, columns, progress)
+
+
+def evaluate_audit(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    coins: str | Path | None = None,
+    confidence: float = 0.95,
+    progress: Progress = silent,
+) -> Result:
+    """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
+
+    ``coins`` is the file that :func:`audit_plant` wrote; by default the one beside the run's input.  Delta
+    is that of the model's guarantee card.
+
+    Returns {run, model, form, planted, standing, public, epsilon_upper, upper_field, comparable, reason,
+    holds, guarantee_p_value} and what :func:`redactory.evaluation.one_run_audit.audit_scores` returns.
+    ``epsilon_upper`` is the card's figure ``upper_field`` for the two worlds that a coin stands for; where
+    there is none, ``comparable`` is false and ``reason`` says why.  ``holds`` is false where
+    ``epsilon_lower`` is above ``epsilon_upper``: to a guarantee that is true that happens with probability
+    at most 1 - ``confidence``.  ``guarantee_p_value`` is a sharper test of the same: so likely, at most, are
+    so many right guesses if the mechanism of the ledger is what ran (its whole privacy curve, in place of
+    one ε); null where there is no such curve of one row.
+    ``InputError`` where none of the planted sentences stands in the run.
+    """
+    own = Evaluated.open(run, model)
+    if coins is None:
+        paths = own.curated["configuration"]["input"]["path"]
+        beside = [file for path in paths if (file := coins_file(Path(path))).is_file()]
+        if len(beside) != 1:
+            number = len(beside) or "no"
+            raise ConfigurationError(
+                f"coins: {number} .coins.json beside the run's input; name the file with --coins"
+            )
+        coins = beside[0]
+    planted = read_coins(Path(coins))
+
+    def measure() -> Result:
+        from redactory.evaluation.one_run_audit import audit_scores
+        from redactory.training import guarantee_card
+
+        card, sentences = guarantee_card(own.run, own.name), list(planted.planted())
+        there, public = (set(sentences).intersection(_texts_in(f)) for f in (own.run.vault, own.run.public))
+        if not there:
+            raise InputError(
+                "coins: none of the planted sentences stands in this run; was the planted copy curated?"
+            )
+        where = {
+            "planted": len(sentences),
+            "standing": sum(sentence in there for sentence in sentences),
+            "public": sum(sentence in public for sentence in sentences),
+        }
+        scores = _guesses(own.load(), planted, progress)
+        found = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
+        upper = upper_bound_of(card, planted.form, where["public"])
+        return {
+            "form": planted.form,
+            **where,
+            **found,
+            **upper,
+            "holds": not upper["comparable"] or found["epsilon_lower"] <= upper["epsilon_upper"],
+            "guarantee_p_value": _p_value(own.run, own.name, found, upper["upper_field"]),
+        }
+
+    return own.keep("audit", measure)
+
+
+def _guesses(model: LanguageModel, coins: Coins, progress: Progress) -> NDArray[np.float64]:
+    """A score a canary, positive where the model speaks for a true coin: float64 [m].
+
+    ``pair``: by how much likelier the first number's sentence is than the second's.  Else: by how much
+    likelier the number's sentence is than half of all numbers' are, of which about half were planted.
+    """
+    texts = [coins.sentence(digits) for pair in coins.numbers for digits in pair]
+    found = np.array([one.sum() for one in model.token_log_probs(texts)])
+    progress("audit", len(texts), len(texts), "sentences")
+    first, second = found[0::2], found[1::2]
+    scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
+    if not np.isfinite(scores).all():
+        raise InputError("audit: the model gives some canary no probability that a float can hold")
+    return scores
+
+
+def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> Result:
+    """{epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
+
+    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask
+    (``epsilon``); a user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public
+    points of the run.
+    """
+    field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
+    of_units, reason = "epsilon_sound" in card, None
+    if card.get(field if field in card else "epsilon") is None:
+        reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
+    elif of_units and (form != "absent" or card["protect"] not in ("users", "both", "either")):
+        reason = "the guarantee compares units that are there or not: plant form absent, for users"
+    elif not of_units and form == "absent":
+        reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
+    elif public and TRAINERS[card["trainer"]].by_policy:
+        reason = f"{public} canaries stand in public points, for which nothing is promised"
+    return {
+        "epsilon_upper": None if reason else card.get(field),
+        "upper_field": None if reason else field,
+        "comparable": reason is None,
+        "reason": reason,
+    }
+
+
+def _p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: str | None) -> float | None:
+    """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
+    from redactory.evaluation.one_run_audit import curve_level, curve_p_value
+    from redactory.training.accounting import Spending
+    from redactory.training.accounting.curve import privacy_curve
+    from redactory.training.guarantee.ledgerfacts import ledger_facts
+    from redactory.training.mechanism import PoissonGaussian, Relation
+
+    facts = ledger_facts(run, run.model(name))
+    rows = facts.spec(read_manifest(run)["dedup"]).rows
+    of_secrets = upper_field in ("epsilon_substitution", "epsilon")
+    if not of_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
+        return None
+    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
+    level = curve_level(privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
+    every = [curve_p_value(found["canaries"], s["guesses"], s["correct"], level) for s in found["by_share"]]
+    return min(1.0, len(every) * min(every))

@@ -1,0 +1,122 @@
+"""Predict: a trained model in use, its guarantee card read along (the patent's application manager)."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.files import read_json
+from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.evaluate import CLASSIFY, task_of
+from redactory.pipelines.models import require_training_packages
+from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
+
+END = "<END>"
+"""How the end of a text is shown."""
+_UNSAID = ""
+_PROMISE = (
+    *("trainer", "holds", "holds_reason", "unit"),
+    *("relation", "relation_meaning", "epsilon", "delta"),
+)
+_SEED_BITS = 32
+
+
+def predict(
+    model: str | Path,
+    texts: Sequence[str] = ("",),
+    *,
+    top: int = 5,
+    write: int | None = None,
+    tokens: int = 100,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    seed: int | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """What the model in folder ``model`` (``RUN/models/NAME``, or a copy of it) makes of each of ``texts``.
+
+    Without ``write`` {model, task, guarantee, results}, a list for each text.  Task next-word: the ``top``
+    likeliest tokens after the text, {token, probability} each, the likeliest first; a token is a word with
+    the space before it, or a piece of one, ``<END>`` the end of the text; an octet that is no text by itself
+    reads ``\\xe2``.  Task classify: the ``top`` likeliest classes, {class, probability}.
+
+    With ``write`` {model, guarantee, seed, texts}: for each text that many continuations of at most
+    ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if None) with probabilities proportional
+    to p^(1/``temperature``); temperature 0 takes the likeliest.  Without ``seed`` one is drawn; the same
+    arguments give the same texts on one machine.  What is written may be text that the model was trained on.
+
+    ``guarantee`` is the promise of the model's card: {trainer, holds, holds_reason, unit, relation,
+    relation_meaning, epsilon, delta, reason}, ``reason`` why there is no epsilon.  ``RunStateError`` where
+    the folder is no finished model, ``CheckFailed`` where a file of it is not the one that was sealed, so
+    that the card would be that of another model; ``ConfigurationError`` for arguments out of range.
+    """
+    in_range = min(top, 1 if write is None else write, tokens, 1 if top_k is None else top_k) >= 1
+    if not in_range or not 0.0 <= temperature < math.inf or (write is not None and not texts):
+        raise ConfigurationError(
+            "predict: give a top, texts to write, tokens and top-k of at least 1, and a temperature that is "
+            "a number and not below 0"
+        )
+    folder = ModelFolder(Path(model))
+    if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
+        raise RunStateError(f"{folder.root} is no finished model: give a folder RUN/models/NAME")
+    if problems := broken_files(folder):
+        raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
+    task, card = task_of(read_manifest(folder)), read_json(folder.guarantee)
+    reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
+    reason = reason or (None if card.get("holds") else card.get("holds_reason"))
+    about = {
+        "model": folder.root.name,
+        "guarantee": {key: card.get(key) for key in _PROMISE} | {"reason": reason},
+    }
+    require_training_packages()
+    if write is None:
+        answer = _classes if task == CLASSIFY else _next_words
+        return about | {"task": task, "results": list(answer(folder, texts, top)) if texts else []}
+    if task == CLASSIFY:
+        raise ConfigurationError(f"predict: {folder.root.name} predicts classes and writes nothing")
+    from redactory.evaluation.generation import generate
+    from redactory.training import load_model
+
+    seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    count, many = write * len(texts), len(texts)
+    found = generate(load_model(folder), count, tokens, temperature, top_k, seed, texts, progress)
+    return about | {"seed": seed, "texts": [found[place::many] for place in range(many)]}
+
+
+def _next_words(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator[list[dict[str, Any]]]:
+    from redactory.training import load_model
+
+    trained = load_model(folder)
+    codec = trained.tokenizer
+    spelled = [codec.spelled(number) for number in range(codec.size)]
+    spelled[codec.pad_id] = spelled[codec.begin_id] = _UNSAID
+    spelled[codec.end_id] = END
+    # ids that read the same (a letter and its byte) are one answer
+    places = {name: place for place, name in enumerate(dict.fromkeys(spelled))}
+    names, which = list(places), [places[name] for name in spelled]
+    for scores in trained.next_log_probs(texts):
+        probabilities = np.zeros(len(names))
+        np.add.at(probabilities, which, np.exp(scores))
+        probabilities[places[_UNSAID]] = 0.0
+        yield [{"token": names[n], "probability": p} for n, p in _likeliest(probabilities, top)]
+
+
+def _classes(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator[list[dict[str, Any]]]:
+    from redactory.training.model import load_classifier
+
+    trained = load_classifier(folder)
+    for scores in trained.log_probs(texts):
+        yield [{"class": trained.classes[n], "probability": p} for n, p in _likeliest(np.exp(scores), top)]
+
+
+def _likeliest(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
+    """The ``top`` places with the highest probability above 0, and that probability."""
+    order = (-probabilities).argsort(kind="stable")[:top]
+    return [(int(number), float(probabilities[number])) for number in order if probabilities[number] > 0.0]
