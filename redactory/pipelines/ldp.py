@@ -247,8 +247,7 @@ def open_encoder(folder: str | Path, settings: LdpSettings, declared_public: boo
 def settled(settings: LdpSettings, source: SentenceEncoder) -> LdpSettings:
     """``settings`` with the encoder's classes where none are named, and the noise in numbers."""
     # what an encoder was taught to tell; of pairs it knows nothing
-    taught = () if settings.pairs else getattr(source.body.network, "classes", ())
-    classes = settings.classes or tuple(taught)
+    classes = settings.classes or (() if settings.pairs else source.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name two at least, for example --set 'classes=[no, yes]'")
     noise = settings.noise(source.spendings)
@@ -405,8 +404,8 @@ class _Asked:
         return side.read(self.server.answers(messages))
 
     def _without(self, texts: Sequence[Any]) -> list[dict[str, Any] | None]:
-        from redactory.training.ldp.layer import DPLayer
         from redactory.training.ldp.message import Message
+        from redactory.training.ldp.user import DPLayer
 
         settings = self.server.settings
         layer = DPLayer(settings.clip_norm, settings.noise())

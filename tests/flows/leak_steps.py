@@ -51,7 +51,7 @@ LATER = {
     "plant": ("redactory.evaluation.one_run_audit:plant",),
     "ldp-train": (
         "redactory.training.ldp.encoder:SentenceEncoder.represent",
-        "redactory.training.ldp.layer:DPLayer.forward",
+        "redactory.training.ldp.user:DPLayer.forward",
     ),
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
     "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:secrets_left"),

@@ -1,7 +1,4 @@
-"""What leaves a user: one noisy representation and what stands beside it in clear, as one line of JSON.
-
-``message.schema.json`` beside this module is the same format for other programs.
-"""
+"""What leaves a user: one noisy representation and what stands beside it in clear, as one line of JSON."""
 
 from __future__ import annotations
 
@@ -9,20 +6,17 @@ import base64
 import binascii
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from redactory.foundation.errors import InputError
-from redactory.foundation.files import read_json
 
-FORMAT = "redactory-ldp/1"
-SCHEMA = Path(__file__).with_name("message.schema.json")
+FORMAT: Literal["redactory-ldp/1"] = "redactory-ldp/1"
 LARGEST_NUMBER = 999_999_999
 """Steps and labels are written in as many places as this has."""
 MOST_VALUES = 1 << 22
@@ -31,10 +25,47 @@ CONTENT_TYPE = "application/x-ndjson"
 BODY_OCTETS = 1 << 20
 """A body is ended at the message that fills it this far."""
 _PLACES = len(str(LARGEST_NUMBER))
-_KEYS = ("format", "purpose", "slot", "step", "label", "encoder", "shape", "values")
-_SLOT, _DIGEST = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{64}")
 
 Purpose = Literal["train", "query"]
+_Number = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
+
+
+class _Wire(BaseModel):
+    """redactory-ldp/1: one message of a user, a noisy representation of a sentence, of a pair, or of nothing.
+
+    Nothing here but values depends on the sentence.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    format: Literal["redactory-ldp/1"] = Field(description="The version of this format.")
+    slot: str = Field(
+        pattern="^[0-9a-f]{32}$", max_length=32, description="Random; the same in every step of one sentence."
+    )
+    step: _Number = Field(description="Which send of the slot this is.")
+    encoder: str = Field(
+        pattern="^[0-9a-f]{64}$", max_length=64, description="The sha256 of the encoder that was used."
+    )
+    shape: list[Annotated[int, Field(ge=1, le=LARGEST_NUMBER)]] = Field(
+        min_length=1, max_length=2, description="[d] a latent vector, [L, e] tokens, [2, d] a pair."
+    )
+    values: str = Field(
+        pattern="^[A-Za-z0-9+/]*={0,2}$",
+        description="Base64 of the values in the order of rows, little-endian float32, each finite.",
+    )
+
+
+class _Train(_Wire):
+    purpose: Literal["train"]
+    label: _Number = Field(description="The number of the slot's class, in clear.")
+
+
+class _Query(_Wire):
+    purpose: Literal["query"]
+    label: None
+
+
+_ANY: TypeAdapter[_Train | _Query] = TypeAdapter(Annotated[_Train | _Query, Field(discriminator="purpose")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +73,8 @@ class Message:
     """One send of one slot.
 
     ``values`` float32 [d], [L, e] or [2, d], noisy, every one finite; ``slot`` 32 random hexadecimal digits
-    that stand for one sentence in all steps; ``step`` and ``label`` 0 to 999,999,999, ``label`` the class's
-    number for ``train`` and None for ``query``; ``encoder`` the sha256 of the encoder.
+    that stand for one sentence in all steps; ``label`` the class's number for ``train`` and None for
+    ``query``; ``encoder`` the sha256 of the encoder.
 
     Formal guarantees: all but ``values`` is free of the sentence: slot and order are drawn, the step counts,
     the label is in clear by the definition of the unit.  The length of :meth:`to_json` is the same for
@@ -69,25 +100,42 @@ class Message:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Message:
-        """The message of one line.
+        """The message of one line; ``InputError`` names the key that is wrong, and quotes no value."""
+        try:
+            found = _ANY.validate_json(line)
+        except UnicodeError:
+            raise InputError("message: the line is not UTF-8") from None
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            # an unknown key is the sender's word
+            unknown = first["type"] == "extra_forbidden"
+            keys = [key for key in first["loc"][1:] if isinstance(key, str)]
+            where = f"{keys[0]}: " if keys and not unknown else ""
+            problem = "an unknown key" if unknown else first["msg"] if where else "not of this format"
+            raise InputError(f"message: {where}{problem}") from None
+        values = _values(found.slot, found.shape, found.values)
+        return cls(found.purpose, found.slot, found.step, found.label, values, found.encoder)
 
-        ``InputError`` names the slot, where there is one, and the key; it quotes no value.
-        """
-        found = _object(line)
-        slot = found.get("slot")
-        if not (isinstance(slot, str) and _SLOT.fullmatch(slot)):
-            raise refused("?", "slot", "must be 32 hexadecimal digits")
-        if set(found) != set(_KEYS):
-            missing = next((key for key in _KEYS if key not in found), None)
-            problem = "an unknown key" if missing is None else f"{missing} is missing"
-            raise InputError(f"message of slot {slot}: {problem}: the keys are {', '.join(_KEYS)}")
-        for key, holds, due in _CHECKS:
-            if not holds(found[key]):
-                raise refused(slot, key, f"must be {due}")
-        if (found["label"] is None) != (found["purpose"] == "query"):
-            raise refused(slot, "label", "must be a class's number for train, null for query")
-        values = _values(slot, found["shape"], found["values"])
-        return cls(found["purpose"], slot, found["step"], found["label"], values, found["encoder"])
+
+def _values(slot: str, shape: list[int], packed: str) -> NDArray[np.float32]:
+    count = math.prod(shape)
+    if count > MOST_VALUES:
+        raise refused(slot, "shape", f"must have at most {MOST_VALUES} values")
+    try:
+        octets = base64.b64decode(packed, validate=True)
+    except binascii.Error:
+        raise refused(slot, "values", "must be base64") from None
+    if len(octets) != 4 * count:
+        raise refused(slot, "values", f"must be {count} float32 values, as shape says")
+    values = np.frombuffer(octets, "<f4").astype(np.float32).reshape(shape)
+    if not bool(np.isfinite(values).all()):
+        raise refused(slot, "values", "must be finite")
+    return values
+
+
+def refused(slot: str, key: str, problem: str) -> InputError:
+    """The error that names a message's slot and its key."""
+    return InputError(f"message of slot {slot}: {key} {problem}")
 
 
 def bodies(groups: Iterable[Iterable[Message]]) -> Iterator[bytes]:
@@ -109,64 +157,4 @@ def messages_in(body: bytes) -> list[Message]:
 
 def message_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of one message."""
-    schema: dict[str, Any] = read_json(SCHEMA)
-    return schema
-
-
-def _object(line: str | bytes) -> dict[str, Any]:
-    """The line's object, each key once; ``InputError`` where it is anything else."""
-    try:
-        pairs = json.loads(line, object_pairs_hook=list, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise InputError("message: the line is not a JSON object of this format") from None
-    # an array would be a list, too, of anything
-    if not (isinstance(pairs, list) and all(isinstance(p, tuple) for p in pairs)):
-        raise InputError("message: the line is not a JSON object of this format")
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise InputError("message: a key occurs twice")
-    return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError("NaN and infinity are not JSON")
-
-
-def _values(slot: str, shape: list[int], packed: str) -> NDArray[np.float32]:
-    count = math.prod(shape)
-    if count > MOST_VALUES:
-        raise refused(slot, "shape", f"must have at most {MOST_VALUES} values")
-    try:
-        octets = base64.b64decode(packed.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError):
-        raise refused(slot, "values", "must be base64") from None
-    if len(octets) != 4 * count:
-        raise refused(slot, "values", f"must be {count} float32 values, as shape says")
-    values = np.frombuffer(octets, "<f4").astype(np.float32).reshape(shape)
-    if not bool(np.isfinite(values).all()):
-        raise refused(slot, "values", "must be finite")
-    return values
-
-
-def refused(slot: str, key: str, problem: str) -> InputError:
-    """The error that names a message's slot and its key."""
-    return InputError(f"message of slot {slot}: {key} {problem}")
-
-
-def _whole(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST_NUMBER
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and 1 <= len(value) <= 2 and all(_whole(n) and n > 0 for n in value)
-
-
-_CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("format", lambda v: v == FORMAT, FORMAT),
-    ("purpose", lambda v: isinstance(v, str) and v in ("train", "query"), "train or query"),
-    ("step", _whole, f"a whole number from 0 to {LARGEST_NUMBER}"),
-    ("label", lambda v: v is None or _whole(v), f"null or a whole number from 0 to {LARGEST_NUMBER}"),
-    ("encoder", lambda v: isinstance(v, str) and bool(_DIGEST.fullmatch(v)), "64 hexadecimal digits"),
-    ("shape", _is_shape, "one or two positive whole numbers"),
-    ("values", lambda v: isinstance(v, str), "base64"),
-)
+    return _ANY.json_schema()

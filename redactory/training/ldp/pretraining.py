@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.canonical import folder_sha256
@@ -37,6 +36,90 @@ from redactory.training.tokenizer import TextCodec, Tokenizer
 _TOGETHER = 256
 
 
+def pretrain_encoder(
+    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = silent
+) -> dict[str, Any]:
+    """Learn an encoder from ``public`` without noise and seal it in ``out``; the JSON summary.
+
+    The same text and settings give the same weights.  ``InputError`` where the text has no rows of at least
+    two classes, ``RunStateError`` where ``out`` is not empty, ``ConfigurationError`` or ``GuaranteeError``
+    where ``model.folder`` cannot serve.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunStateError(f"{out.name} is there already: give another name, or remove it")
+    started, sha256 = time.monotonic(), public.sha256
+    labels = [label for _, label in public.rows()]
+    classes = settings.classes or tuple(sorted({label for label in labels if label}))
+    numbers = class_numbers(labels, classes)
+    rows = np.flatnonzero(numbers != NO_CLASS).astype(np.int64)
+    if len(np.unique(numbers[rows])) < 2:
+        raise InputError(
+            f"{public.path.name}: an encoder needs rows of two classes or more, in column {public.label!r}"
+        )
+    with fixed_numerics(settings.threads):
+        tokenizer, network, base = _fresh(public, settings, classes)
+        bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
+        points = LabelledPoints(EncodedPoints.from_texts(public.texts(), tokenizer, bound), numbers)
+        taught = _Taught(network, settings, len(points))
+        steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
+        descent = Descent(make_optimizer(taught, "adam"), settings.learning_rate, steps)
+        stream = RandomStream.from_seed(settings.seed)
+        phase = PlainPhase(taught, descent, points, rows, settings.batch_size, stream, purpose="stage 1")
+        for number in range(steps):
+            phase.step(number)
+            progress("learning the encoder", number + 1, steps, "steps")
+        # without noise, and of text that was learnt from
+        taught.eval()
+        right = 0
+        with torch.no_grad():
+            for start in range(0, len(rows), _TOGETHER):
+                batch = points.batch(rows[start : start + _TOGETHER])
+                guessed = network.head(taught.clipped(batch)).argmax(1)
+                right += int((guessed == batch.targets[:, 0]).sum())
+    if public.sha256 != sha256:
+        raise RunStateError(f"{public.path.name} changed while it was read: begin again")
+    record = {
+        "kind": PUBLIC,
+        "text_sha256": sha256,
+        "rows": len(rows),
+        "base": base,
+        "settings": settings.model_dump(mode="json", exclude={"threads": True, "model": {"folder"}}),
+    }
+    write_encoder(out, tokenizer, network, bound, record)
+    return {
+        "encoder": out.name,
+        "provenance": PUBLIC,
+        "rows": len(rows),
+        "classes": list(classes),
+        "dimension": settings.dimension,
+        "max_tokens": bound,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "accuracy_on_public_text": right / len(rows),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _fresh(
+    public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
+) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
+    """Tokenizer and network before the first step, and what is on record of a folder it stands on."""
+    own = settings.model
+    tokenizer: TextCodec
+    base: dict[str, Any] | None = None
+    if isinstance(own, FrozenFolderSettings):
+        require_silent(own.folder)
+        tokenizer, frozen = read_folder(own.folder)
+        base = {"declared": "public", "folder_sha256": folder_sha256(own.folder)}
+        pooling = pooling_of(own.folder) if own.pooling == "folder" else own.pooling
+        network = PooledClassifier(frozen, classes, pooling, settings.dimension)
+    else:
+        tokenizer = Tokenizer.from_texts(public.texts(), settings.vocabulary_size, settings.minimum_count)
+        both = BiLstmEncoder.of(tokenizer.size, own)
+        network = PooledClassifier(both, classes, own.pooling, settings.dimension)
+    network.initialise(RandomStream.from_seed(settings.seed))
+    return tokenizer, network, base
+
+
 class _Taught(Network):
     """The network as the server will see it: classes of the latent vector, clipped and maybe noised.
 
@@ -61,8 +144,12 @@ class _Taught(Network):
 
     def point_losses(self, batch: Batch) -> Tensor:
         """The loss (nats) of each point, [B]."""
-        logits = self.network.head(self._noised(self.clipped(batch)))
-        return F.cross_entropy(logits, batch.targets[:, 0], reduction="none")
+        clipped, deviation = self.clipped(batch), self._settings.noise_multiplier * self._settings.clip_norm
+        if self.training and deviation and self._noise is not None:
+            stream, purpose, step = self._noise
+            drawn = stream.normal(f"{purpose}, noise", step, clipped.numel())
+            clipped = clipped + deviation * torch.from_numpy(drawn).view_as(clipped).to(clipped)
+        return F.cross_entropy(self.network.head(clipped), batch.targets[:, 0], reduction="none")
 
     def clipped(self, batch: Batch) -> Tensor:
         """The latent vectors, each scaled to a norm of at most C: [B, d]."""
@@ -79,106 +166,3 @@ class _Taught(Network):
             for row, own in zip(rows, self.network.pools(batch), strict=True):
                 self._known[row] = own
         return torch.stack([own for row in rows if (own := self._known[row]) is not None])
-
-    def _noised(self, clipped: Tensor) -> Tensor:
-        deviation = self._settings.noise_multiplier * self._settings.clip_norm
-        if not self.training or not deviation or self._noise is None:
-            return clipped
-        stream, purpose, step = self._noise
-        drawn = stream.normal(f"{purpose}, noise", step, clipped.numel())
-        return clipped + deviation * torch.from_numpy(drawn).view_as(clipped).to(clipped)
-
-
-def pretrain_encoder(
-    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = silent
-) -> dict[str, Any]:
-    """Learn an encoder from ``public`` without noise and seal it in ``out``; the JSON summary.
-
-    The same text and settings give the same weights.  ``InputError`` where the text has no rows of at least
-    two classes, ``RunStateError`` where ``out`` is not empty, ``ConfigurationError`` or ``GuaranteeError``
-    where ``model.folder`` cannot serve.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunStateError(f"{out.name} is there already: give another name, or remove it")
-    started, sha256 = time.monotonic(), public.sha256
-    classes, numbers = _classes(public, settings)
-    with fixed_numerics(settings.threads):
-        tokenizer, network, base = _fresh(public, settings, classes)
-        bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
-        points = LabelledPoints(EncodedPoints.from_texts(public.texts(), tokenizer, bound), numbers)
-        rows = np.flatnonzero(numbers != NO_CLASS).astype(np.int64)
-        taught = _Taught(network, settings, len(points))
-        steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
-        descent = Descent(make_optimizer(taught, "adam"), settings.learning_rate, steps)
-        stream = RandomStream.from_seed(settings.seed)
-        phase = PlainPhase(taught, descent, points, rows, settings.batch_size, stream, purpose="stage 1")
-        for number in range(steps):
-            phase.step(number)
-            progress("learning the encoder", number + 1, steps, "steps")
-        accuracy = _accuracy(taught, points, rows)
-    if public.sha256 != sha256:
-        raise RunStateError(f"{public.path.name} changed while it was read: begin again")
-    record = {
-        "kind": PUBLIC,
-        "text_sha256": sha256,
-        "rows": len(rows),
-        "base": base,
-        "settings": settings.model_dump(mode="json", exclude={"threads": True, "model": {"folder"}}),
-    }
-    write_encoder(out, tokenizer, network, bound, record)
-    return {
-        "encoder": out.name,
-        "provenance": PUBLIC,
-        "rows": len(rows),
-        "classes": list(classes),
-        "dimension": settings.dimension,
-        "max_tokens": bound,
-        "parameters": sum(p.numel() for p in network.parameters()),
-        "accuracy_on_public_text": accuracy,
-        "seconds": round(time.monotonic() - started, 3),
-    }
-
-
-def _classes(public: PublicText, settings: EncoderSettings) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The names of the classes, and each row's number."""
-    found = [label for _, label in public.rows()]
-    classes = settings.classes or tuple(sorted({label for label in found if label}))
-    numbers = class_numbers(found, classes)
-    if len(np.unique(numbers[numbers != NO_CLASS])) < 2:
-        raise InputError(
-            f"{public.path.name}: an encoder needs rows of two classes or more, in column {public.label!r}"
-        )
-    return classes, numbers
-
-
-def _fresh(
-    public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
-) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
-    """Tokenizer and network before the first step, and what is on record of a folder it stands on."""
-    own = settings.model
-    tokenizer: TextCodec
-    base: dict[str, Any] | None = None
-    if isinstance(own, FrozenFolderSettings):
-        require_silent(own.folder)
-        tokenizer, frozen = read_folder(own.folder)
-        base = {"declared": "public", "folder_sha256": folder_sha256(own.folder)}
-        pooling = pooling_of(own.folder) if own.pooling == "folder" else own.pooling
-        network = PooledClassifier(frozen, classes, pooling, settings.dimension)
-    else:
-        tokenizer = Tokenizer.from_texts(public.texts(), settings.vocabulary_size, settings.minimum_count)
-        both = BiLstmEncoder.of(tokenizer.size, own)
-        network = PooledClassifier(both, classes, own.pooling, settings.dimension)
-    network.initialise(RandomStream.from_seed(settings.seed))
-    return tokenizer, network, base
-
-
-@torch.no_grad()
-def _accuracy(taught: _Taught, points: LabelledPoints, rows: NDArray[np.int64]) -> float:
-    """The share of ``rows`` whose class is predicted, without noise: of text that was learnt from."""
-    taught.eval()
-    right = 0
-    for start in range(0, len(rows), _TOGETHER):
-        batch = points.batch(rows[start : start + _TOGETHER])
-        guessed = taught.network.head(taught.clipped(batch)).argmax(1)
-        right += int((guessed == batch.targets[:, 0]).sum())
-    return right / len(rows)

@@ -1,22 +1,26 @@
 """The server's side: noisy messages in, classes out.  No text, tokenizer or encoder is within its reach.
 
 Of each slot it holds the sum of its messages, and which of its steps came.  On the disk the same is a
-journal: the messages themselves, one a line, in the order in which they came.
+journal: the messages themselves, one a line, in the order in which they came.  All is post-processing.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import (
@@ -29,15 +33,25 @@ from redactory.foundation.files import (
 )
 from redactory.foundation.progress import Progress, silent
 from redactory.training.ldp.accounting import steps_of
-from redactory.training.ldp.heads import Head, fit, head_of
 from redactory.training.ldp.message import FORMAT as MESSAGES
 from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in, refused
-from redactory.training.ldp.settings import LdpSettings
+from redactory.training.ldp.settings import HeadSettings, LdpSettings
 
+FORMAT = "redactory-ldp-service/2"
 MOST_VALUES = 1 << 28
 """float32 values that are held at most (1 GiB)."""
 LARGEST_VALUE = 1e12
 """No value of a message is larger: sums and squares stay finite whatever is sent."""
+_SERVICE, _HEAD, _RECEIVED, _LOCK = "service.json", "head.safetensors", "received.jsonl", "lock"
+
+
+@dataclass
+class _Slot:
+    """The sum of a slot's messages, the steps that came as bits, and its label, −1 for a question's."""
+
+    total: NDArray[np.float32]
+    seen: int
+    label: int
 
 
 class Received:
@@ -49,22 +63,12 @@ class Received:
 
     def __init__(self, shape: tuple[int, ...], steps: int) -> None:
         self.shape, self.steps = shape, steps
-        self._sums: dict[str, NDArray[np.float32]] = {}
-        self._seen: dict[str, int] = {}
-        self._labels: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._sums)
-
-    @property
-    def slots(self) -> list[str]:
-        """In the order in which they first occurred."""
-        return list(self._sums)
+        self.slots: dict[str, _Slot] = {}
 
     @property
     def messages(self) -> int:
         """Distinct messages that came."""
-        return sum(seen.bit_count() for seen in self._seen.values())
+        return sum(slot.seen.bit_count() for slot in self.slots.values())
 
     def require_room(self, messages: Iterable[Message]) -> None:
         """``InputError`` where one has another shape, a step too late or another label than its slot's.
@@ -79,41 +83,37 @@ class Received:
                 raise refused(message.slot, "step", f"must be below {self.steps}")
             if bool((np.abs(message.values) > LARGEST_VALUE).any()):
                 raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
-            known = self._labels.get(message.slot, labels.setdefault(message.slot, _label(message)))
-            if known != _label(message):
+            known, label = self.slots.get(message.slot), _label(message)
+            if label != (known.label if known else labels.setdefault(message.slot, label)):
                 raise refused(message.slot, "label", "must be the same in every step of a slot")
-        new = len(labels.keys() - self._labels.keys())
-        if (len(self) + new) * int(np.prod(self.shape)) > MOST_VALUES:
+        if (len(self.slots) + len(labels)) * math.prod(self.shape) > MOST_VALUES:
             raise InputError("the service holds all the slots that it can")
 
     def fresh(self, messages: Iterable[Message]) -> list[Message]:
         """Those of ``messages`` that did not come before, each once."""
         found: dict[tuple[str, int], Message] = {}
         for message in messages:
-            if not self._seen.get(message.slot, 0) >> message.step & 1:
+            known = self.slots.get(message.slot)
+            if known is None or not known.seen >> message.step & 1:
                 found.setdefault((message.slot, message.step), message)
         return list(found.values())
 
     def add(self, messages: Iterable[Message]) -> None:
         """Count ``messages``, which :meth:`require_room` let pass, each once."""
         for message in self.fresh(messages):
-            slot = message.slot
-            if slot in self._sums:
-                self._sums[slot] += message.values
-            else:
-                self._sums[slot] = message.values.astype(np.float32)
-            self._seen[slot] = self._seen.get(slot, 0) | 1 << message.step
-            self._labels[slot] = _label(message)
+            empty = _Slot(np.zeros(self.shape, np.float32), 0, _label(message))
+            slot = self.slots.setdefault(message.slot, empty)
+            slot.total += message.values
+            slot.seen |= 1 << message.step
 
     def means(self) -> NDArray[np.float32]:
-        """The mean message of every slot: [slots, \\*shape]."""
-        counts = [seen.bit_count() for seen in self._seen.values()]
-        found = [sums / np.float32(count) for sums, count in zip(self._sums.values(), counts, strict=True)]
+        """The mean message of every slot, in the order in which they first occurred: [slots, \\*shape]."""
+        found = [slot.total / np.float32(slot.seen.bit_count()) for slot in self.slots.values()]
         return np.stack(found) if found else np.empty((0, *self.shape), np.float32)
 
-    def labels(self) -> NDArray[np.int64]:
-        """Every slot's label, −1 for a question's."""
-        return np.array(list(self._labels.values()), np.int64)
+
+def _label(message: Message) -> int:
+    return -1 if message.label is None else message.label
 
 
 class Journal:
@@ -124,16 +124,14 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._name, self._whole = path.name, True
-        self._descriptor: int | None = os.open(path, flags)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         with path.open("rb") as file:
-            whole = sum(len(line) for line in file if line.endswith(b"\n"))
-        os.ftruncate(self._descriptor, whole)
+            os.ftruncate(self._descriptor, sum(len(line) for line in file if line.endswith(b"\n")))
 
     def append(self, messages: Sequence[Message]) -> None:
         """Have ``messages`` on the disk; ``RunStateError`` where that fails, and from then on."""
-        if self._descriptor is None or not self._whole:
+        if not self._whole:
             raise RunStateError(f"{self._name} is closed: start the service again")
         rest = memoryview("".join(f"{message.to_json()}\n" for message in messages).encode("ascii"))
         before = os.fstat(self._descriptor).st_size
@@ -152,9 +150,8 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the file; nothing can be added afterwards."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
+        self._whole = False
+        os.close(self._descriptor)
 
 
 def journaled(path: Path) -> Iterator[Message]:
@@ -172,25 +169,11 @@ def journaled(path: Path) -> Iterator[Message]:
                 ) from None
 
 
-def _label(message: Message) -> int:
-    return -1 if message.label is None else message.label
-
-
-# The service.
-
-
-FORMAT = "redactory-ldp-service/2"
-_SERVICE, _HEAD, _RECEIVED, _LOCK = "service.json", "head.safetensors", "received.jsonl", "lock"
-
-
 class ServerSide:
     """A service with public ``settings`` for messages of the encoder with digest ``encoder``.
 
     ``shape`` is that of one sentence's representation, [d] or [L, e]; a pair's message is [2, d].  One that
     is made here lives in memory; :meth:`create` and :meth:`opened` have one in a folder.
-
-    Formal guarantees: none of its own are needed: all it computes is post-processing of messages
-    (``docs/guarantees.md``, "Local differential privacy").
     """
 
     def __init__(self, settings: LdpSettings, *, encoder: str, shape: tuple[int, ...]) -> None:
@@ -203,11 +186,6 @@ class ServerSide:
         self._head: Head | None = None
         self._folder: Path | None = None
         self._journal: Journal | None = None
-
-    @property
-    def trained(self) -> bool:
-        """Whether it can answer."""
-        return self._head is not None
 
     def receive(self, *messages: Message) -> None:
         """Take training ``messages``, or none of them where one does not fit (``InputError``).
@@ -237,37 +215,37 @@ class ServerSide:
             "format": version,
             "encoder": self.encoder,
             "shape": list(self.shape),
-            "trained": self.trained,
+            "trained": self._head is not None,
             "settings": self.settings.model_dump(mode="json"),
         }
 
     def train(self, progress: Progress = silent) -> dict[str, Any]:
         """Train the network anew on all that came; in a folder, commit it there.
 
-        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as :func:`fit` does.
-        The draws of a given set of messages are the same every time; nothing here needs to be secret.
-        ``RunStateError`` where nothing came.
+        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as :func:`fit` does.  Draws of
+        a given set of messages are the same every time.  ``RunStateError`` where nothing came.
         """
-        if not len(self._received):
+        slots, seed = self._received.slots, self.settings.seed or 0
+        if not slots:
             raise RunStateError("no training message came yet: send some first")
-        generator = torch.Generator().manual_seed(self.settings.seed or 0)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.settings.seed or 0)
+            torch.manual_seed(seed)
             head = head_of(self.settings, self._received.shape)
-        rows, labels = (torch.from_numpy(a) for a in (self._received.means(), self._received.labels()))
+        rows = torch.from_numpy(self._received.means())
+        labels = torch.tensor([slot.label for slot in slots.values()])
+        generator = torch.Generator().manual_seed(seed)
         summary = fit(head, rows, labels, self.settings.head, generator, progress)
         self._head = head
         if self._folder is not None:
             self._save(self._folder)
-        return {"messages": self._received.messages, "slots": len(self._received), **summary}
+        return {"messages": self._received.messages, "slots": len(slots), **summary}
 
     @torch.no_grad()
     def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
-        They are in the order in which slots first occur.
-
-        ``RunStateError`` before training, ``InputError`` where a message does not fit.
+        They are in the order in which slots first occur.  ``RunStateError`` before training, ``InputError``
+        where a message does not fit.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
@@ -275,7 +253,7 @@ class ServerSide:
         asked = self._empty()
         asked.require_room(messages)
         asked.add(messages)
-        if not len(asked):
+        if not asked.slots:
             return []
         shares = self._head(torch.from_numpy(asked.means())).softmax(-1).double().tolist()
         found = []
@@ -292,7 +270,6 @@ class ServerSide:
 
     def create(self, folder: Path) -> None:
         """Commit a service that has received nothing to ``folder``, where :meth:`opened` finds it."""
-        assert not len(self._received)
         make_private_folder(folder)
         write_bytes(folder / _RECEIVED, b"")
         self._save(folder)
@@ -356,3 +333,99 @@ class ServerSide:
                 raise refused(message.slot, "encoder", "is not the one this service was made for")
             if message.label is not None and message.label >= len(self.settings.classes):
                 raise refused(message.slot, "label", f"must be below {len(self.settings.classes)}")
+
+
+# The server's networks, from noisy representations to classes, and how they are trained.
+
+
+_WEIGHT_DECAY = 1e-2
+_HELD_OUT, _LEAST_HELD_OUT = 10, 5
+
+
+class Head(nn.Module):
+    """Logits of the classes from the mean messages of slots, standardised as what was received was.
+
+    Of vectors [n, d] one hidden layer; of ``pairs`` [n, 2, d] the same over [u, v, |u−v|, u·v]; of noisy
+    token vectors [n, L, e] a BiLSTM, its states' mean over all L, padding and all.
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, hidden: int, classes: int, kind: str) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        self._kind = kind
+        if kind == "tokens":
+            self.reader = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
+            self.last = nn.Linear(2 * hidden, classes)
+        else:
+            first = nn.Linear(4 * width if kind == "pairs" else width, hidden)
+            self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
+
+    def measure(self, rows: Tensor) -> None:
+        """Take mean and deviation of each coordinate from ``rows`` [n, ..., width]."""
+        flat = rows.flatten(0, -2)
+        self.centre.copy_(flat.mean(0))
+        self.scale.copy_(flat.std(0, correction=0).clamp(min=1e-6))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """[n, classes] of ``rows`` [n, \\*shape]."""
+        rows = (rows - self.centre) / self.scale
+        if self._kind == "pairs":
+            u, v = rows.unbind(1)
+            rows = torch.cat([u, v, (u - v).abs(), u * v], 1)
+        tokens = self._kind == "tokens"
+        found: Tensor = self.last(self.reader(rows)[0].mean(1)) if tokens else self.layers(rows)
+        return found
+
+
+def head_of(settings: LdpSettings, shape: tuple[int, ...]) -> Head:
+    """The network for messages of ``shape``, with weights drawn by torch."""
+    kind = "pairs" if settings.pairs else "tokens" if len(shape) == 2 else "vectors"
+    return Head(shape[-1], settings.head.hidden_size, len(settings.classes), kind)
+
+
+def fit(
+    head: Head,
+    rows: Tensor,
+    labels: Tensor,
+    settings: HeadSettings,
+    generator: torch.Generator,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train ``head`` on ``rows`` [n, \\*shape] and ``labels`` [n]; ``epochs``, ``best_epoch`` and ``loss``.
+
+    A tenth of the slots is held out, if that is five at least, and the epoch with the least loss there
+    stands (``loss`` in nats, of those slots; of the slots trained on where none are held out).
+    """
+    order = torch.randperm(len(rows), generator=generator)
+    held = len(rows) // _HELD_OUT if len(rows) >= _HELD_OUT * _LEAST_HELD_OUT else 0
+    judged, learnt = (order[:held] if held else order), order[held:]
+    head.measure(rows[learnt])
+    optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
+    best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
+    kept = {name: value.clone() for name, value in head.state_dict().items()}
+    for epoch in range(1, settings.epochs + 1):
+        head.train()
+        order = learnt[torch.randperm(len(learnt), generator=generator)]
+        for batch in torch.split(order, settings.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(head(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        head.eval()
+        with torch.no_grad():
+            parts = [
+                F.cross_entropy(head(rows[batch]), labels[batch], reduction="sum")
+                for batch in torch.split(judged, settings.batch_size)
+            ]
+        loss = float(torch.stack(parts).sum()) / len(judged)
+        # where none are held out the last epoch stands, as long as it is finite
+        if loss < best["loss"] or (not held and math.isfinite(loss)):
+            best = {"loss": loss, "best_epoch": epoch}
+            kept = {name: value.clone() for name, value in head.state_dict().items()}
+        progress("training the server's network", epoch, settings.epochs, "epochs")
+    head.load_state_dict(kept)
+    head.eval()
+    return {"epochs": settings.epochs, **best}

