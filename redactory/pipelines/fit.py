@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.classifier.fitting import (
     BASE_DECIDES,
@@ -30,7 +28,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.settings import plainly
+from redactory.pipelines.loading import settings_of
 
 LEAST_ROWS = 20
 
@@ -64,7 +62,7 @@ def fit(
     With ``base``, the folder of a Hugging Face model, that model is trained further with a new last layer,
     by the settings of ``ClassifierSettings``; ``detect.transformers.folder`` takes what is written.
     """
-    chosen = _checked(settings, FitSettings if base is None else ClassifierSettings)
+    chosen = settings_of(FitSettings if base is None else ClassifierSettings, settings)
     folder = Path(out)
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already: name another folder, or remove it")
@@ -145,18 +143,6 @@ def _classifier(
         f"It was made from `{origin['folder']}`, sha256 `{origin['sha256']}`, with a new last layer; what\n"
         "that model was licensed for, and what it was trained on, holds for this one too.",
     )
-
-
-def _checked(settings: FitSettings | Mapping[str, Any] | None, kind: type[FitSettings]) -> FitSettings:
-    given = settings.model_dump(exclude_unset=True) if isinstance(settings, FitSettings) else settings
-    try:
-        return kind.model_validate(dict(given or {}))
-    except ValidationError as error:
-        problems = (
-            f"{'.'.join(map(str, e['loc']))}: {plainly(e)}"
-            for e in error.errors(include_input=False, include_url=False)
-        )
-        raise ConfigurationError("; ".join(problems)) from None
 
 
 def _texts(path: Path) -> list[LabelledText]:

@@ -1,25 +1,31 @@
-"""What the commands of local privacy are given: the rows of a file, and settings by their keys."""
+"""Local privacy: an encoder, a service that learns from noisy messages, and the users who send and ask.
+
+What crosses between the two sides is JSON lines of messages and JSON; who carries it is not of concern here
+(``examples/ldp_service`` does, over HTTP).  What a service says of itself is not trusted: the user's side
+computes what its noise costs, draws from its own entropy whatever seed it names, holds its own budget, and
+takes answers of the agreed classes alone.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from redactory.evaluation.utility import accuracy
 from redactory.foundation.canonical import file_sha256, hash_of
-from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, take_away, write_json
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError, upwards
+from redactory.foundation.files import make_private_folder, read_json, take_away, write_json
 from redactory.foundation.keys import forms_of
 from redactory.foundation.progress import Progress, silent
-from redactory.foundation.settings import Settings, plainly
+from redactory.pipelines.loading import settings_of
 from redactory.pipelines.models import require_training_packages
 
 if TYPE_CHECKING:
@@ -29,103 +35,16 @@ if TYPE_CHECKING:
     from redactory.training.ldp.settings import LdpSettings
     from redactory.training.ldp.user import BudgetFolder
 
-
-S = TypeVar("S", bound=Settings)
-
-
-@dataclass(frozen=True)
-class Example:
-    """A row: its text, or its two texts, the name of its class where it has one, and its user."""
-
-    text: str | tuple[str, str]
-    label: str | None
-    user: str
-
-
-def read_examples(path: Path, pairs: bool) -> list[Example]:
-    """The rows of JSON lines {text, label?, user_id?}, with ``pairs`` also {text_b}; in their order.
-
-    ``InputError`` names file, row and key of a row that is not one, and quotes none of it.
-    """
-    try:
-        with path.open(encoding="utf-8") as file:
-            found = [_example(path.name, number, line, pairs) for number, line in _lines(file)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name} cannot be read as JSON lines: {type(error).__name__}") from None
-    if not found:
-        raise InputError(f"{path.name} holds no rows")
-    return found
-
-
-def numbered(path: Path, examples: Sequence[Example], classes: Sequence[str]) -> list[int]:
-    """The number of each row's class; ``InputError`` names the first row without one of ``classes``."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    for row, example in enumerate(examples, 1):
-        if example.label not in numbers:
-            raise InputError(f"{path.name}, row {row}: label: none of the service's classes")
-    return [numbers[str(example.label)] for example in examples]
-
-
-def settings_of(kind: type[S], given: Mapping[str, Any] | S | None) -> S:
-    """``given`` as settings; ``ConfigurationError`` names the keys that are wrong, and quotes no value."""
-    if isinstance(given, kind):
-        return given
-    try:
-        return kind.model_validate(_nested(dict(given or {})))
-    except ValidationError as error:
-        found = error.errors(include_input=False, include_url=False)
-        problems = [f"{_key(one['loc'])}: {plainly(one)}" for one in found]
-        raise ConfigurationError("; ".join(problems)) from None
-
-
-def _nested(given: dict[str, Any]) -> dict[str, Any]:
-    """Keys with dots as sections: ``participation.rate`` below ``participation``."""
-    found: dict[str, Any] = {}
-    for key, value in given.items():
-        *above, last = str(key).split(".")
-        section = found
-        for name in above:
-            below = section.setdefault(name, {})
-            if not isinstance(below, dict):
-                raise ConfigurationError(f"{key}: {name} is given twice")
-            section = below
-        section[last] = value
-    return found
-
-
-def _key(location: tuple[Any, ...]) -> str:
-    return ".".join(str(part) for part in location) or "settings"
-
-
-def _lines(file: Any) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(file, 1) if line.strip())
-
-
-def _example(name: str, number: int, line: str, pairs: bool) -> Example:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        raise InputError(f"{name}, row {number}: a JSON object is needed")
-    for key in ("text", "text_b") if pairs else ("text",):
-        if not isinstance(row.get(key), str) or not row[key].strip():
-            raise InputError(f"{name}, row {number}: {key}: text is needed")
-    text = (row["text"], row["text_b"]) if pairs else row["text"]
-    label, user = row.get("label"), row.get("user_id")
-    return Example(
-        text, None if label is None else str(label), "" if user is None else forms_of(str(user))[0]
-    )
-
-
-# Local privacy, both sides in one process: an encoder, a service with its card, and how good it is.
-
-
 CARD = "guarantee.json"
 LIMIT, DELTA = 8.0, 1e-5
 """What all messages of one user may spend together where nothing else is said."""
+ACCEPTED = 8.0
+"""Most epsilon that one sentence may cost where nothing else is said."""
+ME = ""
+"""Whose budget a query is on where no user is named."""
 Given = Mapping[str, Any] | None
-_BATCH = 512
+Texts = Sequence[str | tuple[str, str]]
+_BATCH, _SMALLEST = 512, 1e-12
 
 
 def ldp_encoder(
@@ -141,11 +60,34 @@ def ldp_encoder(
     from redactory.training.ldp.settings import EncoderSettings
     from redactory.training.runinput import PublicText
 
-    folder = fresh(Path(out))
-    told = pretrain_encoder(
-        PublicText(Path(public)), settings_of(EncoderSettings, settings), folder, progress
-    )
-    return {"encoder": str(folder), **told}
+    folder, chosen = _fresh(Path(out)), settings_of(EncoderSettings, settings)
+    return {"encoder": str(folder), **pretrain_encoder(PublicText(Path(public)), chosen, folder, progress)}
+
+
+def ldp_new_service(
+    service: str | Path, encoder: str | Path, settings: Given = None, *, declared_public: bool = False
+) -> dict[str, Any]:
+    """Make a service that has learnt nothing yet in the empty folder ``service``; its guarantee card.
+
+    ``settings`` are keys of :class:`~redactory.training.ldp.settings.LdpSettings`.
+    """
+    require_training_packages()
+    folder = _fresh(Path(service))
+    source, own = _settled(settings, encoder, declared_public)
+    return _new_service(folder, source, own)
+
+
+def ldp_service(service: str | Path) -> AbstractContextManager[ServerSide]:
+    """The service in a folder: ``with redactory.ldp_service("service") as service: ...``.
+
+    Nobody else can open it meanwhile (``RunStateError``).  Its methods are to be called one at a time:
+    ``facts()`` for the users, ``receive_lines(body)`` and ``answer_lines(body)`` for what
+    :class:`LdpUser` sends, ``train()``.  What ``receive_lines`` returned from is on the disk.
+    """
+    require_training_packages()
+    from redactory.training.ldp.server import ServerSide
+
+    return ServerSide.opened(Path(service))
 
 
 def ldp_train(
@@ -170,24 +112,299 @@ def ldp_train(
     from redactory.training.ldp.message import bodies
     from redactory.training.ldp.server import ServerSide
 
-    wanted, folder = ldp_settings(settings), fresh(Path(out))
-    source = open_encoder(encoder, wanted, declared_public)
-    require_other_text(source, Path(data))
-    own = settled(wanted, source)
-    examples = read_examples(Path(data), own.pairs)
-    labels = numbered(Path(data), examples, own.classes)
-    messages = sent(examples, labels, source, own, budget_folder(budget, limit, delta, source))
+    folder = _fresh(Path(out))
+    source, own = _settled(settings, encoder, declared_public)
+    budgets = _budgets(budget, limit, delta, source)
+    examples, messages = _training_messages(Path(data), source, own, budgets)
+
+    def shown() -> Iterator[list[Message]]:
+        count = 0
+        for count, message in enumerate(messages, 1):
+            yield [message]
+            if count % _BATCH == 0:
+                progress("messages", count, None, f"messages, of {len(examples):,} sentences")
+        progress("messages", count, count, "messages")
+
     try:
-        card = new_service(folder, own, source)
+        card = _new_service(folder, source, own)
         with ServerSide.opened(folder) as server:
-            for body in bodies([one] for one in _shown(messages, len(examples), progress)):
+            for body in bodies(shown()):
                 server.receive_lines(body)
-            told = server.train(progress)
+            learnt = server.train(progress)
     except BaseException:
         # nobody but this process sent there: what failed is begun anew in the same place
         take_away(folder)
         raise
-    return {"service": str(folder), "users": len({e.user for e in examples}), **told, "guarantee": card}
+    users = len({example.user for example in examples})
+    return {"service": str(folder), "users": users, **learnt, "guarantee": card}
+
+
+def ldp_settings(given: Given) -> LdpSettings:
+    """Settings of a service from keys; a budget is a user's own, and refused here."""
+    from redactory.training.ldp.settings import LdpSettings
+
+    found = settings_of(LdpSettings, given)
+    if found.budget is not None:
+        raise ConfigurationError("budget: it is each user's own; give a folder with --budget")
+    return found
+
+
+def _fresh(folder: Path) -> Path:
+    if folder.exists() and any(folder.iterdir()):
+        raise RunStateError(f"{folder} is not empty; give another folder with --out")
+    return make_private_folder(folder)
+
+
+def _encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
+    """The encoder in ``folder``, of the dimension and the length that the service wants."""
+    from redactory.training.ldp.encoder import SentenceEncoder
+
+    wanted = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
+    return SentenceEncoder.load(Path(folder), declared_public=declared_public, **wanted)
+
+
+def _settled(given: Given, encoder: str | Path, declared_public: bool) -> tuple[SentenceEncoder, LdpSettings]:
+    """The encoder, and settings with its classes where none are named, and the noise in numbers."""
+    settings = ldp_settings(given)
+    source = _encoder(encoder, settings, declared_public)
+    # the classes of an encoder's training; of pairs it knows nothing
+    classes = settings.classes or (() if settings.pairs else source.classes)
+    if len(classes) < 2:
+        raise ConfigurationError("classes: name two at least, for example --set 'classes=[no, yes]'")
+    noise = settings.noise(source.spendings)
+    return source, settings_of(
+        type(settings), {**dict(settings), "classes": classes, "noise_multiplier": noise}
+    )
+
+
+def _new_service(folder: Path, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
+    """A service in ``folder`` which has received nothing; its card."""
+    from redactory.training.ldp.card import service_card
+    from redactory.training.ldp.server import ServerSide
+
+    card = service_card(
+        folder.name,
+        settings,
+        provenance=source.provenance,
+        encoder=source.digest,
+        spendings=source.spendings,
+        seeded=settings.seed is not None,
+    )
+    write_json(folder / CARD, card)
+    ServerSide(settings, encoder=source.digest, shape=source.shape(settings.represent)).create(folder)
+    return card
+
+
+def _require_encoder(digest: str, source: SentenceEncoder) -> None:
+    if digest != source.digest:
+        raise RunStateError("the service was made for another encoder; give --encoder the one of the service")
+
+
+# The users' side: rows of a file, their messages, their budgets.
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row: its text, or its two texts, the name of its class where it has one, and its user."""
+
+    text: str | tuple[str, str]
+    label: str | None
+    user: str
+
+
+def _read_examples(path: Path, pairs: bool) -> list[Example]:
+    """The rows of JSON lines {text, label?, user_id?}, with ``pairs`` also {text_b}; in their order.
+
+    ``InputError`` names file, row and key of a row that is invalid, and quotes nothing of it.
+    """
+    found = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name} cannot be read as JSON lines: {type(error).__name__}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise InputError(f"{path.name}, row {number}: a JSON object is needed")
+        for key in ("text", "text_b") if pairs else ("text",):
+            if not isinstance(row.get(key), str) or not row[key].strip():
+                raise InputError(f"{path.name}, row {number}: {key}: text is needed")
+        text = (row["text"], row["text_b"]) if pairs else row["text"]
+        label, user = row.get("label"), row.get("user_id")
+        name = None if label is None else str(label)
+        found.append(Example(text, name, "" if user is None else forms_of(str(user))[0]))
+    if not found:
+        raise InputError(f"{path.name} holds no rows")
+    return found
+
+
+def _budgets(
+    folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder
+) -> BudgetFolder | None:
+    from redactory.training.ldp.user import BudgetFolder
+
+    if folder is None:
+        return None
+    if source.spendings:
+        raise ConfigurationError(
+            "budget: this encoder was trained on private text, and how much of a user's is not on record: "
+            "take a public encoder; without a budget the card composes it for one sentence"
+        )
+    if not (limit > 0.0 and 0.0 < delta < 1.0):
+        raise ConfigurationError("limit: a positive epsilon, and a delta between 0 and 1, are needed")
+    return BudgetFolder(Path(folder), limit, delta)
+
+
+def _training_messages(
+    data: Path, source: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
+) -> tuple[list[Example], Iterator[Message]]:
+    """The rows of ``data`` and the messages of all users; with ``budgets`` each user's are booked.
+
+    ``GuaranteeError`` where the encoder's public text is the very file whose rows are to be protected,
+    ``BudgetExceeded`` before anything is booked where somebody has no room.
+    """
+    from redactory.training.ldp.user import UserSide
+
+    if data.is_file() and source.provenance.get("text_sha256") == file_sha256(data):
+        raise GuaranteeError(
+            f"{data.name} is the text that the encoder was trained on, without noise: it is not protected. "
+            "Make the encoder of public text that is no user's"
+        )
+    examples = _read_examples(data, settings.pairs)
+    numbers = {name: number for number, name in enumerate(settings.classes)}
+    groups: dict[str, list[int]] = {}
+    for row, example in enumerate(examples):
+        if example.label not in numbers:
+            raise InputError(f"{data.name}, row {row + 1}: label: none of the service's classes")
+        groups.setdefault(example.user if budgets else ME, []).append(row)
+    if budgets is not None:
+        budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
+
+    def messages() -> Iterator[Message]:
+        for number, (user, rows) in enumerate(groups.items()):
+            # test mode: a seed for each user, so that no two draw the same noise
+            drawn = None if settings.seed is None else int(hash_of([settings.seed, number])[:15], 16)
+            own = settings.model_copy(update={"seed": drawn})
+            side = UserSide(source, own, budget=budgets.of(user) if budgets else None)
+            texts: Any = [examples[row].text for row in rows]
+            yield from side.training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
+
+    return examples, messages()
+
+
+class LdpUser:
+    """The user's side towards the service whose ``facts()`` are ``facts``.
+
+    Where a sentence would cost more than ``epsilon`` at ``delta``, or the service was made for another
+    encoder, nothing is made (``GuaranteeError``, ``RunStateError``).  ``budget`` is a folder that keeps what
+    each user spent: more than ``limit`` is refused (``BudgetExceeded``), and what leaves is booked before.
+    ``cost`` is {epsilon_sound, delta, noise_multiplier} of each sentence and question.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        encoder: str | Path,
+        *,
+        budget: str | Path | None = None,
+        limit: float = LIMIT,
+        delta: float = DELTA,
+        epsilon: float = ACCEPTED,
+        declared_public: bool = False,
+    ) -> None:
+        require_training_packages()
+        from redactory.training.ldp.accounting import confirmed_epsilon
+        from redactory.training.ldp.message import FORMAT
+        from redactory.training.ldp.settings import LdpSettings
+
+        given = facts.get("settings")
+        try:
+            if facts.get("format") != FORMAT or not isinstance(given, dict):
+                raise _no_service()
+            settings = settings_of(LdpSettings, given)
+        except ConfigurationError:
+            raise _no_service() from None
+        # a seed that the service names would let it subtract the noise
+        self._settings = settings.model_copy(update={"seed": None, "budget": None})
+        self._trained = facts.get("trained") is True
+        self._source = _encoder(encoder, settings, declared_public)
+        _require_encoder(str(facts.get("encoder")), self._source)
+        spent = self._source.spendings
+        noise = settings.noise(spent)
+        cost = confirmed_epsilon(noise, settings.vectors, settings.participation, delta, spent).value
+        if cost is None or cost > epsilon:
+            much = "no finite epsilon" if cost is None else f"epsilon {upwards(cost, 4)}"
+            raise GuaranteeError(
+                f"the service's noise costs a sentence {much} at delta {delta:g}; epsilon accepts "
+                f"{epsilon:g}. Nothing was sent."
+            )
+        self.cost = {"epsilon_sound": cost, "delta": delta, "noise_multiplier": noise}
+        self._budgets = _budgets(budget, limit, delta, self._source)
+
+    def training(self, data: str | Path) -> Iterator[bytes]:
+        """Messages of the rows of ``data`` (JSON lines ``text``, ``label``, ``user_id``, ``text_b``).
+
+        Each piece is for one ``receive_lines``.  A piece whose answer was lost is sent again as it is.
+        """
+        from redactory.training.ldp.message import bodies
+
+        _, messages = _training_messages(Path(data), self._source, self._settings, self._budgets)
+        return bodies([message] for message in messages)
+
+    def ask(
+        self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME
+    ) -> list[dict[str, Any] | None]:
+        """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
+
+        ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
+        All questions are on the budget of ``user``.
+        """
+        from redactory.training.ldp.message import bodies
+        from redactory.training.ldp.user import UserSide
+
+        if not self._trained:
+            raise RunStateError("the service is not trained yet, and could not answer. Nothing was sent.")
+        if not texts or any(isinstance(text, str) == self._settings.pairs for text in texts):
+            raise ConfigurationError(
+                "texts: the service takes pairs of texts" if self._settings.pairs else "texts: none"
+            )
+        if self._budgets and user == ME and self._budgets.others_than(ME):
+            raise ConfigurationError(
+                "user: the budget has named users; say whose queries these are. Nothing was sent."
+            )
+        budget, queries = self._budgets.of(user) if self._budgets else None, list[Any](texts)
+        side = UserSide(self._source, self._settings, budget=budget)
+        slots: dict[str, list[Message]] = {}
+        for message in side.query_messages(queries):
+            slots.setdefault(message.slot, []).append(message)
+        answers = [one for body in bodies(slots.values()) for one in self._checked(carry(body))]
+        kept = ("class", "probabilities")
+        return [one and {key: one[key] for key in kept} for one in side.read(answers)]
+
+    def _checked(self, answers: Any) -> Iterator[dict[str, Any]]:
+        """Slot, class and probabilities of ``answers``; ``RunStateError`` where they are not as agreed."""
+        for answer in answers if isinstance(answers, list) else [None]:
+            given = answer if isinstance(answer, dict) else {}
+            slot, name, shares = (given.get(key) for key in ("slot", "class", "probabilities"))
+            if not (isinstance(slot, str) and isinstance(name, str) and isinstance(shares, dict)):
+                raise _no_service()
+            if name not in shares or set(shares) != set(self._settings.classes):
+                raise _no_service()
+            if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares.values()):
+                raise _no_service()
+            yield {"slot": slot, "class": name, "probabilities": shares}
+
+
+def _no_service() -> RunStateError:
+    return RunStateError("what answered is no service of this version")
+
+
+# How often a service names the right class, with fresh noise on every query.
 
 
 def ldp_evaluate(
@@ -207,231 +424,25 @@ def ldp_evaluate(
     ``by_class`` is of the first draw, the standard deviation over draws.
     """
     require_training_packages()
-    from redactory.foundation.files import read_json
     from redactory.training.ldp.server import ServerSide
 
     if draws < 1:
         raise ConfigurationError("draws: at least one is needed")
     server = ServerSide.load(Path(service))
-    source = open_encoder(encoder, server.settings, declared_public)
-    require_encoder(server.encoder, source)
-    examples = read_examples(Path(test), server.settings.pairs)[:limit]
-    card = read_json(Path(service) / CARD)
-    found = measured(server, source, examples, draws, progress)
-    told = {key: card[key] for key in ("epsilon_sound", "delta", "noise_multiplier")}
-    return {"service": str(service), **found, **told}
-
-
-def ldp_settings(given: Given) -> LdpSettings:
-    """Settings of a service from keys; a budget is a user's own, and refused here."""
-    from redactory.training.ldp.settings import LdpSettings
-
-    found = settings_of(LdpSettings, given)
-    if found.budget is not None:
-        raise ConfigurationError("budget: it is each user's own; give a folder with --budget")
-    return found
-
-
-def open_encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
-    """The encoder in ``folder``, of the dimension and the length that the service wants."""
-    from redactory.training.ldp.encoder import SentenceEncoder
-
-    return SentenceEncoder.load(
-        Path(folder),
-        declared_public=declared_public,
-        dimension=settings.dimension,
-        max_tokens=settings.max_tokens,
-    )
-
-
-def settled(settings: LdpSettings, source: SentenceEncoder) -> LdpSettings:
-    """``settings`` with the encoder's classes where none are named, and the noise in numbers."""
-    # what an encoder was taught to tell; of pairs it knows nothing
-    classes = settings.classes or (() if settings.pairs else source.classes)
-    if len(classes) < 2:
-        raise ConfigurationError("classes: name two at least, for example --set 'classes=[no, yes]'")
-    noise = settings.noise(source.spendings)
-    return settings_of(type(settings), {**dict(settings), "classes": classes, "noise_multiplier": noise})
-
-
-def require_encoder(digest: str, source: SentenceEncoder) -> None:
-    """``RunStateError`` where a service was made for another encoder."""
-    if digest != source.digest:
-        raise RunStateError("the service was made for another encoder; give --encoder the one of the service")
-
-
-def require_other_text(source: SentenceEncoder, data: Path) -> None:
-    """``GuaranteeError`` where the encoder's public text is the very file whose rows are to be protected."""
-    if data.is_file() and source.provenance.get("text_sha256") == file_sha256(data):
-        raise GuaranteeError(
-            f"{data.name} is the text that the encoder was trained on, without noise: it is not protected. "
-            "Make the encoder of public text that is no user's"
-        )
-
-
-def new_service(folder: Path, settings: LdpSettings, source: SentenceEncoder) -> dict[str, Any]:
-    """A service of :func:`settled` settings in ``folder``, which has received nothing; its card."""
-    from redactory.training.ldp.server import ServerSide
-
-    card = _card(folder, settings, source)
-    write_json(folder / CARD, card)
-    shape = source.shape(settings.represent)
-    ServerSide(settings, encoder=source.digest, shape=shape).create(folder)
-    return card
-
-
-def budget_folder(
-    folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder
-) -> BudgetFolder | None:
-    """The users' budgets, where there are any."""
-    from redactory.training.ldp.user import BudgetFolder
-
-    if folder is None:
-        return None
-    if source.spendings:
-        raise ConfigurationError(
-            "budget: this encoder was trained on private text, and how much of a user's is not on record: "
-            "take a public encoder; without a budget the card composes it for one sentence"
-        )
-    if not (limit > 0.0 and 0.0 < delta < 1.0):
-        raise ConfigurationError("limit: a positive epsilon, and a delta between 0 and 1, are needed")
-    return BudgetFolder(Path(folder), limit, delta)
-
-
-def sent(
-    examples: Sequence[Example],
-    labels: Sequence[int],
-    source: SentenceEncoder,
-    settings: LdpSettings,
-    budgets: BudgetFolder | None,
-) -> Iterator[Message]:
-    """The training messages of all users; with ``budgets`` each user's are booked, or none is sent at all.
-
-    ``BudgetExceeded`` before anything is booked where somebody has no room.
-    """
-    groups: dict[str, list[int]] = {}
-    for row, example in enumerate(examples):
-        groups.setdefault(example.user if budgets else "", []).append(row)
-    if budgets is not None:
-        budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
-    return _sent(groups, examples, labels, source, settings, budgets)
-
-
-def _sent(
-    groups: Mapping[str, Sequence[int]],
-    examples: Sequence[Example],
-    labels: Sequence[int],
-    source: SentenceEncoder,
-    settings: LdpSettings,
-    budgets: BudgetFolder | None,
-) -> Iterator[Message]:
-    from redactory.training.ldp.user import UserSide
-
-    for number, (user, rows) in enumerate(groups.items()):
-        own = settings.model_copy(update={"seed": _own_seed(settings.seed, number)})
-        side = UserSide(source, own, budget=budgets.of(user) if budgets else None)
-        texts: Any = [examples[row].text for row in rows]
-        yield from side.training_messages(texts, [labels[row] for row in rows])
-
-
-def _own_seed(seed: int | None, number: int) -> int | None:
-    """Test mode: a seed for each user, so that no two draw the same noise."""
-    return None if seed is None else int(hash_of([seed, number])[:15], 16)
-
-
-def _card(folder: Path, settings: LdpSettings, source: SentenceEncoder) -> dict[str, Any]:
-    from redactory.training.ldp.card import service_card
-
-    return service_card(
-        folder.name,
-        settings,
-        provenance=source.provenance,
-        encoder=source.digest,
-        spendings=source.spendings,
-        seeded=settings.seed is not None,
-    )
-
-
-def fresh(folder: Path) -> Path:
-    """``folder``, made private; ``RunStateError`` where something lies in it."""
-    if folder.exists() and any(folder.iterdir()):
-        raise RunStateError(f"{folder} is not empty; give another folder with --out")
-    return make_private_folder(folder)
-
-
-def _shown(messages: Iterable[Message], sentences: int, progress: Progress) -> Iterator[Message]:
-    count = 0
-    for count, message in enumerate(messages, 1):
-        yield message
-        if count % _BATCH == 0:
-            progress("messages", count, None, f"messages, of {sentences:,} sentences")
-    progress("messages", count, count, "messages")
-
-
-# How often a local service names the right class, with fresh noise on every query.
-
-
-_SMALLEST = 1e-12
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A service as a classifier: every text becomes a query, ``noisy`` or, for comparison, without noise."""
-
-    server: ServerSide
-    source: SentenceEncoder
-    noisy: bool
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.server.settings.classes
-
-    def log_probs(self, texts: Sequence[Any], batch_size: int = 0) -> NDArray[np.float64]:
-        """Natural log probability of every class for every text: float64 [texts, classes]."""
-        told = self._by_noise(texts) if self.noisy else self._without(texts)
-        even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
-        rows = [[(one["probabilities"] if one else even)[name] for name in self.classes] for one in told]
-        found: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _SMALLEST))
-        return found
-
-    def _by_noise(self, texts: Sequence[Any]) -> list[dict[str, Any] | None]:
-        from redactory.training.ldp.message import Message
-        from redactory.training.ldp.user import UserSide
-
-        # an evaluation promises nothing of its texts, but draws as a user would
-        side = UserSide(self.source, self.server.settings.model_copy(update={"seed": None}))
-        messages = [Message.from_json(one.to_json()) for one in side.query_messages(texts)]
-        return side.read(self.server.answers(messages))
-
-    def _without(self, texts: Sequence[Any]) -> list[dict[str, Any] | None]:
-        from redactory.training.ldp.message import Message
-        from redactory.training.ldp.user import DPLayer
-
-        settings = self.server.settings
-        layer = DPLayer(settings.clip_norm, settings.noise())
-        found = self.source.represent(texts, settings.represent)
-        clipped = layer.clip(found.flatten(0, 1) if settings.pairs else found).view(found.shape).float()
-        queries = [
-            Message("query", f"{row:032x}", 0, None, values.numpy(), self.server.encoder)
-            for row, values in enumerate(clipped)
-        ]
-        return [*self.server.answers(queries)]
-
-
-def measured(
-    server: ServerSide, source: SentenceEncoder, examples: Sequence[Example], draws: int, progress: Progress
-) -> dict[str, Any]:
-    """Accuracy over ``draws`` of the noise of every query, and what no noise on queries would give."""
+    source = _encoder(encoder, server.settings, declared_public)
+    _require_encoder(server.encoder, source)
+    examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
-    noisy: Any = _Asked(server, source, noisy=True)
-    plain: Any = _Asked(server, source, noisy=False)
+    noisy: Any = _Asked(server, source, _noisy_answers)
+    plain: Any = _Asked(server, source, _plain_answers)
     runs = []
     for draw in range(draws):
         runs.append(accuracy(noisy, texts, classes))
         progress("queries", draw + 1, draws, "draws")
-    shares = [1.0 - run["error_rate"] for run in runs]
+    shares, card = [1.0 - run["error_rate"] for run in runs], read_json(Path(service) / CARD)
     return {
+        "service": str(service),
         "texts": runs[0]["texts"],
         "draws": draws,
         "accuracy": {
@@ -444,4 +455,52 @@ def measured(
         "majority_accuracy": 1.0 - runs[0]["majority_error_rate"],
         "by_class": runs[0]["by_class"],
         "left_out": runs[0]["left_out"],
+        **{key: card[key] for key in ("epsilon_sound", "delta", "noise_multiplier")},
     }
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A service as a classifier: every text becomes a query."""
+
+    server: ServerSide
+    source: SentenceEncoder
+    answers: Callable[[ServerSide, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.server.settings.classes
+
+    def log_probs(self, texts: Sequence[Any], batch_size: int = 0) -> NDArray[np.float64]:
+        """Natural log probability of every class for every text: float64 [texts, classes]."""
+        even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
+        answers = self.answers(self.server, self.source, texts)
+        rows = [[(one["probabilities"] if one else even)[name] for name in self.classes] for one in answers]
+        found: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _SMALLEST))
+        return found
+
+
+def _noisy_answers(
+    server: ServerSide, source: SentenceEncoder, texts: Any
+) -> Iterable[dict[str, Any] | None]:
+    from redactory.training.ldp.message import Message
+    from redactory.training.ldp.user import UserSide
+
+    # an evaluation promises nothing of its texts, but draws as a user would
+    side = UserSide(source, server.settings.model_copy(update={"seed": None}))
+    return side.read(server.answers([Message.from_json(one.to_json()) for one in side.query_messages(texts)]))
+
+
+def _plain_answers(server: ServerSide, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any]]:
+    from redactory.training.ldp.message import Message
+    from redactory.training.ldp.user import DPLayer
+
+    settings = server.settings
+    found = source.represent(texts, settings.represent)
+    clipped = DPLayer(settings.clip_norm, settings.noise()).clip(
+        found.flatten(0, 1) if settings.pairs else found
+    )
+    rows = enumerate(clipped.view(found.shape).float())
+    return server.answers(
+        [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
+    )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import itertools
+import functools
 import os
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
 from redactory.detectors.tagger import DEFAULT
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.settings import plainly, sections_of
+from redactory.foundation.settings import Settings, plainly, sections_of
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.files import endings
 from redactory.pipelines.share import WORK_VARIABLE
@@ -31,16 +30,13 @@ class _OnceEach(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set[str]()
         for key, _ in node.value:
+            problem = None
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(
-                    problem="a list or a mapping stands where a key is needed; look for brackets and '?'",
-                    problem_mark=key.start_mark,
-                )
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"the key '{key.value}' is given twice; keep one of them",
-                    problem_mark=key.start_mark,
-                )
+                problem = "a list or a mapping stands where a key is needed; look for brackets and '?'"
+            elif key.value in seen:
+                problem = f"the key '{key.value}' is given twice; keep one of them"
+            if problem:
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -51,42 +47,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
         # a byte order mark, as some editors write it, is no part of the text
         value = yaml.load(path.read_text(encoding="utf-8-sig"), _OnceEach)
     except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be read: {error.strerror}; 'redactory init {path}' writes an example"
-        ) from None
+        problem = f" cannot be read: {error.strerror}; 'redactory init {path}' writes an example"
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigurationError(f"{path}, line {line}: this is not UTF-8; save the file as UTF-8") from None
+        problem = f", line {line}: this is not UTF-8; save the file as UTF-8"
     except (ValueError, RecursionError):
         # a date that is none, a number with too many digits, brackets without end
-        raise ConfigurationError(
-            f"{path}: this cannot be read as YAML: put values that look like a date or a number in quotation "
-            "marks, and look for too many brackets"
-        ) from None
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}{_place(error)}: {_problem(error)}") from None
-    if not isinstance(value, dict):
-        raise ConfigurationError(
-            f"{path}: a configuration is a mapping, with at least the key 'input', like 'input: corpus.jsonl'"
+        problem = (
+            ": this cannot be read as YAML: put values that look like a date or a number in quotation marks, "
+            "and look for too many brackets"
         )
-    return value
-
-
-def _place(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    problem = str(getattr(error, "problem", None) or "")
-    if isinstance(error, yaml.constructor.ConstructorError):
-        return problem
-    if "'\\t'" in problem:
-        return "this is not YAML: a tab stands here; indent with spaces"
-    return (
-        f"this is not YAML ({problem}); look for a bracket or a quotation mark that is not closed, and at "
-        "the indentation, here and in the line before"
-    )
+    except yaml.YAMLError as error:
+        mark, words = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
+        if "'\\t'" in words:
+            words = "this is not YAML: a tab stands here; indent with spaces"
+        elif not isinstance(error, yaml.constructor.ConstructorError):
+            words = (
+                f"this is not YAML ({words}); look for a bracket or a quotation mark that is not closed, and "
+                "at the indentation, here and in the line before"
+            )
+        problem = (f", line {mark.line + 1}, column {mark.column + 1}" if mark else "") + f": {words}"
+    else:
+        if isinstance(value, dict):
+            return value
+        problem = ": a configuration is a mapping, with at least the key 'input', like 'input: corpus.jsonl'"
+    raise ConfigurationError(f"{path}{problem}")
 
 
 # Where a run is worked on whose output is a URL: in a folder on this machine; from there it is published.
@@ -133,14 +118,10 @@ def load_config(given: Given, **changes: Any) -> Config:
     ``ConfigurationError`` with the key's path and the mend; nothing has been read by then.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
-    if isinstance(given, Config):
-        return check(worked_on_here(given.model_dump(exclude_unset=True), changes, Path()))
-    if isinstance(given, Mapping):
-        return check(worked_on_here(given, changes, Path()))
-    path = Path(given)
-    if path.suffix in (".yaml", ".yml"):
-        folder = path.parent.resolve()
-        return check(worked_on_here(_anchored(read_yaml(path), folder), changes, folder), path)
+    value, file = _mapping_of(given)
+    if value is not None:
+        return check(worked_on_here(value, changes, file.parent.resolve() if file else Path()), file)
+    path = Path(str(given))
     if is_finished(RunFolder(path)):
         # its vault would be read as a corpus
         raise ConfigurationError(f"'{given}' is a run: give the configuration (.yaml) that it was made with")
@@ -158,22 +139,25 @@ def load_for_texts(given: Given | None, paths: Sequence[str] = ("-",), **input_c
     As :func:`load_config`, but nothing has to be said of an input or an output: what ``given`` says of
     ``input.path``, ``output`` and ``work`` does not count.  The default configuration where it is None.
     """
-    file: Path | None = None
-    if given is None:
-        value: Mapping[str, Any] = {}
-    elif isinstance(given, Config):
-        value = given.model_dump(exclude_unset=True)
-    elif isinstance(given, Mapping):
-        value = given
-    elif Path(given).suffix in (".yaml", ".yml"):
-        file = Path(given)
-        value = _anchored(read_yaml(file), file.parent.resolve())
-    else:
+    value, file = _mapping_of({} if given is None else given)
+    if value is None:
         raise ConfigurationError(f"'{given}' is no configuration: give a file that ends in .yaml")
     section = value.get("input")
     columns = section if isinstance(section, Mapping) else {}
     kept = {key: part for key, part in value.items() if key not in ("output", "work", "store")}
     return check({**kept, "input": {**columns, "path": tuple(paths), **input_changes}}, file)
+
+
+def _mapping_of(given: Given) -> tuple[Mapping[str, Any] | None, Path | None]:
+    """What a configuration, a mapping or a YAML file says, and the file; None for anything else."""
+    if isinstance(given, Config):
+        return given.model_dump(exclude_unset=True), None
+    if isinstance(given, Mapping):
+        return given, None
+    file = Path(given)
+    if file.suffix not in (".yaml", ".yml"):
+        return None, None
+    return _anchored(read_yaml(file), file.parent.resolve()), file
 
 
 def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
@@ -224,65 +208,73 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _explain(error: Any) -> str:
-    location = [part for part in error["loc"] if not str(part).startswith("function-")]
-    # the kind of a section is no key
-    key = ".".join(str(part) for part in location if part not in KINDS) or "configuration"
+    # the kind of a section is no key, and no number of a list
+    parts = [
+        str(part) for part in error["loc"] if part not in KINDS and not str(part).startswith("function-")
+    ]
+    key, sections = ".".join(parts) or "configuration", tuple(part for part in parts if not part.isdigit())
     if error["type"] == "extra_forbidden":
-        return f"{key}: no such key; {_meant(location)}"
+        return f"{key}: no such key; {_meant(sections)}"
     if error["type"] == "missing":
         return f"{key}: this key is needed"
-    told = f"{key}: {plainly(error)}"
+    plain = f"{key}: {plainly(error)}"
     if error["type"] == "model_type" and error["input"] is not None:
-        return f"{told}; its keys are {', '.join(_known_keys(location))}"
-    return told
+        return f"{plain}; its keys are {', '.join(_keys_in(sections))}"
+    return plain
 
 
-def _meant(location: list[Any]) -> str:
+def _meant(unknown: tuple[str, ...]) -> str:
     """What may be wanted where a key is not known: one written nearly so, the same elsewhere, or any here."""
-    wanted, known = str(location[-1]), _known_keys(location[:-1])
-    if near := difflib.get_close_matches(wanted, known, n=1, cutoff=0.7):
+    known = _keys_in(unknown[:-1])
+    if near := difflib.get_close_matches(unknown[-1], known, n=1, cutoff=0.7):
         return f"did you mean '{near[0]}'?"
-    elsewhere = [path for path in _all_keys(Config) if path[-1] == wanted]
-    closest = max((_shared(path, location) for path in elsewhere), default=0)
-    named = [".".join(path) for path in elsewhere if _shared(path, location) == closest]
+    elsewhere = [path for path in _all_keys() if path[-1] == unknown[-1]]
+    named = [path for path in elsewhere if path[0] == unknown[0]] or elsewhere
     if len(named) == 1:
-        return f"did you mean {named[0]}?"
+        return f"did you mean {'.'.join(named[0])}?"
     return f"known here: {', '.join(known)}"
 
 
-def _shared(path: tuple[str, ...], location: list[Any]) -> int:
-    """How many sections, from the outermost, both lie in."""
-    pairs = zip(path, map(str, location), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+def _keys_in(section: tuple[str, ...]) -> list[str]:
+    return sorted({path[-1] for path in _all_keys() if path[:-1] == section})
 
 
-def _all_keys(model: Any) -> Iterator[tuple[str, ...]]:
-    """Every key of the settings ``model``, each with the sections that it lies in."""
+@functools.cache
+def _all_keys(model: Any = Config) -> tuple[tuple[str, ...], ...]:
+    """Every key of the settings ``model``, each after the sections that it lies in."""
+    found = []
     for name, field in model.model_fields.items():
-        yield (name,)
-        for below in list(sections_of(field.annotation)):
-            yield from ((name, *path) for path in _all_keys(below))
+        found.append((name,))
+        for below in sections_of(field.annotation):
+            found += [(name, *path) for path in _all_keys(below)]
+    return tuple(dict.fromkeys(found))
 
 
-def _known_keys(location: list[Any]) -> list[str]:
-    """The keys that the settings at ``location`` have."""
-    model: Any = Config
-    kinds: list[Any] = []
-    for part in location:
-        named = [kind for kind in kinds if part == _kind_of(kind)]
-        if named:
-            model = named[0]
-        field = model.model_fields.get(part) if isinstance(part, str) else None
-        if field is None:
-            continue
-        kinds = list(sections_of(field.annotation))
-        if not kinds:
-            return []
-        model = kinds[0]
-    return sorted(model.model_fields)
+S = TypeVar("S", bound=Settings)
 
 
-def _kind_of(model: Any) -> Any:
-    """The value of ``kind`` that says that a section is this one of several."""
-    field = model.model_fields.get("kind")
-    return typing.get_args(field.annotation)[0] if field else None
+def settings_of(kind: type[S], given: Mapping[str, Any] | S | None) -> S:
+    """``given``, keys with dots lying in sections, as settings of ``kind``.
+
+    ``ConfigurationError`` names the keys that are wrong, and quotes no value.
+    """
+    if isinstance(given, kind):
+        return given
+    try:
+        return kind.model_validate(nested(dict(given or {})))
+    except ValidationError as error:
+        problems = (
+            f"{'.'.join(map(str, one['loc'])) or 'settings'}: {plainly(one)}"
+            for one in error.errors(include_input=False, include_url=False)
+        )
+        raise ConfigurationError("; ".join(problems)) from None
+
+
+def nested(given: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``into`` with every key of ``given``; one with dots lies in a section."""
+    found = dict(into or {})
+    for key, value in given.items():
+        name, _, rest = key.partition(".")
+        own = found.get(name)
+        found[name] = nested({rest: value}, own if isinstance(own, Mapping) else {}) if rest else value
+    return found

@@ -16,7 +16,7 @@ from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.ldp import ldp_settings
-from redactory.pipelines.loading import Given, check, load_config
+from redactory.pipelines.loading import Given, check, load_config, nested
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.train import measured_last, points_learnt
 from redactory.redaction import RunFolder, is_finished
@@ -77,20 +77,10 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _nested(given: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
-    """``into`` with every key of ``given``; one with dots lies in a section."""
-    found = dict(into)
-    for key, value in given.items():
-        name, _, rest = key.partition(".")
-        own = found.get(name)
-        found[name] = _nested({rest: value}, own if isinstance(own, Mapping) else {}) if rest else value
-    return found
-
-
 def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
     from redactory.training.ldp.plan import Published, plan_messages
 
-    found = _nested(given, {})
+    found = nested(given)
     del found["trainer"]
     paper = found.pop("published", {})
     unknown = paper.keys() - {entry.name for entry in fields(Published)}
@@ -154,7 +144,7 @@ def _sections(given: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, An
         key if key.partition(".")[0] in Config.model_fields and "." in key else f"train.{key}": value
         for key, value in given.items()
     }
-    return _nested(placed, into)
+    return nested(placed, into)
 
 
 def _numbers_alone(given: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
