@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
 from rich.text import Text
 
 import redactory
-from redactory.flows import options as o
-from redactory.flows.options import command, on_terminal
-from redactory.flows.run_commands import app
+from redactory.flows.options import (
+    RUN,
+    argument,
+    command,
+    given_ones,
+    on_terminal,
+    option,
+    readable_configuration,
+    standard_input,
+    switch,
+)
+from redactory.flows.run_commands import app, group
 from redactory.flows.show import Shown, err, out, print_table
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, silent
 
-evaluations = typer.Typer(no_args_is_help=True, help="Measure detection, a trained model, or attacks on it.")
-labels = typer.Typer(no_args_is_help=True, help="Have people label a sample, and score what they labelled.")
-app.add_typer(evaluations, name="evaluate")
-app.add_typer(labels, name="label")
-
-LabelledOption = Annotated[
-    Path | None, typer.Option("--labelled", help="JSONL with the true spans (text, spans).")
-]
-NameOption = Annotated[str, typer.Option("--name", help="Name of the sample.")]
+evaluations = group("evaluate", "Measure detection, a trained model, or attacks on it.")
+labels = group("label", "Have people label a sample, and score what they labelled.")
 MASKED, FLAGGED = "bold white on red", "black on yellow"
 _BESIDE = 60
 """Letters of a line that are shown before and after a hit."""
@@ -35,46 +36,46 @@ _BESIDE = 60
 # ``redactory scan``: a quick look at texts, files and folders, and the check of the pre-commit hook.
 
 
-@command(app)
+@command(
+    app,
+    "scan",
+    "own_config",
+    what=argument(
+        "FILE|FOLDER|TEXT|-",
+        "What to look at, one or several; - is standard input. A text has several words.",
+        list[str],
+        None,
+    ),
+    text=option("A text, of one word too.", list[str]),
+    explain=switch("Show one text, and what each policy does with it, and why."),
+    every=switch("With --explain: every mark of every engine and rule.", flag="--all"),
+    policy=option(
+        "strict: what would be masked; conservative: also what only makes text private.",
+        Literal["strict", "conservative"],
+        "strict",
+    ),
+    column=option("The column of the text; the configuration's by default.", str),
+    allow=option("A file of terms that are no hits; repeatable.", list[str]),
+    check=switch("End with 1 where something was found or could not be read."),
+    reveal=switch("Show the text around each hit, on a terminal alone.", flag="--show"),
+    limit=option("List at most so many hits; all are counted.", int, 1_000, min=0),
+)
 def scan(
     progress: Progress,
     as_json: bool,
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE|FOLDER|TEXT|-",
-            help="What to look at, one or several; - is standard input. A text has several words.",
-        ),
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option("--text", help="A text, of one word too.")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show one text, and what each policy does with it, and why.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="With --explain: every mark of every engine and rule.")
-    ] = False,
-    policy: Annotated[
-        Literal["strict", "conservative"],
-        typer.Option(help="strict: what would be masked; conservative: also what only makes text private."),
-    ] = "strict",
-    config: o.ConfigOption = None,
-    column: Annotated[
-        str | None, typer.Option(help="The column of the text; the configuration's by default.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow", help="A file of terms that are no hits; repeatable.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="End with 1 where something was found or could not be read.")
-    ] = False,
-    reveal: Annotated[
-        bool, typer.Option("--show", help="Show the text around each hit, on a terminal alone.")
-    ] = False,
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many hits; all are counted.")] = 1_000,
+    own_config: str | None,
+    what: list[str] | None,
+    text: list[str] | None,
+    explain: bool,
+    every: bool,
+    allow: list[str] | None,
+    check: bool,
+    reveal: bool,
+    **given: Any,
 ) -> Shown | None:
     """Look for personal data in files or a text: where it is, and what found it. No text is shown."""
     if explain:
-        explained(redactory.explain(_one_text(what, text), config, progress=progress), every)
+        explained(redactory.explain(_one_text(what, text), own_config, progress=progress), every)
         return None
     paths, texts = _sorted_out(what or [])
     texts += text or []
@@ -85,17 +86,9 @@ def scan(
     if reveal:
         # a bar would stand between the lines that are shown
         err.print("The engines are loaded, which takes some seconds.")
-    result = redactory.scan(
-        paths,
-        texts=texts,
-        config=config,
-        policy=policy,
-        column=column,
-        allow=allow or (),
-        limit=limit,
-        look=_reveal if reveal else None,
-        progress=silent if reveal else progress,
-    )
+        given |= {"look": _reveal, "progress": silent}
+    given = {"progress": progress, "config": own_config, "allow": allow or (), **given}
+    result = redactory.scan(paths, texts=texts, **given)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
     code = 2 if unread else 1 if check and not result["clean"] else 0
     return Shown("scan_counts" if reveal else "scanned", result, code, {"unread": unread})
@@ -110,7 +103,7 @@ def _one_text(what: list[str] | None, text: list[str] | None) -> str:
             f"{given[0]}: this is a file: without --explain, redactory scan FILE looks into files; a text "
             "that is a file's name goes behind --text"
         )
-    return o.standard_input() if given[0] == "-" else given[0]
+    return standard_input() if given[0] == "-" else given[0]
 
 
 def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
@@ -126,7 +119,7 @@ def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
     for number, one in enumerate(given, 1):
         spaced = any(sign.isspace() for sign in one)
         if one == "-":
-            texts.append(o.standard_input())
+            texts.append(standard_input())
         elif os.path.exists(one) or (not spaced and (is_url(one) or any(sign in one for sign in "*?["))):
             paths.append(one)
         elif spaced and format_of(one) is None and not is_url(one):
@@ -199,28 +192,26 @@ def explained(result: dict[str, Any], every: bool) -> None:
 
 
 def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The marks that decide something, those of one place together."""
+    """The marks that decide something, those that overlap in one group.
+
+    What stands in a masked place adds nothing to what becomes of it.
+    """
     masked = [mark for mark in marks if mark["masks"]]
-    # what stands in a masked place adds nothing to what becomes of it
     flagged = [
         mark
         for mark in marks
         if mark["makes_private"]
         and not any(mark["start"] < one["end"] and one["start"] < mark["end"] for one in masked)
     ]
-    return [*_by_place(masked), *_by_place(flagged)]
-
-
-def _by_place(marks: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Marks in text order, those that overlap in one group."""
     groups: list[list[dict[str, Any]]] = []
-    end = 0
-    for mark in sorted(marks, key=lambda one: (one["start"], one["end"])):
-        if groups and mark["start"] < end:
-            groups[-1].append(mark)
-        else:
-            groups.append([mark])
-        end = max(end, mark["end"])
+    for kind in (masked, flagged):
+        end = -1
+        for mark in sorted(kind, key=lambda one: (one["start"], one["end"])):
+            if mark["start"] < end:
+                groups[-1].append(mark)
+            else:
+                groups.append([mark])
+            end = max(end, mark["end"])
     return groups
 
 
@@ -236,225 +227,174 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
 # ``redactory fit``: a tagger, or the conservative policy.
 
 
-@command(app)
+@command(
+    app,
+    "fit",
+    "seed own_config confidence",
+    labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
+    out=option("The tagger's folder; of a policy the file, policy.yaml.", Path),
+    policy=switch("Fit the conservative policy, so that what is missed is bounded."),
+    base=option("A Hugging Face model's folder to train further, instead of our own small tagger.", Path),
+    epochs=option("Passes over the rows.", int, min=1),
+    language=option("Language code of the tokenizer of our own tagger; en without one.", str),
+    miss_rate=option("With --policy: bound of the share of secrets that are missed.", float, 0.001),
+)
 def fit(
-    labelled: Annotated[
-        list[Path], typer.Argument(metavar="LABELLED...", help="JSONL with the true spans (text, spans).")
-    ],
+    labelled: list[Path],
     progress: Progress,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The tagger's folder; of a policy the file, policy.yaml.")
-    ] = None,
-    policy: Annotated[
-        bool, typer.Option("--policy", help="Fit the conservative policy, so that what is missed is bounded.")
-    ] = False,
-    base: Annotated[
-        Path | None,
-        typer.Option(help="A Hugging Face model's folder to train further, instead of our own small tagger."),
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the rows.")] = None,
-    language: Annotated[
-        str | None, typer.Option(help="Language code of the tokenizer of our own tagger; en without one.")
-    ] = None,
-    seed: o.SeedOption = None,
-    config: o.ConfigOption = None,
-    miss_rate: Annotated[
-        float, typer.Option(help="With --policy: bound of the share of secrets that are missed.")
-    ] = 0.001,
-    confidence: o.ConfidenceOption = 0.95,
+    out: Path | None,
+    policy: bool,
+    base: Path | None,
+    own_config: str | None,
+    miss_rate: float,
+    confidence: float,
+    **settings: Any,
 ) -> Shown:
     """Train and calibrate a token tagger on labelled rows, or fit the conservative policy to them."""
     if not policy:
         if out is None:
             raise ConfigurationError("--out: name the folder of the tagger")
-        settings = o.given_ones(language=language, epochs=epochs, seed=seed)
-        return Shown("tagger_fitted", redactory.fit(labelled, out, settings, progress=progress, base=base))
+        given = given_ones(**settings)
+        return Shown("tagger_fitted", redactory.fit(labelled, out, given, progress=progress, base=base))
     if len(labelled) > 1:
         raise ConfigurationError("--policy: a policy is fitted to one file of labelled rows")
-    result = redactory.fit_policy(
-        labelled[0],
-        out=out or Path("policy.yaml"),
-        config=config,
-        miss_rate=miss_rate,
-        confidence=confidence,
-        progress=progress,
-    )
+    asked: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
+    result = redactory.fit_policy(labelled[0], out=out or Path("policy.yaml"), progress=progress, **asked)
     return Shown("policy_fitted", result, 1 if result["chosen"] is None else 0)
 
 
 # ``redactory evaluate``.
 
 
-@command(evaluations, "detection")
+@command(
+    evaluations,
+    "detection",
+    "output",
+    what=argument(
+        "CONFIG|RUN",
+        "A configuration: what it misses of evaluate.labelled. A run: what its shards give away.",
+        str,
+        None,
+    ),
+    labelled=option("JSONL with the true spans (text, spans).", Path),
+    policy=option("With --labelled: whose figures.", Literal["strict", "conservative", "both"], "both"),
+    engine=option(
+        "Of a run: who looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
+        "transformers:FOLDER; one that did not mask.",
+        str,
+    ),
+    sample=option("Of a run: points of each side it looks at.", int, 5_000, min=1),
+    rare=option("Of a run: a phrase is rare that at most so many public points hold.", int, 2, min=1),
+)
 def evaluate_detection(
+    what: str | None,
+    output: str | None,
+    labelled: Path | None,
+    policy: Literal["strict", "conservative", "both"],
     progress: Progress,
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CONFIG|RUN",
-            help="A configuration: what it misses of evaluate.labelled. A run: what its shards give away.",
-        ),
-    ] = None,
-    labelled: LabelledOption = None,
-    policy: Annotated[
-        Literal["strict", "conservative", "both"], typer.Option(help="With --labelled: whose figures.")
-    ] = "both",
-    out: o.OutOption = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a run: who looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
-            "transformers:FOLDER; one that did not mask."
-        ),
-    ] = None,
-    sample: Annotated[int, typer.Option(min=1, help="Of a run: points of each side it looks at.")] = 5_000,
-    rare: Annotated[
-        int, typer.Option(min=1, help="Of a run: a phrase is rare that at most so many public points hold.")
-    ] = 2,
+    **of_run: Any,
 ) -> Shown:
     """What the policies find and miss in labelled text, or what the shards of a run give away."""
     if labelled is not None:
-        config = o.readable_configuration(what)
+        config = readable_configuration(what)
         return Shown("detection", redactory.evaluate_detect(labelled, config, policy, progress=progress))
     if what is None:
         raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     if os.path.isdir(what):
-        found = redactory.evaluate_redaction(what, engine, sample, rare, progress=progress)
-        return Shown("redaction", found)
-    return Shown("recall", redactory.evaluate_recall(what, output=out, progress=progress))
+        return Shown("redaction", redactory.evaluate_redaction(what, progress=progress, **of_run))
+    return Shown("recall", redactory.evaluate_recall(what, output=output, progress=progress))
 
 
-@command(evaluations, "model")
-def evaluate_model(
-    run: o.RunArgument,
-    progress: Progress,
-    model: o.ModelOption = None,
-    test: Annotated[
-        list[str] | None, typer.Option(help="Held-out corpus instead of the configured one.")
-    ] = None,
-) -> Shown:
+@command(
+    evaluations,
+    "model",
+    "run model",
+    test=option("Held-out corpus instead of the configured one.", list[str]),
+)
+def evaluate_model(run: Path, model: str | None, test: list[str] | None, progress: Progress) -> Shown:
     """Perplexity on held-out text, as it is and masked; of a classifier its test error rate."""
     found = redactory.evaluate_model(run, model, tuple(test or ()), progress)
     return Shown("perplexity" if "as_is" in found else "accuracy", found)
 
 
-_OPTIONS = {
-    "canary": {"canaries", "samples", "seed"},
-    "extraction": {"samples", "tokens", "temperature", "top_k", "completions", "seed"},
-    "membership": {
-        *("secrets", "others", "label", "reference", "count", "group_size", "confidence", "seed"),
-    },
-}
-"""Which options each attack takes."""
+Attack = Literal["canary", "extraction", "membership"]
 
 
-@command(evaluations, "attack")
-def evaluate_attack(
-    kind: Annotated[
-        Literal["canary", "extraction", "membership"],
-        typer.Argument(
-            metavar="KIND",
-            help="canary: exposure of planted canaries; extraction: secrets in texts that the model writes; "
-            "membership: whether secrets it was trained on can be told from others.",
-        ),
-    ],
-    run: o.RunArgument,
-    progress: Progress,
-    model: o.ModelOption = None,
-    seed: o.SeedOption = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="canary: candidates drawn where there are more than a million (20,000 by "
-            "default, at least 2,000); extraction: texts that the model writes (1,000).",
-        ),
-    ] = None,
-    canaries: Annotated[
-        Path | None, typer.Option(help="canary: FILE.canaries.json instead of the configured one.")
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="extraction: most tokens of a text (64).")] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0, help="extraction: below 1 likelier tokens are drawn more often; 0: none (1)."),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="extraction: draw among so many of the likeliest tokens (all).")
-    ] = None,
-    completions: Annotated[
-        int | None,
-        typer.Option(min=0, help="extraction: secrets that are tried with the words before them (500)."),
-    ] = None,
-    secrets: Annotated[
-        Path | None, typer.Option(help="membership: a corpus with true spans, instead of evaluate.labelled.")
-    ] = None,
-    others: Annotated[
-        Path | None,
-        typer.Option(help="membership: labelled JSONL whose values were never trained on (drawn)."),
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="membership: the kind of secret (the commonest).")] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="membership: another model of this run, or another run: a stronger attack."),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option(min=4, help="membership: sentences of each kind, at most (1,000).")
-    ] = None,
-    group_size: Annotated[
-        int | None, typer.Option(min=1, help="membership: sentences in a group (20).")
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(help="membership: of each interval; 1 - 0.05 / k for k comparisons (0.95)."),
-    ] = None,
-) -> Shown:
+@command(
+    evaluations,
+    "attack",
+    "model seed",
+    kind=argument(
+        "KIND",
+        "canary: exposure of planted canaries; extraction: secrets in texts that the model writes; "
+        "membership: whether secrets it was trained on can be told from others.",
+        Attack,
+    ),
+    run=RUN,
+    samples=option(
+        "canary: candidates drawn where there are more than a million (20,000 by default, at least 2,000); "
+        "extraction: texts that the model writes (1,000).",
+        int,
+        min=1,
+    ),
+    canaries=option("canary: FILE.canaries.json instead of the configured one.", Path),
+    tokens=option("extraction: most tokens of a text (64).", int, min=1),
+    temperature=option(
+        "extraction: below 1 likelier tokens are drawn more often; 0: the likeliest (1).", float, min=0
+    ),
+    top_k=option("extraction: draw among so many of the likeliest tokens (all).", int, min=1),
+    completions=option("extraction: secrets that are tried with the words before them (500).", int, min=0),
+    secrets=option("membership: a corpus with true spans, instead of evaluate.labelled.", Path),
+    others=option("membership: labelled JSONL whose values were never trained on (drawn).", Path),
+    label=option("membership: the kind of secret (the commonest).", str),
+    reference=option("membership: another model of this run, or another run: a stronger attack.", str),
+    count=option("membership: sentences of each kind, at most (1,000).", int, min=4),
+    group_size=option("membership: sentences in a group (20).", int, min=1),
+    confidence=option("membership: of each interval; 1 - 0.05 / k for k comparisons (0.95).", float),
+)
+def evaluate_attack(kind: Attack, run: Path, model: str | None, progress: Progress, **asked: Any) -> Shown:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
-    given = o.given_ones(
-        samples=samples, canaries=canaries, tokens=tokens, temperature=temperature, top_k=top_k,
-        completions=completions, secrets=secrets, others=others, label=label, reference=reference,
-        count=count, group_size=group_size, confidence=confidence, seed=seed,
-    )  # fmt: skip
-    for name in given.keys() - _OPTIONS[kind]:
+    given = given_ones(**asked)
+    attack = getattr(redactory, f"evaluate_{kind}")
+    for name in given.keys() - inspect.signature(attack).parameters.keys():
         raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the attack {kind}")
     if kind == "canary" and given.get("samples", 2_000) < 2_000:
         raise ConfigurationError("--samples: at least 2,000 candidates are needed")
-    attack = getattr(redactory, f"evaluate_{kind}")
     return Shown(kind, attack(run, model, progress=progress, **given))
 
 
-@command(evaluations, "audit")
-def evaluate_audit(
-    progress: Progress,
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder.")] = None,
-    model: o.ModelOption = None,
-    coins: Annotated[
-        Path | None,
-        typer.Option(help="The .coins.json of --plant; that beside the input by default."),
-    ] = None,
-    confidence: o.ConfidenceOption = 0.95,
-    plant: Annotated[
-        Path | None,
-        typer.Option("--plant", metavar="CORPUS", help="Instead: plant canaries in this JSONL corpus."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="With --plant: the copy with canaries, to be curated.")
-    ] = None,
-    canaries: Annotated[
-        int, typer.Option(min=1, help="With --plant: how many, each with a fair coin.")
-    ] = 1_000,
-    form: Annotated[
+@command(
+    evaluations,
+    "audit",
+    "model confidence",
+    run=argument("RUN", "A run folder.", Path, None),
+    coins=option("The .coins.json of --plant; that beside the input by default.", Path),
+    plant=option("Instead: plant canaries in this JSONL corpus.", Path, metavar="CORPUS"),
+    out=option("With --plant: the copy with canaries, to be curated.", Path),
+    canaries=option("With --plant: how many, each with a fair coin.", int, 1_000, min=1),
+    form=option(
+        "A coin's worlds: one number or another, a number or its mask, a user or none.",
         Literal["pair", "masked", "absent"],
-        typer.Option(help="A coin's worlds: one number or another, a number or its mask, a user or none."),
-    ] = "pair",
-    template: Annotated[
-        str, typer.Option(help="With --plant: the sentence that ends with a number.")
-    ] = "The code is: {digits}",
-    text: Annotated[str, typer.Option("--text", help="With --plant: column of the text.")] = "text",
-    identity: Annotated[str, typer.Option("--id", help="With --plant: column of the document's id.")] = "id",
-    user: Annotated[str, typer.Option("--user", help="With --plant: column of the user.")] = "user_id",
-    seed: Annotated[
-        int | None, typer.Option(help="With --plant: test mode: coins that anybody can draw again.")
-    ] = None,
+        "pair",
+    ),
+    template=option("With --plant: the sentence that ends with a number.", str, "The code is: {digits}"),
+    text=option("With --plant: column of the text.", str, "text"),
+    identity=option("With --plant: column of the document's id.", str, "id", flag="--id"),
+    user=option("With --plant: column of the user.", str, "user_id"),
+    seed=option("With --plant: test mode: coins that anybody can draw again.", int),
+)
+def evaluate_audit(
+    run: Path | None,
+    model: str | None,
+    confidence: float,
+    coins: Path | None,
+    plant: Path | None,
+    out: Path | None,
+    text: str,
+    identity: str,
+    user: str,
+    progress: Progress,
+    **planting: Any,
 ) -> Shown:
     """One-run audit: the least epsilon that a model shows, beside the most that is stated; 1 where larger.
 
@@ -467,51 +407,34 @@ def evaluate_audit(
         return Shown("audit", found, 0 if found["holds"] else 1)
     if plant is None or out is None:
         raise ConfigurationError("--out: name the copy of the corpus with canaries")
-    planted = redactory.audit_plant(
-        plant,
-        out,
-        canaries=canaries,
-        form=form,
-        template=template,
-        seed=seed,
-        columns={"text": text, "id": identity, "user_id": user},
-        progress=progress,
-    )
+    columns = {"text": text, "id": identity, "user_id": user}
+    planted = redactory.audit_plant(plant, out, columns=columns, progress=progress, **planting)
     return Shown("planted", planted)
 
 
 # ``redactory label``: people label a sample of a run, and misses are measured on it.
 
 
-@command(labels, "sample")
-def label_sample(
-    run: o.RunArgument,
-    n: Annotated[int, typer.Option("-n", min=1, help="Most texts to label.")] = 400,
-    seed: o.SeedOption = None,
-    public_share: Annotated[float, typer.Option(help="Share of them that is public.")] = 0.6,
-    name: NameOption = "sample",
-) -> Shown:
+@command(
+    labels,
+    "sample",
+    "run seed sample",
+    n=option("Most texts to label.", int, 400, flag="-n", min=1),
+    public_share=option("Share of them that is public.", float, 0.6),
+)
+def label_sample(run: Path, sample: str, **given: Any) -> Shown:
     """Draw points of a finished run for people to label: JSON lines, Label Studio's tasks, a table."""
-    drawn = redactory.audit_sample(run, n, seed=seed, name=name, public_share=public_share)
-    return Shown("sampled", drawn)
+    return Shown("sampled", redactory.audit_sample(run, name=sample, **given))
 
 
-@command(labels, "score")
-def label_score(
-    run: o.RunArgument,
-    labelled: Annotated[
-        Path,
-        typer.Argument(metavar="LABELLED", help="The labelled JSON lines, or Label Studio's JSON export."),
-    ],
-    progress: Progress,
-    confidence: o.ConfidenceOption = 0.95,
-    unchanged: Annotated[
-        bool, typer.Option("--unchanged", help="Score labels of which none differs from what was filled in.")
-    ] = False,
-    name: NameOption = "sample",
-) -> Shown:
+@command(
+    labels,
+    "score",
+    "run confidence sample",
+    labelled=argument("LABELLED", "The labelled JSON lines, or Label Studio's JSON export.", Path),
+    unchanged=switch("Score labels of which none differs from what was filled in."),
+)
+def label_score(run: Path, labelled: Path, sample: str, progress: Progress, **given: Any) -> Shown:
     """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""
-    scored = redactory.audit_score(
-        run, labelled, name=name, confidence=confidence, unchanged=unchanged, progress=progress
-    )
+    scored = redactory.audit_score(run, labelled, name=sample, progress=progress, **given)
     return Shown("scored", scored)

@@ -5,147 +5,91 @@ from __future__ import annotations
 import base64
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 import redactory
-from redactory.flows import options as o
-from redactory.flows.options import command, on_terminal, settings_of
-from redactory.flows.run_commands import app
+from redactory.flows.options import BY, NEEDED, argument, command, on_terminal, option, settings_of, switch
+from redactory.flows.run_commands import app, group
 from redactory.flows.show import Shown, show
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import Kind, new_key
 from redactory.foundation.progress import Progress
 
-if TYPE_CHECKING:
-    from redactory.pipelines.erase import What
-
-releases = typer.Typer(no_args_is_help=True, help="A job's runs and log; release a held run, or give it up.")
-quarantines = typer.Typer(no_args_is_help=True, help="Look into a quarantine, and try what lies there again.")
-keys = typer.Typer(
-    no_args_is_help=True, help="Make, rotate and shred keys, and read encrypted runs elsewhere."
-)
-ldp = typer.Typer(no_args_is_help=True, help="Local privacy: clip and noise sentences before they leave.")
-app.add_typer(releases, name="release")
-app.add_typer(quarantines, name="quarantine")
-app.add_typer(keys, name="keys")
-app.add_typer(ldp, name="ldp")
+releases = group("release", "A job's runs and log; release a held run, or give it up.")
+quarantines = group("quarantine", "Look into a quarantine, and try what lies there again.")
+keys = group("keys", "Make, rotate and shred keys, and read encrypted runs elsewhere.")
+ldp = group("ldp", "Local privacy: clip and noise sentences before they leave.")
 
 
 # Jobs that run every night.
 
 
-@command(app)
+@command(
+    app,
+    "nightly",
+    "config workers dask",
+    output=option("The folder of the job's runs; the configuration's output by default.", Path, flag="--out"),
+    date=option("The day that {date} in input.path stands for; today in UTC.", str),
+    first=option("Backfill: a run for each day from this one.", str, flag="--from"),
+    last=option("Backfill: the last day.", str, flag="--to"),
+    again=option("A changed file to read whole, as new; repeatable.", list[str]),
+)
 def nightly(
-    config: o.ConfigArgument,
-    progress: Progress,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="The folder of the job's runs; the configuration's output by default."),
-    ] = None,
-    date: Annotated[
-        str | None, typer.Option("--date", help="The day that {date} in input.path stands for; today in UTC.")
-    ] = None,
-    first: Annotated[
-        str | None, typer.Option("--from", help="Backfill: a run for each day from this one.")
-    ] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Backfill: the last day.")] = None,
-    again: Annotated[
-        list[str] | None, typer.Option("--again", help="A changed file to read whole, as new; repeatable.")
-    ] = None,
-    workers: o.WorkersOption = None,
-    dask: o.DaskOption = None,
+    config: str, progress: Progress, dask: str | None, again: list[str] | None, **given: Any
 ) -> Shown:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
-    more: dict[str, Any] = {}
     if dask is not None:
         from redactory.flows.dask_map import over_dask
 
-        more["curating"] = over_dask(redactory.curate, dask)
-    result = redactory.nightly(
-        config,
-        output=out,
-        date=date,
-        first=first,
-        last=last,
-        again=again or (),
-        workers=workers,
-        progress=progress,
-        **more,
-    )
+        given["curating"] = over_dask(redactory.curate, dask)
+    result = redactory.nightly(config, again=again or (), progress=progress, **given)
     failed = any(night["state"] == "held" or night.get("hooks_failed") for night in result["nights"])
     return Shown("nights", result, 1 if failed else 0)
 
 
-@command(app)
-def schedule(
-    config: o.ConfigArgument,
-    as_json: bool,
-    cron: Annotated[
-        str | None, typer.Option("--cron", help="When, like '0 2 * * *'; without it, when you ask for it.")
-    ] = None,
-    timezone: Annotated[
-        str, typer.Option("--timezone", help="Time zone of the schedule and of {date}.")
-    ] = "UTC",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Where runs go: {start} and {date} stand for when a run was due; without them each run gets "
-            "a folder {start} below it. The configuration's output by default.",
-        ),
-    ] = None,
-    work: Annotated[
-        Literal["curate", "run", "nightly"],
-        typer.Option("--work", help="curate; run: curate, train and evaluate; nightly: what is new, gated."),
-    ] = "curate",
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the deployment; the configuration's by default.")
-    ] = None,
-    workers: o.WorkersOption = None,
-    dask: o.DaskOption = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Verify each run; one that does not hold has failed.")
-    ] = True,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Most tasks at once, over all runs on the server.")
-    ] = None,
-    port: Annotated[int, typer.Option("--port", help="Port of the server that is started here.")] = 4200,
-    deploy: Annotated[
-        bool,
-        typer.Option(
-            "--deploy",
-            help="For workers of a Prefect server: write prefect.yaml, and register it where PREFECT_API_URL "
-            "is set.",
-        ),
-    ] = False,
-    pool: Annotated[
-        str, typer.Option("--pool", help="With --deploy: the work pool; made where it is missing.")
-    ] = "redactory",
-    file: Annotated[Path, typer.Option("--file", help="With --deploy: the file to write.")] = Path(
-        "prefect.yaml"
+@command(
+    app,
+    "schedule",
+    "config workers dask",
+    cron=option("When, like '0 2 * * *'; without it, when you ask for it.", str),
+    timezone=option("Time zone of the schedule and of {date}.", str, "UTC"),
+    out=option(
+        "Where runs go: {start} and {date} stand for when a run was due; without them each run gets a folder "
+        "{start} below it. The configuration's output by default.",
+        Path,
     ),
+    work=option(
+        "curate; run: curate, train and evaluate; nightly: what is new, gated.",
+        Literal["curate", "run", "nightly"],
+        "curate",
+    ),
+    name=option("Name of the deployment; the configuration's by default.", str),
+    verify=option(
+        "Verify each run; one that does not hold has failed.", bool, True, flag="--verify/--no-verify"
+    ),
+    limit=option("Most tasks at once, over all runs on the server.", int, min=1),
+    port=option("Port of the server that is started here.", int, 4200),
+    deploy=switch(
+        "For workers of a Prefect server: write prefect.yaml, and register it where PREFECT_API_URL is set."
+    ),
+    pool=option("With --deploy: the work pool; made where it is missing.", str, "redactory"),
+    file=option("With --deploy: the file to write.", Path, Path("prefect.yaml")),
+)
+def schedule(
+    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, file: Path, **job: Any
 ) -> Shown | None:
     """Run a job on a schedule, with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
-    planned = scheduling.plan_schedule(
-        config, cron, timezone, out=out, work=work, name=name, workers=workers, verify=verify, dask=dask
-    )
+    planned = scheduling.plan_schedule(**job)
     if deploy:
         return Shown("deployed", scheduling.deploy(planned, file, pool, limit))
     scheduling.serve(planned, port, limit, lambda facts: show(Shown("serving", facts), as_json))
     return None
 
 
-@command(releases, "list")
-def release_list(
-    job: o.JobArgument,
-    log: Annotated[
-        bool, typer.Option("--log", help="The release log, a line a record; it is checked.")
-    ] = False,
-) -> Shown:
+@command(releases, "list", "job", log=switch("The release log, a line a record; it is checked."))
+def release_list(job: Path, log: bool) -> Shown:
     """List the runs of a job: when, their state, how many points, and why; or read its release log."""
     if log:
         return Shown("release_log", redactory.release_log(job))
@@ -153,26 +97,22 @@ def release_list(
     return Shown("releases", result, 1 if result["problems"] else 0)
 
 
-@command(releases, "approve")
-def release_approve(
-    run: o.RunArgument,
-    by: o.ByOption,
-    reason: o.ReasonOption,
-    config: o.ConfigOption = None,
-    empty: Annotated[
-        bool, typer.Option("--empty", help="Also where it holds no point, public or private.")
-    ] = False,
-) -> Shown:
+@command(
+    releases,
+    "approve",
+    "run own_config reason",
+    by=BY,
+    empty=switch("Also where it holds no point, public or private."),
+)
+def release_approve(run: Path, by: str, reason: str, own_config: str | None, empty: bool) -> Shown:
     """Release a held run all the same; the name and the reason go into the log."""
-    return _decided(redactory.approve_release(run, by, reason, config, empty=empty))
+    return _decided(redactory.approve_release(run, by, reason, own_config, empty=empty))
 
 
-@command(releases, "reject")
-def release_reject(
-    run: o.RunArgument, by: o.ByOption, reason: o.ReasonOption, config: o.ConfigOption = None
-) -> Shown:
+@command(releases, "reject", "run own_config reason", by=BY)
+def release_reject(run: Path, by: str, reason: str, own_config: str | None) -> Shown:
     """Give a run up: the next scheduled run reads its material as new."""
-    return _decided(redactory.reject_release(run, by, reason, config))
+    return _decided(redactory.reject_release(run, by, reason, own_config))
 
 
 def _decided(result: dict[str, Any]) -> Shown:
@@ -193,17 +133,17 @@ def finding_line(finding: dict[str, Any]) -> str:
 # What could not be processed, and what is to be erased.
 
 
-@command(quarantines, "list")
-def quarantine_list(
-    place: o.JobArgument,
-    entry: Annotated[
-        str | None, typer.Argument(metavar="ENTRY", help="Show this entry's content, on a terminal alone.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="List at most so many entries a run.")] = 100,
-) -> Shown | None:
+@command(
+    quarantines,
+    "list",
+    "job",
+    entry=argument("ENTRY", "Show this entry's content, on a terminal alone.", str, None),
+    limit=option("List at most so many entries a run.", int, 100, min=0),
+)
+def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
     """List what lies in quarantine, by reason, and the id of each entry. No text is shown without ENTRY."""
     if entry is None:
-        return Shown("quarantined", redactory.quarantine_list(place, limit))
+        return Shown("quarantined", redactory.quarantine_list(job, limit))
     if not on_terminal():
         raise ConfigurationError(
             "an entry's original text is shown on a terminal alone: standard output is a file or a pipe"
@@ -211,33 +151,36 @@ def quarantine_list(
     from redactory.pipelines.quarantine import content_of_entry, harmless
 
     # characters that steer a terminal as escapes
-    sys.stdout.write(harmless(content_of_entry(place, entry)) + "\n")
+    sys.stdout.write(harmless(content_of_entry(job, entry)) + "\n")
     return None
 
 
-@command(quarantines, "retry")
-def quarantine_retry(
-    run: o.RunArgument, progress: Progress, config: o.ConfigOption = None, workers: o.WorkersOption = None
-) -> Shown:
+@command(quarantines, "retry", "run own_config workers")
+def quarantine_retry(run: Path, own_config: str | None, workers: int | None, progress: Progress) -> Shown:
     """Curate what lies in a run's quarantine again, into a new run beside it."""
-    return Shown("retried", redactory.quarantine_retry(run, config, workers=workers, progress=progress))
+    return Shown("retried", redactory.quarantine_retry(run, own_config, workers=workers, progress=progress))
 
 
-_IDS_FROM = "with one id a line: what is typed stays in the shell's history."
+_FROM_FILE = "{}, from a file with one id a line: what is typed stays in the shell's history."
 
 
-@command(app)
+@command(
+    app,
+    "takedown",
+    "places",
+    doc_id=option("A document's id; repeatable.", list[str]),
+    user_id=option("A user's id; repeatable.", list[str]),
+    doc_ids_from=option(_FROM_FILE.format("Documents"), Path, metavar="FILE"),
+    user_ids_from=option(_FROM_FILE.format("Users"), Path, metavar="FILE"),
+    dry_run=switch("Say what would go; write nothing."),
+)
 def takedown(
-    places: o.PlacesArgument,
-    doc_id: Annotated[list[str] | None, typer.Option(help="A document's id; repeatable.")] = None,
-    user_id: Annotated[list[str] | None, typer.Option(help="A user's id; repeatable.")] = None,
-    doc_ids_from: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"Documents, from a file {_IDS_FROM}")
-    ] = None,
-    user_ids_from: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"Users, from a file {_IDS_FROM}")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; write nothing.")] = False,
+    places: list[Path],
+    doc_id: list[str] | None,
+    user_id: list[str] | None,
+    doc_ids_from: Path | None,
+    user_ids_from: Path | None,
+    dry_run: bool,
 ) -> Shown:
     """Take a person's rows out of every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_ids(user_ids_from)], [*(doc_id or ()), *_ids(doc_ids_from)]
@@ -260,41 +203,33 @@ def _ids(file: Path | None) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-@command(app)
-def purge(
-    run: o.RunArgument,
-    vault: Annotated[bool, typer.Option("--vault", help="The original texts of all points.")] = False,
-    quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="What was rejected or could not be processed.")
-    ] = False,
-    state: Annotated[
-        bool, typer.Option("--state", help="Samples to label, sealed tracebacks, Prefect's home.")
-    ] = False,
-    by: o.MaybeByOption = None,
-) -> Shown:
+@command(
+    app,
+    "purge",
+    "run by",
+    vault=switch("The original texts of all points."),
+    quarantine=switch("What was rejected or could not be processed."),
+    state=switch("Samples to label, sealed tracebacks, Prefect's home."),
+)
+def purge(run: Path, by: str | None, **asked: Any) -> Shown:
     """Take original text out of a finished run, for good. The shards stay as they are."""
-    asked: dict[What, bool] = {"vault": vault, "quarantine": quarantine, "state": state}
-    return Shown("purged", redactory.purge(run, [name for name, wanted in asked.items() if wanted], by=by))
+    what: list[Any] = [name for name, wanted in asked.items() if wanted]
+    return Shown("purged", redactory.purge(run, what, by=by))
 
 
 # Sharing a run, and what earlier runs a job goes by.
 
 
-@command(app)
+@command(
+    app,
+    "export",
+    "run by",
+    to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
+    whole=switch("Mirror the whole, encrypted run at a URL; again, to update it."),
+    model=option("A trained model to bring along; repeatable.", list[str]),
+)
 def export(
-    run: o.RunArgument,
-    progress: Progress,
-    to: Annotated[
-        str, typer.Option("--to", metavar="PLACE", help="A new folder, or a URL (s3://BUCKET/FOLDER).")
-    ],
-    whole: Annotated[
-        bool,
-        typer.Option("--whole", help="Mirror the whole, encrypted run at a URL; again, to update it."),
-    ] = False,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", help="A trained model to bring along; repeatable.")
-    ] = None,
-    by: o.MaybeByOption = None,
+    run: Path, to: str, progress: Progress, whole: bool, model: list[str] | None, by: str | None
 ) -> Shown:
     """Copy what may leave a run: its public side, a card, a manifest, SHA256SUMS; models where asked for."""
     if whole:
@@ -303,26 +238,27 @@ def export(
     return Shown("exported", left)
 
 
-@command(app)
-def fetch(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where a run or an export was published.")],
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new folder.")],
-    progress: Progress,
-) -> Shown:
+@command(
+    app,
+    "fetch",
+    "",
+    url=argument("URL", "Where a run or an export was published.", str),
+    to=option("A new folder.", Path, NEEDED, metavar="DIR"),
+)
+def fetch(url: str, to: Path, progress: Progress) -> Shown:
     """Bring a published run or export here, and compare every digest."""
     return Shown("fetched", redactory.fetch(url, to, progress=progress))
 
 
-@command(app)
-def index(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of dedup.index.path.")],
-    keep_runs: Annotated[
-        int | None, typer.Option("--keep-runs", min=0, help="Prune: keep the last so many runs.")
-    ] = None,
-    keep_days: Annotated[
-        int | None, typer.Option("--keep-days", min=0, help="Prune: keep the runs of the last so many days.")
-    ] = None,
-) -> Shown:
+@command(
+    app,
+    "index",
+    "",
+    folder=argument("FOLDER", "The folder of dedup.index.path.", Path),
+    keep_runs=option("Prune: keep the last so many runs.", int, min=0),
+    keep_days=option("Prune: keep the runs of the last so many days.", int, min=0),
+)
+def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> Shown:
     """List the runs that an index across runs holds, or prune it: what old runs saw is no duplicate then."""
     from redactory.pipelines.index import prune_index, show_index
 
@@ -339,33 +275,29 @@ _VARIABLES = {
     "encryption": "REDACTORY_ENCRYPTION_KEY_FILE",
     "signing": "REDACTORY_SIGNING_KEY_FILE",
 }
-NewFileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Where to write it; never overwritten.")
-]
 
 
-@command(keys, "new")
-def keys_new(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="digest, encryption or signing.")],
-    file: NewFileArgument,
-) -> Shown:
+@command(
+    keys,
+    "new",
+    "",
+    kind=argument("KIND", "digest, encryption or signing.", Kind),
+    file=argument("FILE", "Where to write it; never overwritten.", Path),
+)
+def keys_new(kind: Kind, file: Path) -> Shown:
     """Write a fresh key to a new file, mode 0600; for signing also its public key, to FILE.pub."""
     files = [str(path) for path in new_key(kind, file)]
     return Shown("key_written", {"kind": kind, "files": files, "variable": _VARIABLES[kind]})
 
 
-@command(keys, "unwrap")
-def keys_unwrap(
-    place: Annotated[
-        Path, typer.Argument(metavar="FILE|RUN", help="A sealed file (a traceback in state/), or a run.")
-    ],
-    data_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-key", metavar="FILE", help="Write the run's data key there, for DuckDB and others."
-        ),
-    ] = None,
-) -> Shown | None:
+@command(
+    keys,
+    "unwrap",
+    "",
+    place=argument("FILE|RUN", "A sealed file (a traceback in state/), or a run.", Path),
+    data_key=option("Write the run's data key there, for DuckDB and others.", Path, metavar="FILE"),
+)
+def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
     from redactory.foundation.files import write_bytes
     from redactory.redaction import RunFolder, key_of, read_secret
@@ -385,28 +317,21 @@ def keys_unwrap(
     return Shown("key_unwrapped", {"file": str(data_key), "run": str(place), **key.to_json()})
 
 
-@command(keys, "rotate")
-def keys_rotate(
-    places: o.PlacesArgument,
-    progress: Progress,
-    to_key_file: Annotated[
-        Path | None, typer.Option("--to-key-file", help="The file of the new encryption key.")
-    ] = None,
-    to_service: Annotated[
-        str | None, typer.Option("--to-service", help="The new key service, package.module:function.")
-    ] = None,
-) -> Shown:
+@command(
+    keys,
+    "rotate",
+    "places",
+    to_key_file=option("The file of the new encryption key.", Path),
+    to_service=option("The new key service, package.module:function.", str),
+)
+def keys_rotate(places: list[Path], **given: Any) -> Shown:
     """Have another key wrap the data keys of runs; the configured key opens them, asking again goes on."""
-    done = redactory.rotate_key(*places, to_key_file=to_key_file, to_service=to_service, progress=progress)
+    done = redactory.rotate_key(*places, **given)
     return Shown("keys_rotated", done, 0 if done["ok"] else 1)
 
 
-@command(keys, "shred")
-def keys_shred(
-    run: o.RunArgument,
-    by: o.ByOption,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it: nobody can undo it.")] = False,
-) -> Shown:
+@command(keys, "shred", "run", by=BY, yes=switch("Do it: nobody can undo it."))
+def keys_shred(run: Path, by: str, yes: bool) -> Shown:
     """Destroy the data key of an encrypted run: nobody can read its private part any more."""
     if not yes:
         raise ConfigurationError(
@@ -418,35 +343,25 @@ def keys_shred(
 # Local privacy: noise before anything leaves the user, in training and in queries.
 
 
-EncoderOption = Annotated[
-    Path, typer.Option("--encoder", help="The users' encoder: a folder that is public, or RUN/models/NAME.")
-]
-DeclaredOption = Annotated[
-    bool,
-    typer.Option("--declared-public", help="You vouch that a Hugging Face folder was made of public text."),
-]
-
-
-@command(ldp, "train")
+@command(
+    ldp,
+    "train",
+    "encoder set_ declared_public",
+    data=argument("DATA", "JSON lines: text, label, and user_id or text_b if any.", Path, None),
+    out=option("The service's folder.", Path),
+    public=option("Instead of DATA: make the encoder, of these public rows alone.", Path),
+    budget=option("The user's own folder: what all their messages spent.", Path),
+    limit=option("With --budget: most epsilon of one user.", float, 8.0),
+    delta=option("Delta of --limit.", float, 1e-5),
+)
 def ldp_train(
-    encoder: EncoderOption,
+    encoder: Path,
     progress: Progress,
-    data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="JSON lines: text, label, and user_id or text_b if any."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The service's folder.")] = None,
-    public: Annotated[
-        Path | None,
-        typer.Option("--public", help="Instead of DATA: make the encoder, of these public rows alone."),
-    ] = None,
-    set_: o.SetOption = None,
-    budget: Annotated[
-        Path | None, typer.Option("--budget", help="The user's own folder: what all their messages spent.")
-    ] = None,
-    limit: Annotated[float, typer.Option("--limit", help="With --budget: most epsilon of one user.")] = 8.0,
-    delta: Annotated[float, typer.Option("--delta", help="Delta of --limit.")] = 1e-5,
-    declared_public: DeclaredOption = False,
+    data: Path | None,
+    out: Path | None,
+    public: Path | None,
+    set_: list[str] | None,
+    **given: Any,
 ) -> Shown:
     """Users and server in one process: noisy messages alone pass, and a service learns from them.
 
@@ -454,43 +369,24 @@ def ldp_train(
     """
     if (data is None) == (public is None):
         raise ConfigurationError("give the users' DATA and --out, or --public to make the encoder")
+    settings = settings_of(set_)
     if public is not None:
-        made = redactory.ldp_encoder(public, encoder, settings_of(set_), progress)
-        return Shown("ldp_encoder", made)
+        return Shown("ldp_encoder", redactory.ldp_encoder(public, encoder, settings, progress))
     if data is None or out is None:
         raise ConfigurationError("--out: name the service's folder")
-    trained = redactory.ldp_train(
-        data,
-        encoder,
-        out,
-        settings_of(set_),
-        budget=budget,
-        limit=limit,
-        delta=delta,
-        declared_public=declared_public,
-        progress=progress,
-    )
+    trained = redactory.ldp_train(data, encoder, out, settings, progress=progress, **given)
     return Shown("ldp_trained", trained)
 
 
-@command(ldp, "evaluate")
-def ldp_evaluate(
-    service: Annotated[Path, typer.Argument(metavar="SERVICE", help="A service's folder.")],
-    encoder: EncoderOption,
-    test: Annotated[Path, typer.Option("--test", help="Held-out JSON lines with text and label.")],
-    progress: Progress,
-    draws: Annotated[int, typer.Option(min=1, help="How often the noise is drawn.")] = 5,
-    limit: Annotated[int | None, typer.Option(min=1, help="Rows to ask at most.")] = None,
-    declared_public: DeclaredOption = False,
-) -> Shown:
+@command(
+    ldp,
+    "evaluate",
+    "encoder declared_public",
+    service=argument("SERVICE", "A service's folder.", Path),
+    test=option("Held-out JSON lines with text and label.", Path, NEEDED),
+    draws=option("How often the noise is drawn.", int, 5, min=1),
+    limit=option("Rows to ask at most.", int, min=1),
+)
+def ldp_evaluate(service: Path, encoder: Path, test: Path, **given: Any) -> Shown:
     """Accuracy on held-out text, with fresh noise on every query."""
-    found = redactory.ldp_evaluate(
-        service,
-        encoder,
-        test,
-        draws=draws,
-        limit=limit,
-        declared_public=declared_public,
-        progress=progress,
-    )
-    return Shown("ldp_accuracy", found)
+    return Shown("ldp_accuracy", redactory.ldp_evaluate(service, encoder, test, **given))

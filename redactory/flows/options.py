@@ -1,20 +1,54 @@
-"""Arguments and options that commands share, each declared once, and how a function becomes a command."""
+"""How a function becomes a command, and what commands share: options, readers of what was given."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import inspect
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
 from redactory.flows.show import Shown, show, shown_progress
 from redactory.foundation.errors import ConfigurationError, InputError
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, or an argument: its type, its default, and what Typer is told of it."""
+
+    kind: Any
+    default: Any
+    known: OptionInfo | ArgumentInfo
+
+
+NEEDED = inspect.Parameter.empty
+
+
+def option(meaning: str, kind: Any, default: Any = None, *, flag: str = "", **more: Any) -> Option:
+    """An option of type ``kind``, which is its own name unless ``flag`` says otherwise."""
+    kind = kind | None if default is None else kind
+    return Option(kind, default, typer.Option(..., *filter(None, [flag]), help=meaning, **more))
+
+
+def switch(meaning: str, **more: Any) -> Option:
+    """An option that is on where it is given."""
+    return option(meaning, bool, False, **more)
+
+
+def argument(metavar: str, meaning: str, kind: Any, default: Any = NEEDED, **more: Any) -> Option:
+    """What is given by its place."""
+    kind = kind | None if default is None else kind
+    return Option(kind, default, typer.Argument(metavar=metavar, help=meaning, **more))
 
 
 def readable_configuration(given: str | None) -> str | None:
@@ -29,96 +63,87 @@ def readable_configuration(given: str | None) -> str | None:
     return given
 
 
-# What a command is about.
-_CONFIG = {"metavar": "CONFIG", "callback": readable_configuration}
-ConfigArgument = Annotated[
-    str, typer.Argument(**_CONFIG, help="A configuration (.yaml), or an input file, folder or URL.")
-]
-ConfigOption = Annotated[
-    str | None,
-    typer.Option("--config", **_CONFIG, help="A configuration (.yaml), instead of the default or the run's."),
-]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB|RUN", help="A job's folder of runs, or a run.")]
-PlacesArgument = Annotated[
-    list[Path], typer.Argument(metavar="PLACE...", help="Run folders, or jobs' folders with all their runs.")
-]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="A trained model; the configured one by default.")
-]
-
-# How it is carried out.
-OutOption = Annotated[
-    str | None, typer.Option("--out", help="The run folder, or a URL; the configuration's by default.")
-]
-NewOption = Annotated[Path, typer.Option("--out", help="A new file or folder.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that share the work.")]
-PrefectOption = Annotated[bool, typer.Option("--prefect", help="Run as a Prefect flow.")]
-DaskOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dask",
-        help="Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.",
+READ: dict[str, Any] = {"callback": readable_configuration}
+"""Of what names a configuration."""
+RUN = argument("RUN", "A run folder.", Path)
+SHARED = {
+    "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str, **READ),
+    "own_config": option(
+        "A configuration (.yaml), instead of the default or the run's.",
+        str,
+        flag="--config",
+        metavar="CONFIG",
+        **READ,
     ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, in YAML; a.b is b below a. Repeatable."),
-]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="The same seed draws the same.")]
-ConfidenceOption = Annotated[float, typer.Option("--confidence", help="Confidence of each bound.")]
-PlotOption = Annotated[Path | None, typer.Option("--plot", help="SVG file: epsilon against steps.")]
+    "run": RUN,
+    "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
+    "places": argument("PLACE...", "Run folders, or jobs' folders with all their runs.", list[Path]),
+    "model": option("A trained model; the configured one by default.", str),
+    "output": option("The run folder, or a URL; the configuration's by default.", str, flag="--out"),
+    "resume": switch("Go on where an interrupted run stopped."),
+    "workers": option("Processes that share the work.", int, min=1),
+    "prefect": switch("Run as a Prefect flow."),
+    "dask": option(
+        "Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.",
+        str,
+    ),
+    "set_": option(
+        "A setting, in YAML; a.b is b below a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"
+    ),
+    "seed": option("The same seed draws the same.", int),
+    "confidence": option("Confidence of each bound.", float, 0.95),
+    "sample": option("Name of the sample.", str, "sample", flag="--name"),
+    "by": option("Who answers for it; goes into the release log.", str),
+    "reason": option("Why, for the log.", str, NEEDED),
+    "encoder": option("The users' encoder: a folder that is public, or RUN/models/NAME.", Path, NEEDED),
+    "declared_public": switch("You vouch that a Hugging Face folder was made of public text."),
+    "as_json": switch("Print one JSON object on standard output.", flag="--json"),
+}
+"""Options that several commands have, each with one meaning."""
+BY = dataclasses.replace(SHARED["by"], kind=str, default=NEEDED)
+Body = Callable[..., Shown | None]
 
-# Who decides, and how it is written down.
-ByOption = Annotated[str, typer.Option("--by", help="Who answers for it; goes into the release log.")]
-MaybeByOption = Annotated[
-    str | None, typer.Option("--by", help="Who answers for it; goes into the release log.")
-]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the log.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
-
-def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[..., Shown | None]], Any]:
+def command(group: typer.Typer, name: str, shared: str, /, **own: Option) -> Callable[[Body], Body]:
     """Add a function to ``group`` as a command: what it returns is shown, or printed as JSON (``--json``).
 
-    A parameter ``progress`` is a listener, not an option; a parameter ``as_json`` is whether JSON was asked
-    for.  What returns None has shown its result itself.
+    It takes each of its options, the ``shared`` ones first, and where it names them ``progress`` (a listener)
+    and ``as_json`` (whether JSON was asked for).  What returns None has shown its result itself.
     """
+    options = {key: SHARED[key] for key in shared.split()} | own | {"as_json": SHARED["as_json"]}
 
-    def register(body: Callable[..., Shown | None]) -> Callable[..., Shown | None]:
-        signature = inspect.signature(body, eval_str=True)
-        known = signature.parameters
-        given = [own for name, own in known.items() if name not in ("progress", "as_json")]
-        as_json = inspect.Parameter("as_json", _KEYWORD, default=False, annotation=JsonOption)
+    def register(body: Body) -> Body:
+        known = inspect.signature(body).parameters
 
         @functools.wraps(body)
-        def carried_out(*, as_json: bool, **options: Any) -> None:
+        def carried_out(*, as_json: bool, **given: Any) -> None:
             if "as_json" in known:
-                options["as_json"] = as_json
-            if "progress" in known:
-                with shown_progress() as progress:
-                    shown = body(**options, progress=progress)
-            else:
-                shown = body(**options)
-            if shown is None:
-                return
-            show(shown, as_json)
-            if shown.code:
-                raise SystemExit(shown.code)
+                given["as_json"] = as_json
+            with shown_progress() if "progress" in known else nullcontext() as progress:
+                if progress is not None:
+                    given["progress"] = progress
+                shown = body(**given)
+            if shown is not None:
+                show(shown, as_json)
+                if shown.code:
+                    raise SystemExit(shown.code)
 
-        parameters = [own.replace(kind=_KEYWORD) for own in given] + [as_json]
-        carried_out.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=parameters, return_annotation=None
-        )
-        carried_out.__annotations__ = {own.name: own.annotation for own in parameters}
-        group.command(name or body.__name__.replace("_", "-"))(carried_out)
+        parameters = [_parameter(key, each) for key, each in options.items()]
+        carried_out.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        carried_out.__annotations__ = {each.name: each.annotation for each in parameters}
+        group.command(name)(carried_out)
         return body
 
     return register
 
 
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+def _parameter(name: str, own: Option) -> inspect.Parameter:
+    """What Typer reads of an option; a switch has no --no- beside it."""
+    known = copy.copy(own.known)
+    if isinstance(known, OptionInfo) and not known.param_decls:
+        known.param_decls = (f"--{name.replace('_', '-')}",)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=own.default, annotation=Annotated[own.kind, known])
 
 
 _NUMBER = re.compile(r"[+-]?(\d+/\d+|\d*\.?\d+[eE][+-]?\d+)")

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-import yaml
 
 import redactory
-from redactory.flows import options as o
-from redactory.flows.options import command, settings_of
+from redactory.flows.options import (
+    NEEDED,
+    READ,
+    argument,
+    command,
+    given_ones,
+    option,
+    settings_of,
+    standard_input,
+    switch,
+)
 from redactory.flows.show import Shown, warn
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder
@@ -28,10 +36,17 @@ app = typer.Typer(
 )
 
 
-@command(app)
-def init(
-    file: Annotated[Path, typer.Argument(help="The configuration to write.")] = Path("redactory.yaml"),
-) -> Shown:
+def group(name: str, meaning: str) -> typer.Typer:
+    """A new group of commands."""
+    made = typer.Typer(no_args_is_help=True, help=meaning)
+    app.add_typer(made, name=name)
+    return made
+
+
+@command(
+    app, "init", "", file=argument("[FILE]", "The configuration to write.", Path, Path("redactory.yaml"))
+)
+def init(file: Path) -> Shown:
     """Write a commented example configuration."""
     from redactory.pipelines.describe import write_example
 
@@ -46,97 +61,67 @@ def init(
     return Shown("configuration_written", {"file": str(file)})
 
 
-@command(app)
+@command(
+    app,
+    "curate",
+    "config output resume workers prefect dask",
+    dry_run=switch("Say what would be done: stages, policies, columns, bad rows."),
+    against=option("With --dry-run: a configuration or finished run whose policies are compared.", str),
+)
 def curate(
-    config: o.ConfigArgument,
-    progress: Progress,
-    out: o.OutOption = None,
-    resume: o.ResumeOption = False,
-    workers: o.WorkersOption = None,
-    prefect: o.PrefectOption = False,
-    dask: o.DaskOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done: stages, policies, columns, bad rows.")
-    ] = False,
-    against: Annotated[
-        str | None,
-        typer.Option(help="With --dry-run: a configuration or finished run whose policies are compared."),
-    ] = None,
+    config: str, output: str | None, progress: Progress, dry_run: bool, against: str | None, **given: Any
 ) -> Shown:
     """Turn a raw corpus into audited shards."""
     if dry_run:
-        result = redactory.describe(config, progress=progress, output=out)
+        result = redactory.describe(config, progress=progress, output=output)
         if against is not None:
             result["differs"] = redactory.policy_diff(against, config)
         return Shown("described", result)
-    _warn_blind(config, out)
-    plain = None if prefect else redactory.curate
-    result = _carry_out(plain, "curate", config, out, dask, progress, resume=resume, workers=workers)
+    _warn_blind(config, output)
+    result = _carried_out("curate", config, output=output, progress=progress, **given)
     _warn_open(result)
     return Shown("curated", result)
 
 
-@command(app)
-def train(
-    config: o.ConfigArgument,
-    progress: Progress,
-    out: o.OutOption = None,
-    trainer: Annotated[
-        str | None, typer.Option(help="A trainer (train.trainer), instead of the configured one.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="The model's folder (train.name), instead of the configured one.")
-    ] = None,
-    workers: o.WorkersOption = None,
-    prefect: o.PrefectOption = False,
-) -> Shown:
+@command(
+    app,
+    "train",
+    "config output workers prefect",
+    trainer=option("A trainer (train.trainer), instead of the configured one.", str),
+    name=option("The model's folder (train.name), instead of the configured one.", str),
+)
+def train(config: str, output: str | None, progress: Progress, prefect: bool, **given: Any) -> Shown:
     """Train a model on a finished run."""
-    changes = o.given_ones(trainer=trainer, name=name, workers=workers)
-    _warn_odd(config, out, **changes)
-    plain = None if prefect else redactory.train
-    return Shown("trained", _carry_out(plain, "train", config, out, None, progress, **changes))
+    changes = given_ones(**given)
+    _warn_odd(config, output, **changes)
+    trained = _carried_out("train", config, prefect, output=output, progress=progress, **changes)
+    return Shown("trained", trained)
 
 
-@command(app)
-def run(
-    config: o.ConfigArgument,
-    progress: Progress,
-    out: o.OutOption = None,
-    resume: o.ResumeOption = False,
-    workers: o.WorkersOption = None,
-    prefect: o.PrefectOption = False,
-    dask: o.DaskOption = None,
-) -> Shown:
+@command(app, "run", "config output resume workers prefect dask")
+def run(config: str, output: str | None, progress: Progress, **given: Any) -> Shown:
     """Curate, train and evaluate."""
-    _warn_blind(config, out)
-    plain = None if prefect else redactory.run
-    result = _carry_out(
-        plain, "curate_and_train", config, out, dask, progress, resume=resume, workers=workers
-    )
+    _warn_blind(config, output)
+    result = _carried_out("run", config, output=output, progress=progress, **given)
     _warn_open(result)
-    _warn_odd(config, out)
+    _warn_odd(config, output)
     return Shown("ran", result)
 
 
-def _carry_out(
-    plain: Callable[..., Mapping[str, Any]] | None,
-    flow: str,
-    config: str,
-    out: str | None,
-    dask: str | None,
-    progress: Progress,
-    **settings: Any,
+def _carried_out(
+    work: str, config: str, prefect: bool = False, dask: str | None = None, **given: Any
 ) -> dict[str, Any]:
-    """Call the plain function, or where there is none, run the flow around it; with ``dask``, over Dask."""
-    if plain is None:
+    """The result of the library's function of that name, of the flow around it, or of it over Dask."""
+    if prefect:
         from redactory.flows.schedule import start_flow
 
-        return start_flow(flow, config, out, progress, **settings, **o.given_ones(dask=dask))
+        return start_flow(work, config, **given, **given_ones(dask=dask))
+    plain = getattr(redactory, work)
     if dask is not None:
         from redactory.flows.dask_map import over_dask
 
         plain = over_dask(plain, dask)
-    return dict(plain(config, output=out, progress=progress, **settings))
+    return dict(plain(config, **given))
 
 
 def _warn_blind(config: str, out: str | None) -> None:
@@ -163,14 +148,14 @@ def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
         warn(f"Warning: {remark}.")
 
 
-@command(app)
-def verify(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, an export, or the URL of one.")],
-    progress: Progress,
-    public_key: Annotated[
-        Path | None, typer.Option("--public-key", help="PEM file: the run must be signed by this key.")
-    ] = None,
-) -> Shown:
+@command(
+    app,
+    "verify",
+    "",
+    run=argument("RUN", "A run folder, an export, or the URL of one.", str),
+    public_key=option("PEM file: the run must be signed by this key.", Path),
+)
+def verify(run: str, progress: Progress, public_key: Path | None) -> Shown:
     """Check a finished run again, from its files alone."""
     result = redactory.verify(run, progress=progress, public_key=public_key)
     return Shown("verified", result, 0 if result["ok"] else 1)
@@ -179,14 +164,32 @@ def verify(
 # The demonstration: the whole job on a corpus whose every secret is known.
 
 
-@command(app)
-def demo(
-    progress: Progress,
-    out: Annotated[Path, typer.Option("--out", help="The run folder.")] = Path("demo-run"),
-    rows: Annotated[int, typer.Option(min=50, help="Dialogues of the simulated corpus.")] = 1_000,
-    workers: o.WorkersOption = None,
-    prefect: Annotated[bool, typer.Option("--prefect/--no-prefect", help="Run as a Prefect flow.")] = True,
-) -> Shown:
+_DEMO = """\
+input: {{path: corpus.jsonl}}
+output: ../{run}
+segment: {{mode: turn}}
+partition: {{documents: 250}}
+train:
+  trainer: crt
+  epsilon: 8.0
+  delta: 1.0e-5
+  sampling_rate: 0.02
+  epochs: 3
+  public_epoch: occurrences
+evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
+workers: {workers}
+"""
+
+
+@command(
+    app,
+    "demo",
+    "workers",
+    out=option("The run folder.", Path, Path("demo-run")),
+    rows=option("Dialogues of the simulated corpus.", int, 1_000, min=50),
+    prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
+)
+def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> Shown:
     """The whole job on a simulated corpus, a few minutes long; beside it a model without protection.
 
     The corpora and the configuration are left in OUT-input, to be looked at and run again.
@@ -195,122 +198,87 @@ def demo(
     from redactory.redaction import RunFolder
 
     check_output(RunFolder(out), resume=False)
+    folder = make_private_folder(out.with_name(f"{out.name}-input"))
+    made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, 20, progress)
+    redactory.simulate(folder / "test.jsonl", max(rows // 10, 20), 2, 0, 1, progress)
     workers = workers or min(2, os.cpu_count() or 1)
-    config = str(_demo_inputs(out, rows, workers, progress))
-    plain = None if prefect else redactory.run
-    settings = {"resume": False} if prefect else {}
-    result = _carry_out(
-        plain, "curate_and_train", config, str(out), None, progress, workers=workers, **settings
-    )
+    canaries = Path(made["canaries_file"]).name
+    file = folder / "redactory.yaml"
+    file.write_text(_DEMO.format(run=out.name, canaries=canaries, workers=workers), encoding="utf-8")
+    config, asked = str(file), {"resume": False, "workers": workers}
+    result = _carried_out("run", config, prefect, output=str(out), progress=progress, **asked)
     baseline = {
-        **redactory.train(config, output=out, progress=progress, trainer="sgd"),
+        **redactory.train(config, trainer="sgd", output=out, progress=progress),
         "evaluation": {
             "perplexity": redactory.evaluate_model(out, "sgd", progress=progress),
             "canary": redactory.evaluate_canary(out, "sgd", progress=progress),
         },
     }
     verified = redactory.verify(out, progress=progress)
-    return Shown(
-        "demonstrated", {**result, "baseline": baseline, "verify": verified, "configuration": config}
-    )
+    beside = {"baseline": baseline, "verify": verified, "configuration": config}
+    return Shown("demonstrated", {**result, **beside})
 
 
-def _demo_inputs(out: Path, rows: int, workers: int, progress: Progress) -> Path:
-    folder = make_private_folder(out.with_name(out.name + "-input"))
-    corpus, held_out = folder / "corpus.jsonl", folder / "test.jsonl"
-    made = redactory.simulate(corpus, rows, 1, 10, 20, progress)
-    redactory.simulate(held_out, max(rows // 10, 20), 2, 0, 1, progress)
-    settings = {
-        "input": {"path": corpus.name},
-        "output": str(Path("..") / out.name),
-        "segment": {"mode": "turn"},
-        "partition": {"documents": 250},
-        "train": {
-            "trainer": "crt",
-            "epsilon": 8.0,
-            "delta": 1e-5,
-            "sampling_rate": 0.02,
-            "epochs": 3,
-            "public_epoch": "occurrences",
-        },
-        "evaluate": {
-            "test": held_out.name,
-            "canaries": Path(made["canaries_file"]).name,
-            "labelled": corpus.name,
-        },
-        "workers": workers,
-    }
-    config = folder / "redactory.yaml"
-    config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    return config
-
-
-@command(app)
-def simulate(
-    out: Annotated[Path, typer.Option("--out", help="The JSONL file to write.")],
-    progress: Progress,
-    rows: Annotated[int, typer.Option(min=1, help="Dialogues.")] = 1_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same corpus.")] = 0,
-    canaries: Annotated[int, typer.Option(min=0, help="Planted numbers 'My ID is: 123456'.")] = 0,
-    copies: Annotated[int, typer.Option(min=1, help="How often each canary is planted.")] = 1,
-    canary_miss_rate: Annotated[
+@command(
+    app,
+    "simulate",
+    "",
+    out=option("The JSONL file to write.", Path, NEEDED),
+    rows=option("Dialogues.", int, 1_000, min=1),
+    seed=option("The same seed gives the same corpus.", int, 0),
+    canaries=option("Planted numbers 'My ID is: 123456'.", int, 0, min=0),
+    copies=option("How often each canary is planted.", int, 1, min=1),
+    miss_rate=option(
+        "Probability that a canary is marked as one that π is to miss.",
         float,
-        typer.Option(min=0, max=1, help="Probability that a canary is marked as one that π is to miss."),
-    ] = 0.0,
-    canary_template: Annotated[
-        list[str] | None,
-        typer.Option(help="Words before a canary, and its digits: 'My PIN is {4}'; repeatable."),
-    ] = None,
-) -> Shown:
+        0.0,
+        flag="--canary-miss-rate",
+        min=0,
+        max=1,
+    ),
+    canary_template=option("Words before a canary, and its digits: 'My PIN is {4}'; repeatable.", list[str]),
+)
+def simulate(canary_template: list[str] | None, **given: Any) -> Shown:
     """Support dialogues of invented people, with every secret's place."""
-    templates = {"templates": canary_template} if canary_template else {}
-    made = redactory.simulate(out, rows, seed, canaries, copies, progress, canary_miss_rate, **templates)
-    return Shown("simulated", made)
+    if canary_template:
+        given["templates"] = canary_template
+    return Shown("simulated", redactory.simulate(**given))
 
 
 # What may be promised: before a training, and after.
 
 
-@command(app)
-def plan(
-    progress: Progress,
-    config: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CONFIG]", help="A configuration (.yaml).", callback=o.readable_configuration
-        ),
-    ] = None,
-    set_: o.SetOption = None,
-    out: o.OutOption = None,
-    plot: o.PlotOption = None,
-) -> Shown:
+@command(
+    app,
+    "plan",
+    "set_ output",
+    config=argument("[CONFIG]", "A configuration (.yaml).", str, None, **READ),
+    plot=option("SVG file: epsilon against steps.", Path),
+)
+def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
     """Say what a training would cost, before it is run: of a configuration, or of --set numbers alone."""
-    result = redactory.plan(config, output=out, plot=plot, progress=progress, **settings_of(set_))
+    result = redactory.plan(config, progress=progress, **given, **settings_of(set_))
     if "participation" in result:
         return Shown("planned_messages", result)
     return Shown("planned_units" if "epsilon_sound" in result else "planned", result)
 
 
-@command(app)
+@command(
+    app,
+    "guarantee",
+    "",
+    runs=argument("RUN...", "A run folder, or several.", list[Path], None),
+    model=option("A trained model. Several: what holds of all of them together.", list[str]),
+    delta=option("Of several models: delta of the figures.", float, show_default=False),
+    budget=option(
+        "What is spent of this configuration's train.budget, and by which trainings.",
+        str,
+        metavar="CONFIG",
+        **READ,
+    ),
+)
 def guarantee(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN...", help="A run folder, or several.")
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="A trained model. Several: what holds of all of them together."),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Of several models: delta of the figures.", show_default=False)
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONFIG",
-            help="What is spent of this configuration's train.budget, and by which trainings.",
-            callback=o.readable_configuration,
-        ),
-    ] = None,
+    runs: list[Path] | None, model: list[str] | None, delta: float | None, budget: str | None
 ) -> Shown:
     """What may be promised of a trained model, or of several, derived again from the ledgers."""
     if (budget is None) != bool(runs):
@@ -340,48 +308,32 @@ def _other_models(run: Path, name: str) -> dict[str, Any]:
 # Using a model, with its guarantee beside what it says.
 
 
-@command(app)
+@command(
+    app,
+    "predict",
+    "seed",
+    model=argument("MODEL_FOLDER", "A trained model: RUN/models/NAME, or a copy.", Path),
+    file=argument("FILE", "Texts, one a line, or JSONL with a column text; - is stdin.", str, None),
+    text=option("A text; repeatable.", list[str]),
+    top=option("Answers for each text, the likeliest first.", int, 5, min=1),
+    generate=option("Write N texts after each text, or after none.", int, min=1, metavar="N"),
+    tokens=option("With --generate: most tokens of a text.", int, 100, min=1),
+    temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
+    top_k=option("Draw from so many likeliest tokens alone.", int, min=1),
+)
 def predict(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL_FOLDER", help="A trained model: RUN/models/NAME, or a copy.")
-    ],
-    progress: Progress,
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="Texts, one a line, or JSONL with a column text; - is stdin."),
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="A text; repeatable.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Answers for each text, the likeliest first.")] = 5,
-    generate: Annotated[
-        int | None,
-        typer.Option("--generate", min=1, metavar="N", help="Write N texts after each text, or after none."),
-    ] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="With --generate: most tokens of a text.")] = 100,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.")
-    ] = 1.0,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", min=1, help="Draw from so many likeliest tokens alone.")
-    ] = None,
-    seed: o.SeedOption = None,
+    model: Path,
+    file: str | None,
+    text: list[str] | None,
+    generate: int | None,
+    **given: Any,
 ) -> Shown:
     """Use a trained model: the next word, or the class, of each text; or texts that it writes."""
     if (file is not None and text) or (file is None and not text and generate is None):
         raise ConfigurationError("give texts: either --text, or a file, or - for standard input")
-    texts = list(text or ()) if file is None else _texts(file)
-    given = tuple(texts) or ("",)
-    result = redactory.predict(
-        model,
-        given,
-        top=top,
-        write=generate,
-        tokens=tokens,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
-        progress=progress,
-    )
-    return Shown("predicted" if generate is None else "generated", result, beside={"prompts": given})
+    texts = tuple(text or ()) if file is None else tuple(_texts(file))
+    result = redactory.predict(model, texts or ("",), write=generate, **given)
+    return Shown("predicted" if generate is None else "generated", result, beside={"prompts": texts or ("",)})
 
 
 def _texts(file: str) -> list[str]:
@@ -389,7 +341,7 @@ def _texts(file: str) -> list[str]:
     if path.suffix == ".jsonl":
         return _rows(path)
     try:
-        content = o.standard_input() if file == "-" else path.read_text(encoding="utf-8")
+        content = standard_input() if file == "-" else path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{path.name} cannot be read as text: {type(error).__name__}") from None
     found = [line for line in content.splitlines() if line.strip()]
