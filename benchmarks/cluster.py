@@ -128,7 +128,7 @@ def _config(data: Path, documents: int, workers: int) -> Config:
 def _map(kind: str, config: Config, place: Path) -> Iterator[tuple[StageMap, Any]]:
     """The map, and what tells of each of its processes the CPU seconds and the peak memory in MiB."""
     if kind == "dask":
-        with on_dask("local", config, RunFolder(place).cluster) as workers:
+        with on_dask("local", config, RunFolder(place)) as workers:
 
             def used() -> list[tuple[float, float]]:
                 found = workers.client.run(_used)

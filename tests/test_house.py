@@ -88,7 +88,6 @@ def test_prefect_typer_and_torch_stay_in_their_rooms() -> None:
         "dask": {"flows"},
         # the map of local updates has a client of its own
         "distributed": {"flows", "training"},
-        "prefect_dask": {"flows"},
         "torch": {"training", "evaluation", "detectors"},
         "yaml": {"detectors", "evaluation", "pipelines", "flows"},
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,14 @@ from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
-from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
-from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 import redactory
 from redactory.detectors import policy_hashes
 from redactory.flows.dask_map import tasks_on_dask
-from redactory.flows.prefect_tasks import as_task, quiet_task, tasks_in_processes
-from redactory.flows.server import place_of, zone_of
-from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import CheckFailed, InputError, RedactoryError, SealedError, some, upwards
+from redactory.flows.prefect_tasks import as_task, tasks_in_processes
+from redactory.flows.server import has_place, place_of, runs_of, zone_of
+from redactory.foundation.errors import CheckFailed, RedactoryError, some, upwards
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import Progress, silent
@@ -37,6 +34,7 @@ from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.nightly import nightly as plain_nightly
 from redactory.pipelines.readers import find_sources
+from redactory.pipelines.release import summary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.train import check_device
 from redactory.pipelines.watermark import is_dated
@@ -44,7 +42,7 @@ from redactory.redaction import RunFolder, broken_files, is_finished, read_manif
 from redactory.redaction.keyservice import configured_service
 from redactory.redaction.sealing import SIGNED_BY, configured_signer
 
-FATES = ("public", "private", "duplicate", "quarantined")
+DECISIONS = ("public", "private", "duplicate", "quarantined")
 listener: ContextVar[Progress] = ContextVar("listener", default=silent)
 """Who hears of progress in this process; no parameter, since Prefect stores parameters."""
 
@@ -68,32 +66,24 @@ class Job:
         """What the histories of this job are kept under in Prefect's interface."""
         return Path(self.config).stem
 
-    @contextmanager
-    def stage_map(self) -> Iterator[StageMap]:
+    def stage_map(self) -> AbstractContextManager[StageMap]:
         """The map whose parts are tasks: in processes of this machine, or on workers of Dask."""
         if self.dask is None:
-            spread = tasks_in_processes(self.settings.workers, self.run.state)
-        else:
-            spread = tasks_on_dask(self.dask, self.settings, self.run)
-        with spread as stage_map:
-            yield stage_map
+            return tasks_in_processes(self.settings.workers, self.run.state)
+        return tasks_on_dask(self.dask, self.settings, self.run)
 
 
 def _job(config: str, output: str | None, workers: int | None, timezone: str, dask: str | None = None) -> Job:
-    unexpected = None
-    try:
+    forbid_core_dumps()
+
+    def read() -> Job:
         settings = load_config(config, workers=workers)
         template = output or str(settings.output)
         place = place_of(template, flow_run.scheduled_start_time, timezone)
         return Job(config, template, load_config(settings, output=Path(place)), dask)
-    except RedactoryError:
-        raise
-    except Exception as error:
-        # there is no run folder yet to seal it in; a configuration holds lists of names
-        unexpected = type(error).__name__
-    raise SealedError(
-        f"unexpected {unexpected} while the configuration was read: redactory curate {config} --dry-run"
-    )
+
+    # there is no run folder yet to seal an error in, and a configuration holds lists of names
+    return wordless(f"the configuration was read: redactory curate {config} --dry-run", read)
 
 
 # The flows.
@@ -108,7 +98,7 @@ def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
         return
     due, asked, result = run.expected_start_time, run.parameters, state.result(raise_on_failure=False)
     if state.is_completed():
-        said = _summary(result, place_of(asked["output"], due, asked["timezone"]))
+        said = _outcome(result, place_of(asked["output"], due, asked["timezone"]))
     else:
         # only messages of our own are known to hold no text
         said = f"{state.name.lower()}{f': {result}' if isinstance(result, RedactoryError) else ''}"
@@ -116,7 +106,7 @@ def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _summary(result: dict[str, Any], place: str) -> str:
+def _outcome(result: dict[str, Any], place: str) -> str:
     if "nights" in result:
         runs = (
             (Path(night["run"]).name if night["run"] else "", night["state"]) for night in result["nights"]
@@ -124,8 +114,8 @@ def _summary(result: dict[str, Any], place: str) -> str:
         return f"{', '.join(' '.join(filter(None, run)) for run in runs)}: {result['job']}"
     if result.get("run", place) != place:
         return f"unchanged input, the earlier run stands: {result['run']}"
-    fates = ", ".join(f"{result[fate]:,} {fate}" for fate in FATES)
-    return f"{some(result['rows'], 'row')}, {some(result['points'], 'point')} ({fates}): {place}"
+    decisions = ", ".join(f"{result[decision]:,} {decision}" for decision in DECISIONS)
+    return f"{some(result['rows'], 'row')}, {some(result['points'], 'point')} ({decisions}): {place}"
 
 
 def quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -151,7 +141,6 @@ def curate(
     Where a run of the same content is kept already in such a folder, its summary is the result.
     ``dask`` (``local`` or a scheduler's address) has the tasks of partitions run by workers of Dask.
     """
-    forbid_core_dumps()
     job = _job(config, output, workers, timezone, dask)
 
     def body() -> dict[str, Any]:
@@ -172,7 +161,6 @@ def train(
     workers: int | None = None,
 ) -> dict[str, Any]:
     """``redactory.train`` as one task."""
-    forbid_core_dumps()
     job = _job(config, output, None, "UTC")
     asked: dict[str, Any] = {"trainer": trainer, "name": name, "workers": workers}
     changes = {key: value for key, value in asked.items() if value}
@@ -182,14 +170,14 @@ def train(
         trained: dict[str, Any] = as_task(
             job.run.state, "train", lambda: dict(training.train(job.settings, progress=progress, **changes))
         )
-        publish_promise(job.name, trained)
+        publish_guarantee(job.name, trained)
         return trained
 
     return sealed(job.run.state, body)
 
 
-@quiet_flow("curate-and-train")
-def curate_and_train(
+@quiet_flow("run")
+def run(
     config: str,
     output: str | None = None,
     resume: bool = False,
@@ -199,22 +187,21 @@ def curate_and_train(
     dask: str | None = None,
 ) -> dict[str, Any]:
     """``redactory.run``, with the parameters of ``curate``: its partitions and each later step are tasks."""
-    forbid_core_dumps()
     job = _job(config, output, workers, timezone, dask)
 
     def body() -> dict[str, Any]:
         require_training_packages()
         check_device(job.settings)
-        run = RunFolder(Path(_curated(job, resume)["run"]))
+        own = RunFolder(Path(_curated(job, resume)["run"]))
 
         def step(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-            done: dict[str, Any] = as_task(run.state, name, work)
+            done: dict[str, Any] = as_task(own.state, name, work)
             return done
 
-        result = whole.run(job.settings, output=run.root, resume=True, step=step, progress=listener.get())
-        publish_promise(job.name, result["model"])
+        result = whole.run(job.settings, output=own.root, resume=True, step=step, progress=listener.get())
+        publish_guarantee(job.name, result["model"])
         if verify:
-            check_verified(run)
+            check_verified(own)
         return result
 
     return sealed(job.run.state, body)
@@ -239,11 +226,11 @@ def nightly(
     def curating(own: Config, **more: Any) -> dict[str, Any]:
         job = Job(config, output, own, dask)
         with job.stage_map() as stage_map:
-            summary = dict[str, Any](sealed(job.run.state, curation.curate, own, stage_map=stage_map, **more))
-        publish_run(job.name, summary, False)
+            curated = dict[str, Any](sealed(job.run.state, curation.curate, own, stage_map=stage_map, **more))
+        publish_run(job.name, curated, False)
         if verify:
             check_verified(job.run)
-        return summary
+        return curated
 
     def body() -> dict[str, Any]:
         due = flow_run.scheduled_start_time.astimezone(zone_of(timezone))
@@ -278,47 +265,34 @@ def check_verified(run: RunFolder) -> None:
 
 
 def _curated(job: Job, resume: bool) -> dict[str, Any]:
-    """The summary of the curation: made now, or remembered of a run that is still there.
+    """The summary of the curation: made now, or of a run of the same content that is kept beside it."""
+    kept = None if resume and job.run.journal.exists() else kept_run(job.settings, job.template)
+    if kept is not None:
+        curated = summary(kept)
+    else:
+        with job.stage_map() as stage_map:
+            curated = dict(
+                curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=listener.get())
+            )
+    publish_run(job.name, curated, kept is not None)
+    return curated
 
-    Prefect remembers it under a key of the content, and does not look whether the run is still there.
+
+def kept_run(settings: Config, template: str) -> RunFolder | None:
+    """The latest whole run of this content among the runs of ``template``, if it has a place for each.
+
+    What a run with an index keeps follows from the runs before it, too: it is always made.
     """
-    content = content_of(job.settings)
-    # what a run with an index keeps follows from the runs before it, too
-    key = None if job.settings.dedup.index else content_key(content, job.template)
-    attempts = 0
-    remembered: dict[str, Any] = {
-        "cache_policy": CacheKeyFnPolicy(cache_key_fn=lambda context, parameters: key) if key else NO_CACHE,
-        "persist_result": key is not None,
-        "result_serializer": "json",
-        # it waits for partitions, which count by themselves
-        "tags": [],
-        "retry_condition_fn": _unreadable,
-    }
-
-    @quiet_task("curation", **remembered)
-    def body() -> dict[str, Any]:
-        nonlocal attempts
-        attempts += 1
-        # not in here: with Dask this function goes to workers, as the context of their tasks
-        return sealed(job.run.state, _curation, job, resume or attempts > 1)
-
-    summary: dict[str, Any] = body()
-    reused = not attempts
-    if reused and not still_there(summary, content):
-        summary, reused = body.with_options(refresh_cache=True)(), False
-    publish_run(job.name, summary, reused)
-    return summary
-
-
-def _curation(job: Job, resume: bool) -> dict[str, Any]:
-    with job.stage_map() as stage_map:
-        curated = curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=listener.get())
-        return dict(curated)
-
-
-def _unreadable(task: Any, task_run: Any, state: State[Any]) -> bool:
-    """Reading the input may fail for a while; a part that fails was tried again on its own."""
-    return isinstance(state.data, InputError)
+    if settings.dedup.index or not has_place(template):
+        return None
+    content = content_of(settings)
+    for run in map(RunFolder, runs_of(template)):
+        try:
+            if is_finished(run) and _made_of(read_manifest(run)) == content and not broken_files(run):
+                return run
+        except (RedactoryError, OSError):
+            continue
+    return None
 
 
 def content_of(settings: Config) -> dict[str, Any]:
@@ -335,24 +309,9 @@ def content_of(settings: Config) -> dict[str, Any]:
     }
 
 
-def content_key(content: dict[str, Any], place: str) -> str | None:
-    """Hex sha256 of the content and of where its runs are kept; None under a key of this process alone.
-
-    ``place`` may hold placeholders: runs of one template stand in for each other, others do not.
-    """
-    return None if load_digest_key().fresh else hash_of({**content, "place": place})
-
-
-def still_there(summary: dict[str, Any], content: dict[str, Any]) -> bool:
-    """Whether the run that a remembered summary speaks of is whole and of this content, file by file."""
-    run = RunFolder(Path(summary["run"]))
-    try:
-        if not is_finished(run) or broken_files(run):
-            return False
-        manifest = read_manifest(run)
-    except (RedactoryError, OSError):
-        return False
-    return content == {
+def _made_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The content that a finished run was made of."""
+    return {
         "version": manifest["versions"]["redactory"],
         "configuration": manifest["configuration_hash"],
         "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
@@ -366,29 +325,24 @@ def still_there(summary: dict[str, Any], content: dict[str, Any]) -> bool:
 # What Prefect's interface shows of a run: counts, codes, figures and paths.
 
 
-def publish_run(name: str, summary: dict[str, Any], reused: bool) -> None:
+def publish_run(name: str, curated: dict[str, Any], reused: bool) -> None:
     """The counts of a finished run, and where its report lies; one history for each ``name``."""
-    rows = [(kind, summary[kind]) for kind in ("rows", "documents", "rejected", "points", *FATES)]
+    rows = [(kind, curated[kind]) for kind in ("rows", "documents", "rejected", "points", *DECISIONS)]
     for title in ("rejected", "quarantined"):
-        rows += [(f"{title}: `{code}`", n) for code, n in sorted(summary[f"{title}_by_reason"].items())]
+        rows += [(f"{title}: `{code}`", n) for code, n in sorted(curated[f"{title}_by_reason"].items())]
     note = " (unchanged input: the earlier run stands)" if reused else ""
     table = ["| of | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
-    create_markdown_artifact("\n".join([f"`{summary['run']}`{note}", "", *table]), key=_key("points", name))
-    report = Path(summary["report"]).resolve()
+    create_markdown_artifact("\n".join([f"`{curated['run']}`{note}", "", *table]), key=_key("points", name))
+    report = Path(curated["report"]).resolve()
     create_link_artifact(report.as_uri(), link_text=str(report), key=_key("report", name))
 
 
-def publish_promise(name: str, model: dict[str, Any]) -> None:
+def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     """The figures of the trained model's guarantee, each null with its reason."""
     card = model["guarantee"]
-    figures: tuple[str, ...] = (
-        "epsilon_confidentiality",
-        "epsilon_bayesian",
-        "epsilon_substitution",
-        "coverage_failure",
-    )
+    figures = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
     if "epsilon_sound" in card:
-        figures = ("epsilon_sound", "epsilon_user_removal")
+        figures = ["epsilon_sound", "epsilon_user_removal"]
     lines = ["| figure | value |", "|---|---|"]
     for key in figures:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")

@@ -29,38 +29,52 @@ _OVER_PARTITIONS = "_part"
 """How the stages are named that go over partitions, not over hash ranges."""
 
 
-def worth_another_try(task: Any, task_run: Any, state: State[Any]) -> bool:
+def _worth_another_try(task: Any, task_run: Any, state: State[Any]) -> bool:
     """Only the unexpected may pass by itself (a full disk, a lost process); our own refusals stay."""
     return isinstance(state.data, SealedError)
 
 
-def quiet_task(
-    name: str, run_name: str | None = None, **settings: Any
-) -> Callable[[Callable[..., Any]], Any]:
-    """Prefect's decorator with what every task of ours has; ``settings`` go before it."""
-    ours: dict[str, Any] = {
-        "name": name,
-        "task_run_name": run_name,
-        "tags": [TAG],
-        "cache_policy": NO_CACHE,
-        "persist_result": False,
-        "log_prints": False,
-        "retries": len(RETRY_SECONDS),
-        "retry_delay_seconds": RETRY_SECONDS,
-        "retry_jitter_factor": 0.5,
-        "retry_condition_fn": worth_another_try,
-    }
-    return prefect_task(**{**ours, **settings})
+def quiet_task(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
+    """Prefect's decorator with what every task of ours has: nothing of it is stored or printed."""
+    return prefect_task(
+        name=name,
+        task_run_name=run_name,
+        tags=[TAG],
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        log_prints=False,
+        retries=len(RETRY_SECONDS),
+        retry_delay_seconds=RETRY_SECONDS,
+        retry_jitter_factor=0.5,
+        retry_condition_fn=_worth_another_try,
+    )
 
 
 def as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
     """``work`` carried out as one task, sealed in ``state``."""
+    return quiet_task(name)(lambda: sealed(state, work))()
 
-    @quiet_task(name)
-    def body() -> Any:
-        return sealed(state, work)
 
-    return body()
+def as_tasks(
+    at_once: int, name: str, call: Callable[[int], StageReport], numbers: Sequence[int]
+) -> Iterator[tuple[int, StageReport]]:
+    """``call`` on each number, in tasks of which so many run at once; yields as they end.
+
+    Hash ranges are many and small, where a task costs a server some calls: they go by the batch.
+    A failure that stays ends the stage: parts that run are awaited, those that wait are dropped.
+    """
+    count = len(numbers) if name.endswith(_OVER_PARTITIONS) else at_once
+    batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
+
+    @quiet_task(name, f"{name}-{{first}}")
+    def part(first: int, batch: list[int]) -> list[tuple[int, StageReport]]:
+        return [(number, call(number)) for number in batch]
+
+    with ThreadPoolTaskRunner[Any](at_once) as runner:
+        mapped = {"first": [batch[0] for batch in batches], "batch": batches}
+        futures: list[Any] = list(runner.map(part, mapped))
+        for future in as_completed(futures):
+            yield from future.result()
 
 
 Call = Callable[[Task, int], StageReport]
@@ -96,34 +110,6 @@ def worker_processes(count: int) -> Iterator[Call]:
 def tasks_in_processes(count: int, state: Path) -> Iterator[StageMap]:
     """A map whose every part is a task that waits for one of ``count`` processes."""
     with worker_processes(count) as call:
-
-        def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-            def part(number: int) -> StageReport:
-                return sealed(state, call, task, number)
-
-            yield from as_tasks(ThreadPoolTaskRunner(count), count, name_of(task), part, numbers)
-
-        yield spread
-
-
-def as_tasks(
-    runner: Any, workers: int, name: str, call: Callable[[int], StageReport], numbers: Sequence[int]
-) -> Iterator[tuple[int, StageReport]]:
-    """``call`` on each number, in tasks that ``runner`` hands to so many workers; yields as they end.
-
-    Hash ranges are many and small, where a task costs a server some calls: they go by the batch.
-    A failure that stays ends the stage: parts that run are awaited, those that wait are dropped.
-    """
-    count = len(numbers) if name.endswith(_OVER_PARTITIONS) else workers
-    batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
-
-    @quiet_task(name, f"{name}-{{first}}")
-    def part(first: int, batch: list[int]) -> list[tuple[int, dict[str, Any]]]:
-        return [(number, call(number).to_json()) for number in batch]
-
-    with runner:
-        mapped = {"first": [batch[0] for batch in batches], "batch": batches}
-        futures: list[Any] = list(runner.map(part, mapped))
-        for future in as_completed(futures):
-            for number, report in future.result():
-                yield number, StageReport.from_json(report)
+        yield lambda task, numbers: as_tasks(
+            count, name_of(task), lambda number: sealed(state, call, task, number), numbers
+        )

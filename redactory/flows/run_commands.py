@@ -205,7 +205,8 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
     canaries = Path(made["canaries_file"]).name
     file = folder / "redactory.yaml"
     file.write_text(_DEMO.format(run=out.name, canaries=canaries, workers=workers), encoding="utf-8")
-    config, asked = str(file), {"resume": False, "workers": workers}
+    config = str(file)
+    asked: dict[str, Any] = {"resume": False, "workers": workers}
     result = _carried_out("run", config, prefect, output=str(out), progress=progress, **asked)
     baseline = {
         **redactory.train(config, trainer="sgd", output=out, progress=progress),

@@ -21,12 +21,10 @@ from redactory.flows.server import (
     DATE,
     QUIET,
     START,
-    drop_schedules,
     folder_of_all,
-    limit_tasks,
-    make_pool,
     one_folder_a_run,
     own_server,
+    prepare,
     server_address,
     settle_own_server,
     settle_prefect,
@@ -42,9 +40,7 @@ from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
 Work = Literal["curate", "run", "nightly"]
-"""What a scheduled job does at each time."""
-FLOWS: dict[Work, str] = {"curate": "curate", "run": "curate_and_train", "nightly": "nightly"}
-"""For each kind of work its flow in :mod:`redactory.flows.prefect_flows`."""
+"""What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HEADER = "# Written by redactory schedule --deploy; prefect deploy --all --prefect-file reads it."
 _HOME = ".prefect"
@@ -64,12 +60,12 @@ class Schedule:
     @property
     def entrypoint(self) -> str:
         """The flow, as ``prefect.yaml`` names it: importable wherever Redactory is installed."""
-        return f"redactory.flows.prefect_flows.{FLOWS[self.work]}"
+        return f"redactory.flows.prefect_flows.{self.work}"
 
     @property
     def full_name(self) -> str:
         """The deployment as Prefect addresses it."""
-        return f"{FLOWS[self.work].replace('_', '-')}/{self.name}"
+        return f"{self.work}/{self.name}"
 
     @property
     def folder(self) -> Path:
@@ -86,6 +82,10 @@ class Schedule:
             "output": self.parameters["output"],
         }
 
+    def prepare(self, limit: int | None, pool: str | None = None) -> None:
+        """Make what the job needs on the server."""
+        prepare(limit, pool=pool, unscheduled=self.full_name if self.cron is None else None)
+
     def check_cron(self) -> None:
         """``ConfigurationError`` where Prefect cannot read the schedule; it is imported for that."""
         from prefect.client.schemas.schedules import CronSchedule
@@ -96,7 +96,7 @@ class Schedule:
             CronSchedule(cron=self.cron, timezone=self.timezone)
         except ValueError:
             raise ConfigurationError(
-                f"--cron: '{self.cron}' is no schedule; write minute, hour, day, month and weekday, "
+                f"--cron: '{self.cron}' is not a schedule; write minute, hour, day, month and weekday, "
                 "like '0 2 * * *'"
             ) from None
 
@@ -166,11 +166,7 @@ def deploy(schedule: Schedule, file: Path, pool: str, limit: int | None) -> dict
     schedule.check_cron()
     write_deployment(schedule, file, pool)
     if server is not None:
-        make_pool(pool)
-        if limit is not None:
-            limit_tasks(limit)
-        if schedule.cron is None:
-            drop_schedules(schedule.full_name)
+        schedule.prepare(limit, pool)
         _register(schedule, file)
     registered = {"file": str(file), "pool": pool, "server": server, "registered": server is not None}
     return {**schedule.facts(), **registered}
@@ -236,30 +232,30 @@ def _register(schedule: Schedule, file: Path) -> None:
 
 
 def start_flow(
-    flow: str, config: str, output: str | Path | None, progress: Progress, /, **settings: Any
+    work: str, config: str, output: str | Path | None, progress: Progress, **settings: Any
 ) -> dict[str, Any]:
-    """Run the flow ``flow`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
+    """Run the flow ``work`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
-    if flow != "train":
+    if work != "train":
         check_output(run, resume=bool(settings.get("resume")))
     settle_prefect(run.state / "prefect")
-    listener = flow_named("listener")
-    token = listener.set(progress)
+    flows = prefect_flows()
+    token = flows.listener.set(progress)
     try:
-        result: dict[str, Any] = flow_named(flow)(config, str(run.root), **settings)
+        result: dict[str, Any] = getattr(flows, work)(config, str(run.root), **settings)
         return result
     finally:
-        listener.reset(token)
+        flows.listener.reset(token)
 
 
-def flow_named(name: str) -> Any:
-    """Of :mod:`redactory.flows.prefect_flows`; with it Prefect reads its settings: they are made before."""
+def prefect_flows() -> Any:
+    """The module of flows; with it Prefect reads its settings: they are made before."""
     try:
         from redactory.flows import prefect_flows
     except ImportError:
         raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
-    return getattr(prefect_flows, name)
+    return prefect_flows
 
 
 def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[str, Any]], None]) -> None:
@@ -273,22 +269,14 @@ def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[
     if ADDRESS not in os.environ:
         password = settle_own_server(home, port)
     settle_prefect(home)
-    flow = flow_named(FLOWS[schedule.work])
+    flow = getattr(prefect_flows(), schedule.work)
     schedule.check_cron()
+    server = os.environ[ADDRESS]
     with own_server(port) if password else contextlib.nullcontext():
-        if limit is not None:
-            limit_tasks(limit)
-        if schedule.cron is None:
-            drop_schedules(schedule.full_name)
-        say(
-            {
-                **schedule.facts(),
-                "server": os.environ[ADDRESS],
-                "interface": os.environ[ADDRESS].removesuffix("/api"),
-                "password_file": password and str(password),
-                "keyed": not load_digest_key().fresh,
-            }
-        )
+        schedule.prepare(limit)
+        kept = None if password is None else str(password)
+        places = {"server": server, "interface": server.removesuffix("/api"), "password_file": kept}
+        say({**schedule.facts(), **places, "keyed": not load_digest_key().fresh})
         _serve(flow, schedule)
 
 

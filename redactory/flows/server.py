@@ -7,6 +7,7 @@ password.
 from __future__ import annotations
 
 import datetime
+import glob
 import os
 import secrets
 import socket
@@ -15,7 +16,7 @@ import sys
 import time
 import zoneinfo
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
@@ -27,19 +28,21 @@ QUIET = {
     # log records would go to the orchestrator's database
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "ERROR",
-    # a run that failed is told of in a line of ours, not in Prefect's own frames
+    # a run that failed is reported in a line of ours, not in Prefect's own frames
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
 }
-"""What a process that runs our flows is told, wherever it runs; a deployment hands it to its worker."""
+"""Settings of every process that runs our flows; a deployment hands them to its worker."""
 TAG = "redactory"
 """Of every task of ours: a server's limit on them goes by it."""
 ADDRESS = "PREFECT_API_URL"
 SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 HOST = "127.0.0.1"
 _READY_SECONDS, _END_SECONDS = 120.0, 20.0
+START, DATE = "{start}", "{date}"
+"""What stands in a template of run folders for when a run was due: the second in UTC, the day."""
 
 
 def settle_prefect(home: Path) -> None:
@@ -50,15 +53,11 @@ def settle_prefect(home: Path) -> None:
     """
     make_private_folder(home)
     unset_empty()
-    settings = {
-        **QUIET,
-        "PREFECT_HOME": str(home.resolve()),
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
-    }
-    for name, value in settings.items():
+    own = {"PREFECT_HOME": str(home.resolve()), "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90"}
+    for name, value in {**QUIET, **own}.items():
         os.environ.setdefault(name, value)
-    if not any(name in os.environ for name in (ADDRESS, SERVER_PASSWORD, CLIENT_PASSWORD)):
-        os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = _new_password()
+    if ADDRESS not in os.environ and CLIENT_PASSWORD not in os.environ:
+        _set_password()
 
 
 def unset_empty() -> None:
@@ -67,9 +66,11 @@ def unset_empty() -> None:
         del os.environ[name]
 
 
-def _new_password() -> str:
-    """User and password, as Prefect writes them."""
-    return f"redactory:{secrets.token_urlsafe(18)}"
+def _set_password() -> str:
+    """Have a server that is started here, and its clients, go by one password; user and password."""
+    password = os.environ.setdefault(SERVER_PASSWORD, f"redactory:{secrets.token_urlsafe(18)}")
+    os.environ[CLIENT_PASSWORD] = password
+    return password
 
 
 # A server of our own, on the loopback address.
@@ -88,11 +89,9 @@ def settle_own_server(home: Path, port: int) -> Path:
             raise ConfigurationError(
                 f"--port: {port} is taken; name another one, or the server that listens there in {ADDRESS}"
             ) from None
-    password = os.environ.get(SERVER_PASSWORD) or _new_password()
-    os.environ[SERVER_PASSWORD] = os.environ[CLIENT_PASSWORD] = password
     os.environ[ADDRESS] = f"http://{HOST}:{port}/api"
     kept = home / "password"
-    write_text(kept, password + "\n")
+    write_text(kept, _set_password() + "\n")
     return kept
 
 
@@ -136,56 +135,51 @@ def server_address() -> str | None:
     return address or None
 
 
-def make_pool(name: str) -> None:
-    """A work pool whose workers start processes, unless there is one of that name."""
+def prepare(limit: int | None, *, pool: str | None = None, unscheduled: str | None = None) -> None:
+    """Make what the job needs on the server: a limit of our tasks at once, a work pool of processes.
+
+    What an earlier registration of the deployment ``unscheduled`` scheduled is removed: Prefect keeps it.
+    """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
     with get_client(sync_client=True) as client:
-        try:
-            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
-        except ObjectAlreadyExists:
-            return
-
-
-def drop_schedules(deployment: str) -> None:
-    """Remove what an earlier registration scheduled: Prefect keeps it where the new one has no schedule."""
-    from prefect.client.orchestration import get_client
-    from prefect.exceptions import ObjectNotFound
-
-    with get_client(sync_client=True) as client:
-        try:
-            found = client.read_deployment_by_name(deployment)
-        except ObjectNotFound:
-            return
-        for schedule in found.schedules:
-            client.delete_deployment_schedule(found.id, schedule.id)
-
-
-def limit_tasks(at_once: int) -> None:
-    """At most ``at_once`` tasks of ours at a time, over all runs on the server."""
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        client.create_concurrency_limit(tag=TAG, concurrency_limit=at_once)
+        if limit is not None:
+            client.create_concurrency_limit(tag=TAG, concurrency_limit=limit)
+        if pool is not None:
+            with suppress(ObjectAlreadyExists):
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+        if unscheduled is not None:
+            with suppress(ObjectNotFound):
+                found = client.read_deployment_by_name(unscheduled)
+                for schedule in found.schedules:
+                    client.delete_deployment_schedule(found.id, schedule.id)
 
 
 # Where a scheduled run writes: one folder a run, named after the moment it was due.
 
 
-START, DATE = "{start}", "{date}"
+def has_place(template: str) -> bool:
+    """Whether each run of a template has a folder of its own."""
+    return START in template or DATE in template
 
 
 def one_folder_a_run(output: str) -> str:
     """``output`` where it names a placeholder, else a folder for each run below it."""
-    return output if START in output or DATE in output else f"{output.rstrip('/')}/{START}"
+    return output if has_place(output) else f"{output.rstrip('/')}/{START}"
 
 
 def folder_of_all(template: str) -> str:
     """The folder that holds the runs of a template: what stands before the first placeholder's name."""
     fixed = min(template.find(sign) for sign in (START, DATE) if sign in template)
     return template[:fixed].rpartition("/")[0] or "."
+
+
+def runs_of(template: str) -> list[Path]:
+    """The folders of a template's runs that are there, the latest first."""
+    pattern = glob.escape(template).replace("{start}", "*").replace("{date}", "*")
+    return [Path(place) for place in sorted(glob.glob(pattern), reverse=True)]
 
 
 def place_of(template: str, due: datetime.datetime, timezone: str) -> str:
@@ -205,5 +199,5 @@ def zone_of(timezone: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"--timezone: '{timezone}' is no time zone; name one like Europe/Berlin or UTC"
+            f"--timezone: '{timezone}' is not a time zone; name one like Europe/Berlin or UTC"
         ) from None

@@ -296,11 +296,6 @@ def check_wire(address: str, where: str) -> None:
         )
 
 
-def is_loopback(address: str) -> bool:
-    """Whether an address that :func:`check_wire` lets pass is on this machine."""
-    return _is_here(urllib.parse.urlsplit(address).hostname or "")
-
-
 def _is_here(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,87 +54,61 @@ def planted(count: int, seed: int) -> tuple[list[Secret], int]:
 
 
 def _draws(seed: int) -> Iterator[Secret]:
-    draw = _Draw(seed)
-    makers = [getattr(draw, name) for name in dir(draw) if name.startswith("a_")]
-    seen: set[str] = set()
+    draw, seen = _Draw(seed), set[str]()
     while True:
-        for make in makers:
-            sentence, value, *parts = make()
-            secret = Secret(make.__name__[2:], value, sentence.format(value), (value, *parts))
+        for kind, sentence, value, *parts in draw.one_of_each():
+            secret = Secret(kind, value, sentence.format(value), (value, *parts))
             if not seen & set(secret.parts):
                 seen.update(secret.parts)
                 yield secret
 
 
 class _Draw:
-    """One method a kind: a sentence with a gap, the value, and telling parts of the value."""
+    """Invented values, none of them a word."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._faker = Faker("en_US")
         self._faker.seed_instance(seed)
 
-    def _digits(self, pattern: str) -> str:
+    def digits(self, pattern: str) -> str:
         return "".join(self._random.choice(string.digits) if c == "#" else c for c in pattern)
 
-    def _invented(self) -> str:
-        starts, ends = (
-            ("Bro", "Quill", "Vand", "Ostr", "Kael", "Tarv"),
-            ("wick", "feld", "mare", "stone", "ovich"),
-        )
-        middle = "".join(
-            self._random.choice("aeiou") + self._random.choice("bdfgklmnprstvz") for _ in range(3)
-        )
-        return self._random.choice(starts) + middle + self._random.choice(ends)
+    def name(self) -> str:
+        letters = (self._random.choice(kind) for _ in range(3) for kind in ("aeiou", "bdfgklmnprstvz"))
+        start = self._random.choice(("Bro", "Quill", "Vand", "Ostr", "Kael", "Tarv"))
+        return start + "".join(letters) + self._random.choice(("wick", "feld", "mare", "stone", "ovich"))
 
-    def a_person(self) -> tuple[str, ...]:
-        surname = self._invented()
-        return "My name is {}.", f"{self._faker.first_name()} {surname}", surname
+    def address(self, end: str) -> str:
+        return f"{self.name().lower()}@{self.name().lower()}.{end}"
 
-    def a_letter(self) -> tuple[str, ...]:
-        surname = self._invented()
-        return "Please give the letter to Mr. {} tomorrow.", surname, surname
+    def one_of_each(self) -> Iterator[tuple[str, ...]]:
+        """The kind, a sentence with a gap, the value, telling parts of the value."""
+        surname, letter, far, site, street = (self.name() for _ in range(5))
+        far += "ów"
+        first = self._random.choice(("Zoë", "Łucja", "Jürgen", "Søren"))
+        host = ".".join(str(self._random.randint(101, 199)) for _ in range(4))
+        month = self._random.choice(("March", "August", "December"))
+        born = f"{self._random.randint(1, 28)} {month} {self._random.randint(1931, 1999)}"
+        number = self._random.randint(100, 9999)
+        yield "person", "My name is {}.", f"{self._faker.first_name()} {surname}", surname
+        yield "letter", "Please give the letter to Mr. {} tomorrow.", letter, letter
+        yield "far_name", "My name is {}.", f"{first} {far}", far
+        yield "email", "You can write to {} any time.", self.address("com")
+        yield "phone", "My phone number is {}.", self.digits("(212) 55#-####")
+        yield "ssn", "My social security number is {}.", self.digits("41#-5#-8###")
+        yield "card", "Please charge my credit card {}.", self._faker.credit_card_number("visa16")
+        yield "iban", "My IBAN is {}.", self._faker.iban()
+        yield "ip", "The server answers at {} only.", host
+        yield "url", "My page is https://www.{}.com/me now.", site.lower(), site.lower()
+        yield "street", "I live at {} in the old town.", f"{number} {street} Street", street
+        yield "birth", "I was born on {}.", born
+        yield "account", "My account number is {}.", self.digits("48##########")
+        yield "passport", "My passport number is {}.", self.digits("X########")
 
-    def a_far_name(self) -> tuple[str, ...]:
-        first, last = self._random.choice(("Zoë", "Łucja", "Jürgen", "Søren")), self._invented() + "ów"
-        return "My name is {}.", f"{first} {last}", last
 
-    def a_email(self) -> tuple[str, ...]:
-        return "You can write to {} any time.", f"{self._invented().lower()}@{self._invented().lower()}.com"
-
-    def a_phone(self) -> tuple[str, ...]:
-        return "My phone number is {}.", self._digits("(212) 55#-####-#").replace("-#", "#")[:14]
-
-    def a_ssn(self) -> tuple[str, ...]:
-        return "My social security number is {}.", self._digits("41#-5#-8###")
-
-    def a_card(self) -> tuple[str, ...]:
-        return "Please charge my credit card {}.", self._faker.credit_card_number("visa16")
-
-    def a_iban(self) -> tuple[str, ...]:
-        return "My IBAN is {}.", self._faker.iban()
-
-    def a_ip(self) -> tuple[str, ...]:
-        octets = [self._random.randint(101, 199) for _ in range(4)]
-        return "The server answers at {} only.", ".".join(map(str, octets))
-
-    def a_url(self) -> tuple[str, ...]:
-        name = self._invented().lower()
-        return "My page is https://www.{}.com/me now.", name, name
-
-    def a_street(self) -> tuple[str, ...]:
-        street = self._invented()
-        return "I live at {} in the old town.", f"{self._random.randint(100, 9999)} {street} Street", street
-
-    def a_birth(self) -> tuple[str, ...]:
-        year, month = self._random.randint(1931, 1999), self._random.choice(("March", "August", "December"))
-        return "I was born on {}.", f"{self._random.randint(1, 28)} {month} {year}"
-
-    def a_account(self) -> tuple[str, ...]:
-        return "My account number is {}.", self._digits("48##########")
-
-    def a_passport(self) -> tuple[str, ...]:
-        return "My passport number is {}.", self._digits("X########")
+def _write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_corpus(folder: Path, secrets: Sequence[Secret], seed: int) -> list[Secret]:
@@ -143,45 +117,27 @@ def write_corpus(folder: Path, secrets: Sequence[Secret], seed: int) -> list[Sec
     ids: list[Secret] = []
 
     def row(number: int, secret: Secret) -> dict[str, Any]:
-        doc, user = (
-            f"case-{draw._digits('##########')}",
-            f"{draw._invented().lower()}@{draw._invented().lower()}.org",
-        )
+        doc, user = f"case-{draw.digits('##########')}", draw.address("org")
         ids.extend((Secret("doc_id", doc, "", (doc,)), Secret("user_id", user, "", (user,))))
         calm = [PUBLIC[(3 * number + n) % len(PUBLIC)] for n in range(2)]
         return {"id": doc, "user_id": user, "text": f"SYS: {calm[0]}\nUSR: {secret.text}\nSYS: {calm[1]}"}
 
     rows = [row(number, secret) for number, secret in enumerate(secrets)]
     lines = [json.dumps(r, ensure_ascii=bool(n % 2)).encode() for n, r in enumerate(rows)]
-    bad, sick = _bad_rows(draw)
     # the first row is the one that names the columns, if any does
-    lines = [bad[0][0], *lines, *(line for line, _ in bad[1:]), *(json.dumps(r).encode() for r, _ in sick)]
+    bad = _bad_rows(draw)
+    lines = [bad[0][0], *lines, *(line for line, _ in bad[1:])]
     (folder / "corpus.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    labelled = [
-        {"id": f"l{n}", "text": s.text, "spans": [_span(s)]}
-        for n, s in enumerate(secrets)
-        if s.value in s.text
-    ]
-    (folder / "labelled.jsonl").write_text("".join(json.dumps(r) + "\n" for r in labelled), encoding="utf-8")
-    words = [part for secret in secrets for part in secret.parts]
-    (folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    held_out = [
-        {"text": f"USR: {s.text}\nSYS: {PUBLIC[n % len(PUBLIC)]}"} for n, s in enumerate(secrets[:20])
-    ]
-    (folder / "held-out.jsonl").write_text("".join(json.dumps(r) + "\n" for r in held_out), encoding="utf-8")
-    _write_classes(folder, secrets)
-    return [*secrets, *ids, *(s for _, s in bad), *(s for _, s in sick)]
-
-
-def _write_classes(folder: Path, secrets: Sequence[Secret]) -> None:
-    """Public sentences and the secrets' own, each with a class, and the latter with a user."""
+    (folder / "words.txt").write_text("".join(f"{part}\n" for s in secrets for part in s.parts))
     public = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(PUBLIC)]
-    spoken = [
-        {"text": s.text, "label": "ab"[n % 2], "user_id": f"user {n % 7}"} for n, s in enumerate(secrets[:40])
-    ]
-    for name, rows in (("public", public), ("spoken", spoken)):
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    spoken = [{"text": s.text, "label": "ab"[n % 2], "user_id": f"{n % 7}"} for n, s in enumerate(secrets)]
+    held_out = [{"text": f"USR: {s.text}\nSYS: {PUBLIC[n % len(PUBLIC)]}"} for n, s in enumerate(secrets)]
+    labelled = [{"id": f"l{n}", "text": s.text, "spans": [_span(s)]} for n, s in enumerate(secrets)]
+    _write_rows(folder / "public.jsonl", public)
+    _write_rows(folder / "spoken.jsonl", spoken[:40])
+    _write_rows(folder / "held-out.jsonl", held_out[:20])
+    _write_rows(folder / "labelled.jsonl", labelled)
+    return [*secrets, *ids, *(secret for _, secret in bad)]
 
 
 def _span(secret: Secret) -> dict[str, Any]:
@@ -189,27 +145,21 @@ def _span(secret: Secret) -> dict[str, Any]:
     return {"start": start, "end": start + len(secret.value), "label": "SECRET"}
 
 
-def _bad_rows(draw: _Draw) -> tuple[list[tuple[bytes, Secret]], list[tuple[dict[str, Any], Secret]]]:
+def _bad_rows(draw: _Draw) -> list[tuple[bytes, Secret]]:
     """Rows that are rejected, each for another reason, and one that is quarantined; each holds a secret."""
-
-    def secret(kind: str) -> Secret:
-        value = draw._invented() + draw._digits("####")
-        return Secret(kind, value, "", (value,))
-
     shapes = {
-        "data_as_key": '{{"{0}": "hello"}}',
-        "broken_json": '{{"text": "I am {0}',
-        "not_an_object": '["I am {0}"]',
-        "text_not_string": '{{"text": ["I am {0}"]}}',
-        "nul": '{{"text": "I am \\u0000 {0}"}}',
-        "lone_surrogate": '{{"text": "I am \\ud800 {0}"}}',
-        "id_not_string": '{{"id": {{"a": "{0}"}}, "text": "hello {0}"}}',
-        "row_too_long": '{{"text": "{0}' + "x" * ROW_BYTES + '"}}',
+        "data_as_key": b'{"%s": "hello"}',
+        "broken_json": b'{"text": "I am %s',
+        "not_an_object": b'["I am %s"]',
+        "text_not_string": b'{"text": ["I am %s"]}',
+        "nul": b'{"text": "I am \\u0000 %s"}',
+        "lone_surrogate": b'{"text": "I am \\ud800 %s"}',
+        "id_not_string": b'{"id": {"a": "%s"}, "text": "hello"}',
+        "row_too_long": b'{"text": "%s' + b"x" * ROW_BYTES + b'"}',
+        "undecodable": b'{"text": "\xff %s"}',
+        "too_long_to_detect": b'{"text": "USR: %s ' + b"so it goes on " * (DETECTED_CHARS // 10) + b'"}',
     }
-    bad = [
-        (shape.format(one.value).encode(), one) for kind, shape in shapes.items() for one in [secret(kind)]
+    values = {kind: draw.name() + draw.digits("####") for kind in shapes}
+    return [
+        (shapes[kind] % value.encode(), Secret(kind, value, "", (value,))) for kind, value in values.items()
     ]
-    undecodable = secret("undecodable")
-    bad.append((b'{"text": "\xff ' + undecodable.value.encode() + b'"}', undecodable))
-    long = secret("too_long_to_detect")
-    return bad, [({"text": f"USR: {long.value} " + "so it goes on " * (DETECTED_CHARS // 10)}, long)]

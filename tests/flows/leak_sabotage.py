@@ -25,18 +25,6 @@ from typing import Any
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class CarriesText(Exception):
-    """An error whose every part holds text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text, self.rows = text, [text]
-        self.add_note(text)
-
-    def __repr__(self) -> str:
-        return f"CarriesText({self.text!r})"
-
-
 def begin() -> None:
     """Set this process up, before anything else is imported."""
     logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s")
@@ -120,60 +108,22 @@ def fail() -> None:
     """Raise an error of the chosen kind that holds the corpus in every way it can."""
     with open(os.environ["LEAK_CORPUS"], encoding="utf-8", errors="replace") as file:
         text = file.read()
-    {**ERRORS, **CRASHES}[os.environ["LEAK_FAIL"].partition("=")[2]](text)
+    raise {**ERRORS, **CRASHES}[os.environ["LEAK_FAIL"].partition("=")[2]](text)
 
 
-def _json(text: str) -> None:
-    raise json.JSONDecodeError(f"cannot read {text}", text, 3)
+# The kinds of errors.
 
 
-def _unicode(text: str) -> None:
-    data = text.encode()
-    raise UnicodeDecodeError("utf-8", data, 0, 1, f"bad start of {text}")
+class CarriesText(Exception):
+    """An error whose every part holds text."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text, self.rows = text, [text]
+        self.add_note(text)
 
-def _pydantic(text: str) -> None:
-    from pydantic import TypeAdapter
-
-    TypeAdapter(int).validate_python(text)
-
-
-def _arrow(text: str) -> None:
-    import pyarrow as pa
-
-    raise pa.ArrowInvalid(f"cannot convert {text}")
-
-
-def _file(text: str) -> None:
-    raise FileNotFoundError(2, text, text)
-
-
-def _key(text: str) -> None:
-    raise KeyError(text)
-
-
-def _chained(text: str) -> None:
-    try:
-        raise ValueError(text)
-    except ValueError as error:
-        raise CarriesText(text) from error
-
-
-def _grouped(text: str) -> None:
-    raise ExceptionGroup(text, [ValueError(text), CarriesText(text)])
-
-
-def _our_own(text: str) -> None:
-    from redactory.foundation.errors import InputError
-
-    try:
-        raise ValueError(text)
-    except ValueError as error:
-        raise InputError("the input cannot be read") from error
-
-
-def _exit(text: str) -> None:
-    raise SystemExit(text)
+    def __repr__(self) -> str:
+        return f"CarriesText({self.text!r})"
 
 
 class Unpicklable(CarriesText):
@@ -194,32 +144,46 @@ def _refuse(text: str) -> None:
     raise CarriesText(text)
 
 
-def _unpicklable(text: str) -> None:
-    raise Unpicklable(text)
+def _pydantic(text: str) -> Exception:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeError(TypeAdapter(int).validate_python(text))
+    except ValidationError as error:
+        return error
 
 
-def _unloadable(text: str) -> None:
-    raise Unloadable(text)
+def _arrow(text: str) -> Exception:
+    import pyarrow as pa
+
+    return pa.ArrowInvalid(f"cannot convert {text}")
 
 
-def _abort(text: str) -> None:
-    os.abort()
+def _our_own(text: str) -> Exception:
+    from redactory.foundation.errors import InputError
+
+    return _caused(InputError("the input cannot be read"), text)
 
 
-ERRORS: dict[str, Callable[[str], None]] = {
-    "json": _json,
-    "unicode": _unicode,
+def _caused(error: Exception, text: str) -> Exception:
+    error.__cause__ = ValueError(text)
+    return error
+
+
+ERRORS: dict[str, Callable[[str], BaseException]] = {
+    "json": lambda text: json.JSONDecodeError(f"cannot read {text}", text, 3),
+    "unicode": lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, f"bad start of {text}"),
     "pydantic": _pydantic,
     "arrow": _arrow,
-    "file": _file,
-    "key": _key,
-    "chained": _chained,
-    "grouped": _grouped,
+    "file": lambda text: FileNotFoundError(2, text, text),
+    "key": KeyError,
+    "chained": lambda text: _caused(CarriesText(text), text),
+    "grouped": lambda text: ExceptionGroup(text, [ValueError(text), CarriesText(text)]),
     "our own": _our_own,
-    "exit": _exit,
-    "unpicklable": _unpicklable,
-    "unloadable": _unloadable,
+    "exit": SystemExit,
+    "unpicklable": Unpicklable,
+    "unloadable": Unloadable,
 }
 """What fails in a way that Python can say."""
-CRASHES: dict[str, Callable[[str], None]] = {"abort": _abort}
+CRASHES: dict[str, Callable[[str], Any]] = {"abort": lambda text: os.abort()}
 """What ends the process, with the text in its memory."""

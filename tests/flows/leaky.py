@@ -62,6 +62,8 @@ def _result(patch: pytest.MonkeyPatch, text: str) -> None:
         return {**real(*args, **settings), "sample": text}
 
     patch.setattr(prefect_flows.curation, "curate", quotes)
+    # what a flow gives is kept nowhere, unless it asks for that
+    patch.setattr(prefect_flows, "curate", prefect_flows.curate.with_options(persist_result=True))
 
 
 def _run_name(patch: pytest.MonkeyPatch, text: str) -> None:

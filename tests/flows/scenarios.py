@@ -22,7 +22,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 
 from redactory.flows import prefect_flows, prefect_tasks
-from redactory.flows.server import TAG, limit_tasks
+from redactory.flows.server import TAG, prepare
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.stages import ingest as stages
@@ -54,7 +54,7 @@ def counted_part(seen: set[int], meet: Callable[[], Any], number: int) -> StageR
 @flow(name="two-parts")
 def most_at_once(folder: Path, limit: int, meet: Callable[[], Any]) -> int:
     """How many of two tasks are at work at once where both could be, and the server allows ``limit``."""
-    limit_tasks(limit)
+    prepare(limit)
     seen: set[int] = set()
     with prefect_tasks.tasks_in_processes(2, folder) as spread:
         list(spread(partial(counted_part, seen, meet), range(2)))

@@ -18,14 +18,14 @@ from distributed import Client, LocalCluster, Security
 from redactory.flows import dask_map as module
 from redactory.flows.dask_map import (
     Workers,
-    carry_out,
     check_dask,
     dask_map,
     on_dask,
     over_dask,
-    parcel_of,
+    report_of,
+    sending,
 )
-from redactory.foundation.errors import ConfigurationError, SealedError
+from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import load_config
@@ -79,10 +79,10 @@ def plain(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> d
 def workers(
     somebodys: LocalCluster, config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workers]:
-    folder = tmp_path_factory.mktemp("place") / "dask"
-    with on_dask(somebodys.scheduler_address, load_config(config), folder) as looked_at:
+    run = RunFolder(tmp_path_factory.mktemp("place") / "run")
+    with on_dask(somebodys.scheduler_address, load_config(config), run) as looked_at:
         yield looked_at
-    assert not folder.exists()
+    assert not run.cluster.exists()
 
 
 def _backwards(inner: StageMap) -> StageMap:
@@ -164,18 +164,15 @@ def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[An
                 dataclasses.replace(job, detector=waiter),
                 *fixed,
             )
-            with parcel_of(slow, workers.terms) as parcel:
-                if fenced:
-                    late.append(workers.client.submit(carry_out, 0, parcel, pure=False))
-                else:
-                    late.append(workers.client.submit(timed, slow, 0, pure=False))
+            with sending(workers, slow) as send:
+                late.append(send(0) if fenced else workers.client.submit(timed, slow, 0, pure=False))
                 _until(waiter.here.exists)
         return serial(task, numbers)
 
     curate(config, output=run, detector=DigitDetector(), stage_map=given_up)
     before = _files(run)
     waiter.go.touch()
-    return late[0].result(), before, run
+    return late[0], before, run
 
 
 def _files(run: Path) -> dict[str, bytes]:
@@ -192,15 +189,15 @@ def _until(there: Callable[[], bool]) -> None:
 def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(
     workers: Workers, config: Any, tmp_path: Path
 ) -> None:
-    outcome, before, run = _late(workers, True, config, tmp_path)
-    assert outcome["error"] == "RunStateError"
-    assert "came too late" in outcome["message"]
+    future, before, run = _late(workers, True, config, tmp_path)
+    with pytest.raises(RunStateError, match="came too late"):
+        report_of(future)
     assert _files(run) == before
 
 
 def test_without_the_fence_it_would(workers: Workers, config: Any, tmp_path: Path) -> None:
-    outcome, before, run = _late(workers, False, config, tmp_path)
-    assert outcome.stage == "detect"
+    future, before, run = _late(workers, False, config, tmp_path)
+    assert future.result().stage == "detect"
     assert _files(run) != before
 
 
@@ -208,29 +205,28 @@ def test_without_the_fence_it_would(workers: Workers, config: Any, tmp_path: Pat
 
 
 def _refused(address: str, config: Any, folder: Path, match: str) -> None:
-    with pytest.raises(ConfigurationError, match=match), on_dask(address, load_config(config), folder):
+    run = RunFolder(folder)
+    with pytest.raises(ConfigurationError, match=match), on_dask(address, load_config(config), run):
         pass
-    assert not folder.exists()
+    assert not run.cluster.exists()
 
 
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    told = module.versions()
-    newer = {**told, "packages": {**told["packages"], "spacy": "99.0"}}
-    monkeypatch.setattr(module, "versions", lambda: newer)
-    folder = tmp_path / "dask"
-    _refused(somebodys.scheduler_address, config, folder, r"the worker on .* has spacy 3.*begun with 99\.0")
+    newer = {**module._versions(), "spacy": "99.0"}
+    monkeypatch.setattr(module, "_versions", lambda: newer)
+    _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*begun with 99\.0")
 
 
 def test_a_command_that_ends_leaves_another_one_its_files(
     somebodys: Any, config: Any, tmp_path: Path
 ) -> None:
-    folder, asked = tmp_path / "dask", load_config(config)
-    with on_dask(somebodys.scheduler_address, asked, folder) as first:
-        with on_dask(somebodys.scheduler_address, asked, folder) as second:
+    run, asked = RunFolder(tmp_path / "run"), load_config(config)
+    with on_dask(somebodys.scheduler_address, asked, run) as first:
+        with on_dask(somebodys.scheduler_address, asked, run) as second:
             assert second.terms.probe != first.terms.probe
         assert not second.terms.probe.exists()
         assert first.terms.probe.exists()
-    assert not folder.exists()
+    assert not run.cluster.exists()
 
 
 def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
@@ -253,14 +249,15 @@ def test_a_folder_that_is_another_one_there_is_refused(
     own.mkdir(parents=True)
     if theirs == "a copy":
         monkeypatch.setattr(module.secrets, "token_hex", lambda size: "0" * 2 * size)
-        (own / "probe-0000000000000000").write_bytes(b"of another run")
+        (own / "probe").write_bytes(b"of another run")
     monkeypatch.chdir(here)
     with Client(somebodys, set_as_default=False) as client:
         before = client.run(os.getcwd)
         client.run(os.chdir, there)
         try:
-            folder = Path("/proc/self/cwd/state/dask")
-            _refused(somebodys.scheduler_address, config, folder, f"{match} /proc/self/cwd/state/dask")
+            _refused(
+                somebodys.scheduler_address, config, Path("/proc/self/cwd"), f"{match} /proc/self/cwd/state"
+            )
         finally:
             client.run(os.chdir, next(iter(before.values())))
 

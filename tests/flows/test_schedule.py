@@ -23,13 +23,22 @@ from prefect.states import Failed
 
 import redactory
 from redactory.flows import prefect_flows
-from redactory.flows.prefect_flows import content_key, content_of, say_how_it_ended, still_there
+from redactory.flows.prefect_flows import kept_run, say_how_it_ended
 from redactory.flows.prefect_tasks import worker_processes
-from redactory.flows.schedule import FLOWS, Schedule, deploy, flow_named, plan_schedule, write_deployment
+from redactory.flows.schedule import (
+    Schedule,
+    deploy,
+    plan_schedule,
+    write_deployment,
+)
+from redactory.flows.schedule import (
+    prefect_flows as flows_of,
+)
 from redactory.flows.server import folder_of_all, one_folder_a_run, place_of
 from redactory.foundation.errors import ConfigurationError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.loading import load_config
+from redactory.redaction import RunFolder
 from tests.flows import dying_part
 from tests.flows.small_job import small_job
 
@@ -96,7 +105,7 @@ def test_jobs_stand_side_by_side_in_the_file_and_replace_themselves(tmp_path: Pa
     write_deployment(_plan(config, cron="0 3 * * *"), file, "pool")
     entries = {e["name"]: e for e in yaml.safe_load(file.read_text())["deployments"]}
     assert [e["schedules"][0]["cron"] for e in entries.values()] == ["0 4 * * 0", "0 3 * * *"]
-    assert entries["weekly"]["entrypoint"] == "redactory.flows.prefect_flows.curate_and_train"
+    assert entries["weekly"]["entrypoint"] == "redactory.flows.prefect_flows.run"
     assert entries["nightly"]["entrypoint"] == "redactory.flows.prefect_flows.curate"
     assert (
         entries["nightly"]["work_pool"]["job_variables"]["env"]["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
@@ -111,29 +120,28 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert file.read_text() == "# mine\ndeployments: []\n"
 
 
-def test_content_is_what_shards_follow_from(tmp_path: Path) -> None:
+def test_a_run_of_the_same_content_is_found(tmp_path: Path) -> None:
     config = small_job(tmp_path, "nightly")
-    run = tmp_path / "run"
-    summary = redactory.curate(config, output=run)
-    content = content_of(load_config(config))
-    assert still_there(summary, content)
-    assert content_key(content, "a") == content_key(content_of(load_config(config, workers=2)), "a")
-    assert content_key(content, "a") != content_key(content, "b")
-    other = content_of(load_config(small_job(tmp_path, "other", partition={"documents": 4})))
-    assert content_key(other, "a") != content_key(content, "a")
-    assert not still_there(summary, other)
+    run, template = tmp_path / "runs" / "first", str(tmp_path / "runs" / "{start}")
+    assert kept_run(load_config(config), template) is None
+    redactory.curate(config, output=run)
+    for same in (load_config(config), load_config(config, workers=2)):
+        assert kept_run(same, template) == RunFolder(run)
+    other = load_config(small_job(tmp_path, "other", partition={"documents": 4}))
+    indexed = load_config(small_job(tmp_path, "indexed", dedup={"index": {"path": "index"}}))
+    for settings, place in ((other, template), (indexed, template), (load_config(config), str(run))):
+        assert kept_run(settings, place) is None
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write("\n")
-    assert not still_there(summary, content_of(load_config(config)))
+    assert kept_run(load_config(config), template) is None
 
 
 @pytest.mark.parametrize("harm", ["no folder", "no _SUCCESS", "a shard is gone", "a byte is another"])
-def test_a_remembered_run_is_looked_at(harm: str, tmp_path: Path, plain: tuple[Path, Path]) -> None:
+def test_a_kept_run_is_looked_at(harm: str, tmp_path: Path, plain: tuple[Path, Path]) -> None:
     config, made = plain
     run = Path(shutil.copytree(made, tmp_path / "run"))
-    content = content_of(load_config(config))
-    summary = {"run": str(run)}
-    assert still_there(summary, content)
+    settings, template = load_config(config), str(tmp_path / "{start}")
+    assert kept_run(settings, template) == RunFolder(run)
     shard = next((run / "public").iterdir())
     if harm == "no folder":
         shutil.rmtree(run)
@@ -145,7 +153,7 @@ def test_a_remembered_run_is_looked_at(harm: str, tmp_path: Path, plain: tuple[P
         data = bytearray(shard.read_bytes())
         data[len(data) // 2] ^= 1
         shard.write_bytes(bytes(data))
-    assert not still_there(summary, content)
+    assert kept_run(settings, template) is None
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +165,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return config, folder / "run"
 
 
-def test_a_key_of_this_process_alone_remembers_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_key_of_this_process_alone_finds_nothing(
+    tmp_path: Path, plain: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REDACTORY_KEY")
-    assert content_key(content_of(load_config(small_job(tmp_path, "nightly"))), "a") is None
+    assert kept_run(load_config(plain[0]), str(plain[1].parent / "{start}")) is None
 
 
 @pytest.mark.parametrize(
@@ -261,16 +269,16 @@ def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest
     assert not file.exists()
 
 
-@pytest.mark.parametrize("work", FLOWS)
+@pytest.mark.parametrize("work", ["curate", "run", "nightly"])
 def test_a_plan_names_a_flow_that_takes_its_parameters(work: Any, tmp_path: Path) -> None:
     planned = _plan(small_job(tmp_path, "job"), work=work)
-    assert planned.entrypoint == f"redactory.flows.prefect_flows.{FLOWS[planned.work]}"
-    assert set(planned.parameters) <= set(flow_named(FLOWS[planned.work]).parameters.properties)
+    assert planned.entrypoint == f"redactory.flows.prefect_flows.{work}"
+    assert set(planned.parameters) <= set(getattr(flows_of(), work).parameters.properties)
     assert planned.folder == tmp_path / "runs"
     assert ("resume" in planned.parameters) == (work != "nightly")
 
 
 def test_the_line_of_a_night_says_what_became_of_it() -> None:
     nights = [{"run": None, "state": "nothing new"}, {"run": "/job/2026-11-03", "state": "released"}]
-    told = prefect_flows._summary({"job": "/job", "nights": nights}, "")
+    told = prefect_flows._outcome({"job": "/job", "nights": nights}, "")
     assert told == "nothing new, 2026-11-03 released: /job"
