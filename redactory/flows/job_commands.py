@@ -324,9 +324,9 @@ def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
     to_key_file=option("The file of the new encryption key.", Path),
     to_service=option("The new key service, package.module:function.", str),
 )
-def keys_rotate(places: list[Path], **given: Any) -> Shown:
+def keys_rotate(places: list[Path], progress: Progress, **given: Any) -> Shown:
     """Have another key wrap the data keys of runs; the configured key opens them, asking again goes on."""
-    done = redactory.rotate_key(*places, **given)
+    done = redactory.rotate_key(*places, progress=progress, **given)
     return Shown("keys_rotated", done, 0 if done["ok"] else 1)
 
 
@@ -387,6 +387,6 @@ def ldp_train(
     draws=option("How often the noise is drawn.", int, 5, min=1),
     limit=option("Rows to ask at most.", int, min=1),
 )
-def ldp_evaluate(service: Path, encoder: Path, test: Path, **given: Any) -> Shown:
+def ldp_evaluate(service: Path, encoder: Path, test: Path, progress: Progress, **given: Any) -> Shown:
     """Accuracy on held-out text, with fresh noise on every query."""
-    return Shown("ldp_accuracy", redactory.ldp_evaluate(service, encoder, test, **given))
+    return Shown("ldp_accuracy", redactory.ldp_evaluate(service, encoder, test, progress=progress, **given))

@@ -239,11 +239,11 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
     ),
     canary_template=option("Words before a canary, and its digits: 'My PIN is {4}'; repeatable.", list[str]),
 )
-def simulate(canary_template: list[str] | None, **given: Any) -> Shown:
+def simulate(canary_template: list[str] | None, progress: Progress, **given: Any) -> Shown:
     """Support dialogues of invented people, with every secret's place."""
     if canary_template:
         given["templates"] = canary_template
-    return Shown("simulated", redactory.simulate(**given))
+    return Shown("simulated", redactory.simulate(progress=progress, **given))
 
 
 # What may be promised: before a training, and after.
@@ -327,13 +327,14 @@ def predict(
     file: str | None,
     text: list[str] | None,
     generate: int | None,
+    progress: Progress,
     **given: Any,
 ) -> Shown:
     """Use a trained model: the next word, or the class, of each text; or texts that it writes."""
     if (file is not None and text) or (file is None and not text and generate is None):
         raise ConfigurationError("give texts: either --text, or a file, or - for standard input")
     texts = tuple(text or ()) if file is None else tuple(_texts(file))
-    result = redactory.predict(model, texts or ("",), write=generate, **given)
+    result = redactory.predict(model, texts or ("",), write=generate, progress=progress, **given)
     return Shown("predicted" if generate is None else "generated", result, beside={"prompts": texts or ("",)})
 
 
