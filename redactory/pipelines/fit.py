@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.classifier.fitting import (
@@ -20,7 +22,8 @@ from redactory.detectors.classifier.fitting import (
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.spacy_model import versions
-from redactory.detectors.tagger import LabelledText, Reliability, TaggerEngine, calibrate, train_tagger
+from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
+from redactory.evaluation.detection import ALL, Counts, count_matches
 from redactory.evaluation.labelled import labelled_rows
 from redactory.evaluation.plots import pictures, reliability_plot
 from redactory.foundation.canonical import file_blocks, folder_sha256
@@ -31,18 +34,7 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.loading import settings_of
 
 LEAST_ROWS = 20
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """What training leaves: how it is written and read, and what the folder says of it."""
-
-    save: Callable[[Path], None]
-    engine: Callable[[Path], Engine]
-    reliability: Reliability
-    settings: dict[str, Any]
-    versions: dict[str, str]
-    card: str
+Rows = list[LabelledText]
 
 
 def fit(
@@ -52,10 +44,10 @@ def fit(
     progress: Progress = silent,
     base: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Train a tagger on JSONL files in the span schema and write it, with its card, to the folder ``out``.
+    """Train a tagger on files of labelled rows and write it, with its card, to the folder ``out``.
 
     A share of the distinct texts, chosen by their digest, is kept out of training: the temperature is
-    fitted, and its reliability told, on one half of it; the figures of the card are measured on the other.
+    fitted, and its reliability measured, on one half of it; the figures of the card on the other.
     CRT, appendix A.4, takes a threshold on an NER model's scores: it means something on calibrated ones only.
     ``detect.tagger.models`` takes the folder.  ``ConfigurationError`` where ``out`` is there already.
 
@@ -71,29 +63,34 @@ def fit(
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _texts(path)}
     training, fitted_on, tested_on = _parts(list(rows.values()), chosen)
-    if base is None:
-        fitted = _tagger(folder.name, training, fitted_on, chosen, progress)
-    else:
-        fitted = _classifier(folder.name, Path(base), training, fitted_on, chosen, progress)
     part = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        fitted.save(part)
+        if base is None:
+            engine, about, result = _tagger(part, folder.name, training, fitted_on, chosen, progress)
+        else:
+            engine, about, result = _classifier(
+                part, folder.name, Path(base), training, fitted_on, chosen, progress
+            )
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
             "labels": dict(sorted(Counter(s[2] for row in training for s in row.spans).items())),
-            "reliability": asdict(fitted.reliability),
-            "held_out": _scores(fitted.engine(part), tested_on),
-            "settings": fitted.settings,
+            "held_out": _scores(engine, tested_on),
             "files": [{"name": path.name, "digest": key.file_digest(file_blocks(path))} for path in files],
-            "versions": fitted.versions,
+            **result,
         }
         write_json(part / "fit.json", result, PUBLIC_FILE)
-        shown = (fitted.reliability.bins, fitted.reliability.error)
+        shown = (result["reliability"]["bins"], result["reliability"]["error"])
         drawn = pictures("reliability.svg", reliability_plot, *shown)
-        picture = "![reliability](reliability.svg)\n\n" if drawn else ""
-        card = _card(folder.name, fitted.card, result, picture)
+        environment = Environment(
+            loader=PackageLoader("redactory.pipelines", "."),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            keep_trailing_newline=True,
+        )
+        page = environment.get_template("fit_card.md.j2")
+        card = page.render(**result, name=folder.name, about=about, drawn=drawn)
         for name, text in {**drawn, "README.md": card}.items():
             write_text(part / name, text, PUBLIC_FILE)
         part.replace(folder)
@@ -103,49 +100,59 @@ def fit(
 
 
 def _tagger(
-    name: str,
-    training: list[LabelledText],
-    fitted_on: list[LabelledText],
-    settings: FitSettings,
-    progress: Progress,
-) -> _Fitted:
+    part: Path, name: str, training: Rows, fitted_on: Rows, settings: FitSettings, progress: Progress
+) -> tuple[Engine, str, dict[str, Any]]:
+    """Our own small tagger, written to ``part``; its engine, what its card says of it, and its facts."""
     nlp = train_tagger(training, settings, progress)
-    return _Fitted(
-        save=nlp.to_disk,
-        engine=lambda folder: TaggerEngine(TaggerSettings(models=(str(folder),)), "en"),
-        reliability=calibrate(nlp, fitted_on),
-        settings=settings.model_dump(mode="json"),
-        versions=versions("redactory", "spacy", "thinc", "numpy"),
-        card="A convolutional token classifier that Redactory trained; "
-        f"`detect.tagger.models: [{name}]` uses it.",
+    reliability = calibrate(nlp, fitted_on)
+    nlp.to_disk(part)
+    about = (
+        f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
+    )
+    return (
+        TaggerEngine(TaggerSettings(models=(str(part),)), "en"),
+        about,
+        {
+            "reliability": asdict(reliability),
+            "settings": settings.model_dump(mode="json"),
+            "versions": versions("redactory", "spacy", "thinc", "numpy"),
+        },
     )
 
 
 def _classifier(
+    part: Path,
     name: str,
     base: Path,
-    training: list[LabelledText],
-    fitted_on: list[LabelledText],
+    training: Rows,
+    fitted_on: Rows,
     settings: FitSettings,
     progress: Progress,
-) -> _Fitted:
+) -> tuple[Engine, str, dict[str, Any]]:
+    """The same for a Hugging Face model that is trained further."""
     classifier = train_classifier(base, training, settings, progress)
+    reliability = calibrate_classifier(classifier, fitted_on)
+    classifier.to_disk(part)
     origin = {"folder": base.resolve().name, "sha256": folder_sha256(base)}
     used = TransformersSettings(folder=name)
     keys = ", ".join(f"{key}: {value}" for key, value in used.model_dump(exclude_defaults=True).items())
-    return _Fitted(
-        save=classifier.to_disk,
-        engine=lambda folder: TransformersEngine(used.model_copy(update={"folder": str(folder)}), "en"),
-        reliability=calibrate_classifier(classifier, fitted_on),
-        settings={**settings.model_dump(mode="json", exclude=set(BASE_DECIDES)), "base": origin},
-        versions=versions("redactory", "transformers", "tokenizers", "torch", "numpy"),
-        card=f"A transformer that Redactory trained further; `detect.transformers: {{{keys}}}` uses it.\n"
+    about = (
+        f"A transformer that Redactory trained further; `detect.transformers: {{{keys}}}` uses it.\n"
         f"It was made from `{origin['folder']}`, sha256 `{origin['sha256']}`, with a new last layer; what\n"
-        "that model was licensed for, and what it was trained on, holds for this one too.",
+        "that model was licensed for, and what it was trained on, holds for this one too."
+    )
+    return (
+        TransformersEngine(used.model_copy(update={"folder": str(part)}), "en"),
+        about,
+        {
+            "reliability": asdict(reliability),
+            "settings": {**settings.model_dump(mode="json", exclude=set(BASE_DECIDES)), "base": origin},
+            "versions": versions("redactory", "transformers", "tokenizers", "torch", "numpy"),
+        },
     )
 
 
-def _texts(path: Path) -> list[LabelledText]:
+def _texts(path: Path) -> Rows:
     return [
         LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
         for row in labelled_rows(path)
@@ -153,19 +160,15 @@ def _texts(path: Path) -> list[LabelledText]:
     ]
 
 
-def _parts(
-    rows: list[LabelledText], settings: FitSettings
-) -> tuple[list[LabelledText], list[LabelledText], list[LabelledText]]:
+def _parts(rows: Rows, settings: FitSettings) -> tuple[Rows, Rows, Rows]:
     """Rows to train on, to calibrate on, and to test on: by each text's digest, whatever its place."""
     if len(rows) < LEAST_ROWS:
         raise InputError(
             f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, {len(rows)} are given: label more"
         )
-
-    def place(row: LabelledText) -> tuple[str, LabelledText]:
-        return hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row
-
-    ordered = [row for _, row in sorted(map(place, rows))]
+    ordered = sorted(
+        rows, key=lambda row: (hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row)
+    )
     kept = max(2, round(settings.held_out * len(rows)))
     if not any(row.spans for row in ordered[kept:]):
         raise InputError("no row that is left for training has a labelled span: there is nothing to learn")
@@ -174,54 +177,21 @@ def _parts(
 
 def _scores(engine: Engine, rows: Sequence[LabelledText]) -> dict[str, Any]:
     """Labelled spans covered whole, and how much of the marks is labelled, by characters, at score 0.5."""
-    spans: Counter[str] = Counter()
-    whole: Counter[str] = Counter()
-    marked = right = 0
+    counts: Counts = Counter()
     for row in rows:
         (reading,) = engine.read([row.text])
-        solid = {i for i, sign in enumerate(row.text) if not sign.isspace()}
-        covered = solid & {i for s in reading.spans if s.score >= 0.5 for i in range(s.start, s.end)}
-        true = solid & {i for start, end, _ in row.spans for i in range(start, end)}
-        marked, right = marked + len(covered), right + len(covered & true)
-        for start, end, label in row.spans:
-            spans[label] += 1
-            whole[label] += solid & set(range(start, end)) <= covered
+        marks = [(span.start, span.end) for span in reading.spans if span.score >= 0.5]
+        counts.update(count_matches(row.text, row.spans, marks))
+
+    def share(label: str, over: str, under: str) -> float | None:
+        whole = counts[label, under]
+        return round(counts[label, over] / whole, 4) if whole else None
+
+    labels = sorted({label for label, _ in counts} - {ALL})
     return {
         "rows": len(rows),
-        "spans": spans.total(),
-        "cover_recall": round(whole.total() / spans.total(), 4) if spans else None,
-        "char_precision": round(right / marked, 4) if marked else None,
-        "by_label": {label: round(whole[label] / spans[label], 4) for label in sorted(spans)},
+        "spans": counts[ALL, "labelled"],
+        "cover_recall": share(ALL, "cover_labelled", "labelled"),
+        "char_precision": share(ALL, "chars_both", "chars_marked"),
+        "by_label": {label: share(label, "cover_labelled", "labelled") for label in labels},
     }
-
-
-def _card(name: str, about: str, result: Mapping[str, Any], picture: str) -> str:
-    held_out, reliability = result["held_out"], result["reliability"]
-    labels = "\n".join(
-        f"| {label} | {count} | {held_out['by_label'].get(label, '–')} |"
-        for label, count in result["labels"].items()
-    )
-    files = "\n".join(f"- `{file['name']}`, keyed digest `{file['digest']}`" for file in result["files"])
-    return f"""# Token tagger {name}
-
-{about}
-
-- Trained on {result["rows"]} distinct texts; {result["held_out_rows"]} more were held out, half of them to
-  calibrate on, half for the figures below. They are of the same source as the training rows: on other text
-  it is worse. Measure it there with `redactory evaluate detection`.
-- Held out, at score 0.5: {held_out["cover_recall"]} of the labelled spans are covered whole; of the
-  characters marked, {held_out["char_precision"]} are labelled.
-- Calibration: temperature {reliability["temperature"]}; the expected calibration error of P(plain) fell from
-  {reliability["error_before"]} to {reliability["error"]} on {reliability["tokens"]} tokens.
-
-{picture}| label | spans trained on | covered whole, held out |
-|---|---|---|
-{labels}
-
-The rows:
-
-{files}
-
-If they are private, so is this folder: its weights are a function of them, without noise. A tagger trained
-on the corpus that is then curated with it is a side channel of that corpus's guarantee.
-"""

@@ -1,4 +1,4 @@
-"""What is checked, and told, of a training before it begins."""
+"""Train: a model on a finished run, as configured; and the guarantee of one or of several models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,48 @@ from redactory.redaction import RunFolder, broken_files, is_finished, read_manif
 from redactory.training.settings import TRAINERS, RecallMeasurement
 
 
-def training_of(config: Given, output: str | Path | None, changes: dict[str, Any]) -> Config:
+def train(
+    config: Given, *, output: str | Path | None = None, progress: Progress = silent, **changes: Any
+) -> dict[str, Any]:
+    """Train the configured model on the configuration's finished run; a summary with its guarantee.
+
+    ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
+    """
+    require_training_packages()
+    settings = _changed(config, output, changes)
+    run = RunFolder(Path(settings.output))
+    if not read_manifest(run)["counts"]["points"]:
+        raise RunStateError(
+            f"{run.root} has no points, so there is nothing to train on; see why (redactory curate --dry-run)"
+        )
+    check_released(run)
+    if not is_finished(run.model(settings.train.model_name)):
+        refuse_shredded(run)
+        check_device(settings)
+    check_keys()
+    check_store(settings.store, run)
+
+    def work() -> dict[str, Any]:
+        from redactory.training import train_model
+
+        own = settings.train
+        measured = recall_of(run, own.model_name)
+        if own.recall is None:
+            own = own.model_copy(update={"recall": measured})
+        elif own.recall.sample is not None and own.recall != measured:
+            raise ConfigurationError(
+                "train.recall.sample: the bounds of a labelled sample are those that redactory label score "
+                "joins and keeps in the run, and these are not; leave train.recall out, and they are taken "
+                "from there"
+            )
+        result = train_model(run, own, progress)
+        write_report(run)
+        return {"run": str(run.root), **result}
+
+    return publish_configured(settings.store, sealed(run.state, work), progress)
+
+
+def _changed(config: Given, output: str | Path | None, changes: dict[str, Any]) -> Config:
     """The configuration that ``config`` stands for, with ``changes`` to its section ``train``."""
     settings = load_config(config, output=output)
     if not changes:
@@ -33,11 +74,11 @@ def training_of(config: Given, output: str | Path | None, changes: dict[str, Any
 
 
 def train_remarks(config: Given, *, output: str | Path | None = None, **changes: Any) -> list[str]:
-    """What is odd about the batches of the training that :func:`redactory.train` makes of the same, in words.
+    """What is odd about the batches of the training that :func:`train` makes of the same, in words.
 
-    Told from the settings and the numbers of points; nothing where the run is not finished.
+    From the settings and the numbers of points; nothing where the run is not finished.
     """
-    settings = training_of(config, output, changes)
+    settings = _changed(config, output, changes)
     run = RunFolder(Path(settings.output))
     if not is_finished(run):
         return []
@@ -62,55 +103,10 @@ def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]
 
 def check_device(config: Config) -> None:
     """``ConfigurationError`` where the configured training asks for a device that is not here."""
-    if config.train.device == "cpu":
-        return
-    from redactory.training.numerics import check_device as check_here
+    if config.train.device != "cpu":
+        from redactory.training.numerics import check_device as check_here
 
-    check_here(config.train, RunFolder(Path(config.output)).model(config.train.model_name))
-
-
-# Train: a model on a finished run, as configured.
-
-
-def train(
-    config: Given, *, output: str | Path | None = None, progress: Progress = silent, **changes: Any
-) -> dict[str, Any]:
-    """Train the configured model on the configuration's finished run; a summary with its guarantee.
-
-    ``changes`` replace keys of the section ``train``.  An interrupted training goes on where it stopped.
-    """
-    require_training_packages()
-    settings = training_of(config, output, changes)
-    run = RunFolder(Path(settings.output))
-    if not read_manifest(run)["counts"]["points"]:
-        raise RunStateError(
-            f"{run.root} has no points, so there is nothing to train on; see why (redactory curate --dry-run)"
-        )
-    check_released(run)
-    if not is_finished(run.model(settings.train.model_name)):
-        refuse_shredded(run)
-        check_device(settings)
-    check_keys()
-    check_store(settings.store, run)
-    trained = sealed(run.state, _train, run, settings, progress)
-    return publish_configured(settings.store, trained, progress)
-
-
-def _train(run: RunFolder, config: Config, progress: Progress) -> dict[str, Any]:
-    from redactory.training import train_model
-
-    settings = config.train
-    measured = recall_of(run, settings.model_name)
-    if settings.recall is None:
-        settings = settings.model_copy(update={"recall": measured})
-    elif settings.recall.sample is not None and settings.recall != measured:
-        raise ConfigurationError(
-            "train.recall.sample: the bounds of a labelled sample are those that redactory label score joins "
-            "and keeps in the run, and these are not; leave train.recall out, and they are taken from there"
-        )
-    result = train_model(run, settings, progress)
-    write_report(run)
-    return {"run": str(run.root), **result}
+        check_here(config.train, RunFolder(Path(config.output)).model(config.train.model_name))
 
 
 def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
@@ -125,9 +121,7 @@ def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
 def measured_last(run: RunFolder) -> RecallMeasurement | None:
     """The misses that were measured last, for a training that begins now."""
     found = kept_recall(run)
-    if found is None or not found["misses"]["n"]:
-        return None
-    return RecallMeasurement.model_validate(found)
+    return RecallMeasurement.model_validate(found) if found and found["misses"]["n"] else None
 
 
 def train_summary(run: RunFolder, name: str) -> dict[str, Any]:
@@ -139,7 +133,7 @@ def train_summary(run: RunFolder, name: str) -> dict[str, Any]:
 
 def guarantee(
     run: str | Path,
-    model: str | list[str] | tuple[str, ...] | None = None,
+    model: str | Sequence[str] | None = None,
     *,
     also: Sequence[str | Path] = (),
     delta: float | None = None,
@@ -147,55 +141,39 @@ def guarantee(
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
 
     Under ``audit``, where one was made, what the last one-run audit of the model found.
-    With several names for ``model``, or with ``also``, further runs: what may be promised of somebody who
+    With a list of names for ``model``, or with ``also``, further runs: what may be promised of somebody who
     holds all of them together, at ``delta``, or the one that all of them state.  They are those named in
     ``model`` of each run, or every finished one of each run where none is named.
     """
+    several = bool(also) or not (model is None or isinstance(model, str))
     if delta is not None and not 0.0 < delta < 1.0:
         raise ConfigurationError(f"--delta: must be between 0 and 1, and {delta:g} stands there")
-    if isinstance(model, list | tuple):
-        return _composed([run, *also], model, delta)
-    if also:
-        return _composed([run, *also], () if model is None else (model,), delta)
-    if delta is not None:
+    if delta is not None and not several:
         raise ConfigurationError(
             "--delta: a single model's card states its figures at the delta it was trained for; leave it out"
         )
-    folder = RunFolder(Path(run))
-    name = named_model(folder, model)
-    check_newest(folder)
-    require_training_packages()
-    from redactory.training import guarantee_card
-
-    card: dict[str, Any] = guarantee_card(folder, name)
-    _require_sealed(folder, name)
-    found = audited(folder, name)
-    return card if found is None else {**card, "audit": found}
-
-
-def _composed(runs: Sequence[str | Path], named: Sequence[str], delta: float | None) -> dict[str, Any]:
-    require_training_packages()
-    from redactory.training.guarantee.compose import composed_card
-
-    models = []
-    for run in runs:
-        folder = RunFolder(Path(run))
+    asked = [model] if isinstance(model, str) else list(model or ())
+    models: list[tuple[RunFolder, str]] = []
+    for folder in (RunFolder(Path(own)) for own in (run, *also)):
         read_manifest(folder)
-        check_newest(folder)
-        names = [named_model(folder, name) for name in named] or folder.model_names()
+        # of several models that are not named, every finished one
+        unnamed: Sequence[str | None] = folder.model_names() if several else [None]
+        names = [named_model(folder, name) for name in asked or unnamed]
         if not names:
             raise RunStateError(f"{folder.root} has no finished model")
+        check_newest(folder)
         models += [(folder, name) for name in names]
-    card = composed_card(models, delta)
+    require_training_packages()
+    from redactory.training import guarantee_card
+    from redactory.training.guarantee.compose import composed_card
+
+    card = composed_card(models, delta) if several else guarantee_card(*models[0])
     for folder, name in models:
-        _require_sealed(folder, name)
-    return card
-
-
-def _require_sealed(run: RunFolder, name: str) -> None:
-    """A ledger that is a chain in itself may still be another one than the model was sealed with."""
-    if broken := broken_files(run.model(name)):
-        raise CheckFailed(
-            f"{run.root}: {name} is not as it was sealed ({broken[0]}): no figure is stated of it; see "
-            "redactory verify"
-        )
+        # a ledger that is a chain in itself may still be another one than the model was sealed with
+        if broken := broken_files(folder.model(name)):
+            raise CheckFailed(
+                f"{folder.root}: {name} is not as it was sealed ({broken[0]}): no figure is stated of it; "
+                "see redactory verify"
+            )
+    audit = None if several else audited(*models[0])
+    return card if audit is None else {**card, "audit": audit}

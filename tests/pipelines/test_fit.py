@@ -183,24 +183,6 @@ def test_spans_that_are_all_held_out_teach_nothing() -> None:
                 _parts(alone, half)
 
 
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
-        ('{"text": "Jane Roe", "spans": [{"start": 0, "end": 99, "label": "A"}]}', "row 2: span 1"),
-        ('{"text": "Jane Roe", "spans": [{"start": 0, "end": 4}]}', "row 2: span 1 needs a 'label'"),
-        ('{"text": "Jane Roe"}', "row 2: 'text' and 'spans'"),
-        ("Jane Roe", "cannot be read as labelled JSON lines"),
-    ],
-)
-def test_a_bad_row_is_named_and_not_quoted(tmp_path: Path, row: str, says: str) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"text": "fine", "spans": []}\n' + row + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=says) as caught:
-        fit([path], tmp_path / "tagger", SHORT)
-    assert "Jane" not in str(caught.value)
-    assert caught.value.__cause__ is None
-
-
 def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"epochs: must be at least 1.*wide: "):
         fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})
