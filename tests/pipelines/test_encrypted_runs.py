@@ -116,30 +116,25 @@ def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]
 
 @pytest.mark.parametrize("variable", [ENCRYPTION, SIGNING, "REDACTORY_KEY_FILE", "REDACTORY_KEY_SERVICE"])
 def test_a_key_that_is_none_is_told_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    curated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    rows = write_rows(tmp_path / "rows.jsonl", [{"id": "a", "text": "A text."}])
+    rows, trained = (
+        write_rows(tmp_path / "rows.jsonl", [{"id": "a", "text": "A text."}]),
+        shutil.copytree(curated, tmp_path / "curated"),
+    )
     for other in ("REDACTORY_KEY", ENCRYPTION):
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(variable, str(tmp_path / "nope.key"))
     work: list[Callable[[], object]] = [
         lambda: redactory.curate({"input": str(rows)}, output=tmp_path / "run", detector=DigitDetector()),
         lambda: redactory.nightly({"input": str(rows)}, output=tmp_path / "run"),
+        lambda: redactory.train({"input": str(rows), "segment": {"mode": "line"}}, output=trained),
     ]
     for one in work:
         with pytest.raises(ConfigurationError, match=variable):
             one()
         assert not (tmp_path / "run").exists()
-
-
-def test_a_training_reads_every_key_before_it_begins(
-    curated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Path(shutil.copytree(curated, tmp_path / "run"))
-    monkeypatch.setenv(SIGNING, str(tmp_path / "nope.key"))
-    with pytest.raises(ConfigurationError, match=SIGNING):
-        redactory.train({"input": "rows.jsonl", "segment": {"mode": "line"}}, output=run)
-    assert not RunFolder(run).models.exists()
+        assert not RunFolder(Path(trained)).models.exists()
 
 
 def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Path) -> None:
@@ -268,38 +263,45 @@ def test_a_model_that_was_signed_by_another_fails(
     assert failed(copy, public_key=keys["ann.sign.pub"]) == {"model crt"}
 
 
-@pytest.mark.parametrize("place", ["private", "vault", "audit/spans", "quarantine"])
-@pytest.mark.usefixtures("no_rescan")
-def test_parts_that_changed_places_fail_under_right_digests(copy: Path, place: str) -> None:
-    run = RunFolder(copy)
-    one, other = parts(copy / place)[:2]
+def _exchanged(run: RunFolder, folder: Path) -> None:
+    one, other = parts(folder)[:2]
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
-    assert "files" in failed(copy)
+
+
+def _another_shard(run: RunFolder) -> None:
+    path = parts(run.public)[0]
+    pq.write_table(read_part(path).slice(1), path)
+
+
+def _said_to_be_open(run: RunFolder) -> None:
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({**manifest, "encrypted": False}))
+
+
+@pytest.mark.parametrize(
+    ("forge", "expected"),
+    [
+        *(
+            (lambda run, place=place: _exchanged(run, run.root / place), {"journal", "encryption"})
+            for place in ("private", "vault", "audit/spans", "quarantine")
+        ),
+        # the journal binds each ledger to its shards: neither can be exchanged alone
+        (_another_shard, {"journal"}),
+        (_said_to_be_open, {"encryption"}),
+    ],
+)
+@pytest.mark.usefixtures("no_rescan")
+def test_what_was_changed_fails_under_right_digests(
+    copy: Path, forge: Callable[[RunFolder], None], expected: set[str]
+) -> None:
+    run = RunFolder(copy)
+    forge(run)
     reseal(run)
     found = failed(copy)
     assert "files" not in found
-    assert {"journal", "encryption"} <= found
-
-
-@pytest.mark.usefixtures("no_rescan")
-def test_shards_and_ledger_of_two_runs_fail(copy: Path) -> None:
-    """The journal binds each ledger to its shards: neither can be exchanged alone."""
-    run = RunFolder(copy)
-    path = parts(run.public)[0]
-    pq.write_table(read_part(path).slice(1), path)
-    reseal(run)
-    assert "journal" in failed(copy)
-
-
-@pytest.mark.usefixtures("no_rescan")
-def test_a_run_that_says_it_is_open_fails(copy: Path) -> None:
-    run = RunFolder(copy)
-    manifest = json.loads(run.manifest.read_text())
-    run.manifest.write_text(json.dumps({**manifest, "encrypted": False}))
-    reseal(run)
-    assert "encryption" in failed(copy)
+    assert expected <= found
 
 
 # -------------------------------------------------------------------------- killed, resumed, begun otherwise
@@ -400,23 +402,16 @@ def keyed(tmp_path: Path) -> RunFolder:
     return run
 
 
-def test_a_traceback_that_cannot_be_encrypted_is_not_written(
-    keyed: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceback_is_encrypted_or_not_written(keyed: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ValueError("Rosalind")
 
-    monkeypatch.delenv(ENCRYPTION)
-    with pytest.raises(SealedError, match="was not written") as caught:
-        sealed(keyed.state, fail)
+    with monkeypatch.context() as patch:
+        patch.delenv(ENCRYPTION)
+        with pytest.raises(SealedError, match="was not written") as caught:
+            sealed(keyed.state, fail)
     assert "Rosalind" not in str(caught.value)
     assert not list(keyed.state.glob("traceback-*"))
-
-
-def test_a_sealed_traceback_can_be_opened(keyed: RunFolder) -> None:
-    def fail() -> None:
-        raise ValueError("Rosalind")
-
     with pytest.raises(SealedError):
         sealed(keyed.state, fail)
     (file,) = keyed.state.glob("traceback-*.txt")

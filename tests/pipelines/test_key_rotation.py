@@ -127,58 +127,47 @@ def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
 ) -> None:
     runs = [job.run(name) for name in "abc"]
     before = {run: (data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
+    redactory.rotate_key(runs[1].root, to_key_file=keys["new"])
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert told["rotated"] == [str(run.root) for run in runs]
-    assert told["open"] == [str(job.run("open").root)]
-    assert told["ok"]
+    assert (told["rotated"], told["already"]) == (
+        [str(runs[0].root), str(runs[2].root)],
+        [str(runs[1].root)],
+    )
+    assert (told["open"], told["ok"]) == ([str(job.run("open").root)], True)
+    names = [LocalKey(keys[name].read_bytes().strip()).name for name in ("old", "new")]
     for run in runs:
-        assert not opens(run, keys["old"], monkeypatch)
-        assert opens(run, keys["new"], monkeypatch)
+        assert [opens(run, keys[name], monkeypatch) for name in ("old", "new")] == [False, True]
         assert (data_bytes(run.root), run.manifest.read_bytes()) == before[run]
-        names = [LocalKey(keys[name].read_bytes().strip()).name for name in ("old", "new")]
         (record,) = entered(run, Event.ROTATED)
         assert [record["before"], record["service"]] == names
-        assert (read_manifest(run)["encryption"] or {})["wrapped_by"] == names[0]
         assert set(record) == {"run", "time", "service", "before"}
+        assert (read_manifest(run)["encryption"] or {})["wrapped_by"] == names[0]
     assert not checked(runs[2]).ok
     monkeypatch.setenv(VARIABLE, str(keys["new"]))
     found = checked(runs[2])
-    assert found.ok
-    assert found.made
-    for path in (path for path in job.root.rglob("*") if path.is_file()):
-        assert not any(keys[name].read_bytes().strip() in path.read_bytes() for name in KEYS), path
-
-
-def test_asked_again_it_passes_over_what_is_done(
-    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    redactory.rotate_key(job.run("b").root, to_key_file=keys["new"])
-    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert (told["already"], len(told["rotated"])) == ([str(job.run("b").root)], 2)
-    log, files_before = job.log.read_bytes(), {run: job.run(run).data_key.read_bytes() for run in "abc"}
-    told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert len(told["already"]) == 3
-    assert job.log.read_bytes() == log
-    assert {run: job.run(run).data_key.read_bytes() for run in "abc"} == files_before
+    assert (found.ok, found.made) == (True, True)
+    kept = {path: path.read_bytes() for path in job.root.rglob("*") if path.is_file()}
+    assert len(redactory.rotate_key(job.root, to_key_file=keys["new"])["already"]) == 3
+    for path, content in kept.items():
+        assert path.read_bytes() == content
+        assert not any(keys[name].read_bytes().strip() in content for name in KEYS), path
 
 
 def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(
-    job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    job: JobFolder, keys: dict[str, Path]
 ) -> None:
     redactory.rotate_key(job.run("b").root, to_key_file=keys["third"])
     job.run("c").data_key.unlink()
     kept = job.run("b").data_key.read_bytes()
     done = call("keys", "rotate", job.root, "--to-key-file", keys["new"], "--json")
-    assert done.exit_code == 1
     told = json.loads(done.stdout)
-    assert told["rotated"] == [str(job.run("a").root)]
+    assert (done.exit_code, told["rotated"]) == (1, [str(job.run("a").root)])
     assert [failed["run"] for failed in told["failed"]] == [str(job.run(name).root) for name in "bc"]
     assert "another one than the run's" in told["failed"][0]["error"]
     assert "is gone" in told["failed"][1]["error"]
     assert job.run("b").data_key.read_bytes() == kept
     shown = call("keys", "rotate", job.root, "--to-key-file", keys["new"])
-    assert shown.exit_code == 1
-    assert str(job.run("c").root) in shown.stdout
+    assert (shown.exit_code, str(job.run("c").root) in shown.stdout) == (1, True)
 
 
 @pytest.mark.parametrize("step", ["write", "replace", "log"])
@@ -242,38 +231,32 @@ def liar() -> Liar:
     return Liar()
 
 
-def test_a_service_that_loses_keys_is_given_none(job: JobFolder, keys: dict[str, Path]) -> None:
+def test_what_is_no_place_no_key_or_no_service_is_refused(
+    job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = job.run("a").data_key.read_bytes()
     told = redactory.rotate_key(job.run("a").root, to_service=f"{__name__}:liar")
     assert "does not unwrap what it has wrapped" in told["failed"][0]["error"]
-    assert job.run("a").data_key.read_bytes() == kept
-    assert not job.log.exists()
-
-
-def test_a_job_or_a_run_that_somebody_writes_in_is_left_alone(job: JobFolder, keys: dict[str, Path]) -> None:
     for lock in (job.lock, job.run("a").lock):
         with only_one(lock, "the night"):
             told = redactory.rotate_key(job.run("a").root, to_key_file=keys["new"])
             assert "is being written by process" in told["failed"][0]["error"]
-
-
-def test_what_is_no_place_and_no_key_is_refused(
-    job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert (job.run("a").data_key.read_bytes(), job.log.exists()) == (kept, False)
+    (tmp_path / "short").write_text("too short")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "one of the two"),
+        ({"to_key_file": keys["new"], "to_service": "a:b"}, "one of the two"),
+        ({"to_key_file": tmp_path / "short"}, "at least 32"),
+        ({"to_service": "no.such:thing"}, r"--to-service: there is no module 'no\.such'"),
+    ]
+    for named, match in wrong:
+        with pytest.raises(ConfigurationError, match=match):
+            redactory.rotate_key(job.root, **named)
     with pytest.raises(RunStateError, match="nor a folder of runs"):
         redactory.rotate_key(job.own, to_key_file=keys["new"])
-    for named in ({}, {"to_key_file": keys["new"], "to_service": "a:b"}):
-        with pytest.raises(ConfigurationError, match="one of the two"):
-            redactory.rotate_key(job.root, **named)
-    (tmp_path / "short").write_text("too short")
-    with pytest.raises(ConfigurationError, match="at least 32"):
-        redactory.rotate_key(job.root, to_key_file=tmp_path / "short")
-    with pytest.raises(ConfigurationError, match=r"--to-service: there is no module 'no\.such'"):
-        redactory.rotate_key(job.root, to_service="no.such:thing")
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert len(told["failed"]) == 3
-    assert "to the run's present one" in told["failed"][0]["error"]
+    assert ["to the run's present one" in failed["error"] for failed in told["failed"]] == [True] * 3
 
 
 class Dying(DigitDetector):
@@ -416,7 +399,6 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
     run, other = job.run("a"), job.run("b")
     run.data_key.unlink()
     redactory.shred_key(other.root, by="Ann")
-    assert not checked(run).ok
     with pytest.raises(RunStateError, match="does not say that it was shredded"):
         redactory.shred_key(run.root, by="Ann")
     assert not checked(run).ok
@@ -455,20 +437,16 @@ def _killed_at_the_key(path: Path, missing_ok: bool = False) -> None:
     os.unlink(path)
 
 
-def test_a_backup_that_comes_back_is_found_and_shredded_again(job: JobFolder) -> None:
-    run = job.run("a")
+def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(
+    job: JobFolder, tmp_path: Path
+) -> None:
+    run = RunFolder(Path(shutil.copytree(job.run("a").root, tmp_path / "alone")))
     kept = run.data_key.read_bytes()
     redactory.shred_key(run.root, by="Ann")
     run.data_key.write_bytes(kept)
     assert not checked(run).ok
     assert redactory.shred_key(run.root, by="Bob")["by"] == "Bob"
-    assert checked(run).ok
     assert [body["by"] for body in entered(run, Event.SHREDDED)] == ["Ann", "Bob"]
-
-
-def test_a_shredded_run_outside_of_a_job_may_be_given_another_name(job: JobFolder, tmp_path: Path) -> None:
-    run = RunFolder(Path(shutil.copytree(job.run("a").root, tmp_path / "alone")))
-    redactory.shred_key(run.root, by="Ann")
     assert log_of(run) == run.state / "releases.jsonl"
     moved = RunFolder(run.root.rename(tmp_path / "moved"))
     assert shredded(moved) is not None

@@ -1,7 +1,8 @@
-"""Verify: a true run passes, and each thing it checks fails once it is broken."""
+"""Verify: a true run passes, and each check fails once what it checks is broken, or something lies beside."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
@@ -17,15 +18,40 @@ from hypothesis import strategies as st
 
 import redactory
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import CheckFailed, RunStateError
+from redactory.foundation.files import only_one, read_json
+from redactory.pipelines.checks import Check, Seen, checked
+from redactory.pipelines.evaluate_detection import known_since
+from redactory.pipelines.label import keep_recall, kept_recall
+from redactory.pipelines.share import sums_text
 from redactory.pipelines.verify import OF_A_RUN
-from redactory.redaction import RunFolder, parts, seal
-from tests.pipelines.support import failed
+from redactory.redaction import RunFolder, parts, read_manifest, seal
+from tests.pipelines.leaving import small_run
+from tests.pipelines.support import BARE, checks, failed, write_rows
+
+ONE_DAY = datetime.timedelta(days=1)
+MEASURED = {
+    "secrets": 20,
+    "misses": {
+        "n": 10,
+        "confidence": 0.95,
+        "joint_confidence": 0.9,
+        **{kind: {"misses": 1, "rate": 0.1, "upper": 0.2} for kind in ("gamma", "delta_2")},
+    },
+    "left": {"labels": {}, "secrets": 10, "left_public": 0, "left_private": 0},
+    "date": "2021-11-02",
+}
 
 
 @pytest.fixture
 def copy(curated: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(curated, tmp_path / "run"))
+
+
+@pytest.fixture
+def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engines look at texts, not at files, and take seconds to load."""
+    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out")
 
 
 def test_a_true_run_passes_every_check(curated: Path) -> None:
@@ -38,18 +64,12 @@ def test_a_true_run_passes_every_check(curated: Path) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_one_flipped_byte_anywhere_fails(
-    curated: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
-) -> None:
-    # the re-scan looks at texts, not at bytes, and takes seconds: it is tested by itself
-    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out here")
+def test_one_flipped_byte_anywhere_fails(curated: Path, no_rescan: None, data: st.DataObject) -> None:
     files = sorted(p for p in curated.rglob("*") if p.is_file() and "traceback" not in p.name)
     path = data.draw(st.sampled_from(files), label="file")
     content = path.read_bytes()
-    offset = data.draw(st.integers(0, len(content) - 1), label="offset")
-    bit = data.draw(st.integers(0, 7), label="bit")
     broken = bytearray(content)
-    broken[offset] ^= 1 << bit
+    broken[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(bytes(broken))
     try:
         found = failed(curated)
@@ -58,17 +78,8 @@ def test_one_flipped_byte_anywhere_fails(
     assert found, path.relative_to(curated)
 
 
-def _reseal(run: Path) -> None:
-    """What a forger would do after changing a file: make the digests right again."""
-    folder = RunFolder(run)
-    manifest = json.loads(folder.manifest.read_text())
-    del manifest["files"]
-    seal(folder, manifest, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
-
-
 def _add_public(text: str) -> Callable[[Path], None]:
-    def change(run: Path) -> None:
-        path = parts(RunFolder(run).public)[0]
+    def change(path: Path) -> None:
         table = pq.read_table(path).to_pylist()
         table[0]["text"] = text
         pq.write_table(pa.Table.from_pylist(table, pq.read_schema(path)), path)
@@ -76,79 +87,62 @@ def _add_public(text: str) -> Callable[[Path], None]:
     return change
 
 
-def _drop_public(run: Path) -> None:
-    path = parts(RunFolder(run).public)[0]
-    table = pq.read_table(path)
-    pq.write_table(table.slice(1), path)
+def _drop_public(path: Path) -> None:
+    pq.write_table(pq.read_table(path).slice(1), path)
 
 
 @pytest.mark.parametrize(
-    ("change", "check"),
+    ("change", "expected"),
     [
-        (_add_public("Goodbye <MASK>"), "no mask in public"),
-        (_add_public("Call Anna Smith on 212-555-0143"), "re-scan of public"),
-        (_drop_public, "conservation"),
-        (_drop_public, "point ids"),
+        (_add_public("Goodbye <MASK>"), {"no mask in public"}),
+        (_add_public("Call Anna Smith on 212-555-0143"), {"re-scan of public"}),
+        (_drop_public, {"conservation", "point ids"}),
     ],
 )
 def test_a_forged_run_with_right_digests_fails(
-    copy: Path, change: Callable[[Path], None], check: str
+    copy: Path, change: Callable[[Path], None], expected: set[str]
 ) -> None:
-    change(copy)
-    _reseal(copy)
+    folder = RunFolder(copy)
+    change(parts(folder.public)[0])
+    manifest = read_json(folder.manifest)
+    del manifest["files"]
+    seal(folder, manifest, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
     found = failed(copy)
-    assert check in found
+    assert expected <= found
     assert "files" not in found
 
 
 def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) -> None:
     rows = [{"text": "My name is Rosalind Marlowe."}, {"text": "so it was rosalind marlowe again"}]
-    corpus = tmp_path / "rows.jsonl"
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config: dict[str, Any] = {
-        "input": str(corpus),
+        "input": str(write_rows(tmp_path / "rows.jsonl", rows)),
         "segment": {"mode": "document"},
         # an engine that overlooks names in small letters
-        "detect": {
-            "tagger": None,
-            "spacy": {},
-            "conservative": {"plain_confidence": 0.0, "rules": []},
-        },
+        "detect": {"tagger": None, "spacy": {}, "conservative": {"plain_confidence": 0.0, "rules": []}},
         "release": {"max_open_values": 0},
     }
     redactory.curate(config, output=tmp_path / "run")
     result = redactory.verify(tmp_path / "run")
-    listed = result["open_values"]
-    if listed:
-        assert [entry["labels"] for entry in listed] == [["PERSON"]]
-        assert not result["ok"]
+    assert [entry["labels"] for entry in result["open_values"]] == [["PERSON"]]
+    assert not result["ok"]
     assert "rosalind" not in json.dumps(result).lower()
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["counts"]["public"] == len(listed) == 1
 
 
-def test_without_the_key_the_check_is_named_as_not_made(
-    curated: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REDACTORY_KEY", "not the key of this run")
-    check = {c["name"]: c for c in redactory.verify(curated)["checks"]}["values masked elsewhere"]
-    assert check["ok"]
-    assert not check["made"]
-    assert check["detail"].startswith("not made")
-
-
-def test_other_engines_than_the_runs_fail_the_re_scan(copy: Path) -> None:
+def test_another_key_or_other_engines_than_the_runs(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("REDACTORY_KEY", "not the key of this run")
+        found = checks(copy)["values masked elsewhere"]
+        assert (found["ok"], found["made"]) == (True, False)
+        assert found["detail"].startswith("not made")
     folder = RunFolder(copy)
-    manifest = json.loads(folder.manifest.read_text())
+    manifest = read_json(folder.manifest)
     manifest["policies"]["strict"]["hash"] = "0" * 64
     folder.manifest.write_text(json.dumps(manifest))
     folder.success.write_text(file_sha256(folder.manifest) + "\n")
     assert "re-scan of public" in failed(copy)
-
-
-def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
+    folder.success.unlink()
     with pytest.raises(RunStateError, match="_SUCCESS"):
-        redactory.verify(tmp_path)
+        redactory.verify(copy)
 
 
 @pytest.mark.parametrize("place", ["vault/part-00000.parquet", "public", "state/journal.jsonl", "README.md"])
@@ -159,20 +153,18 @@ def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_l
     elsewhere = tmp_path / "elsewhere"
     (copy / place).rename(elsewhere)
     (copy / place).symlink_to(elsewhere)
-    content = elsewhere.read_bytes() if elsewhere.is_file() else b""
     for asked in (
         lambda: redactory.purge(copy, ["vault"]),
         lambda: redactory.takedown([copy], user_ids=["somebody"], dry_run=True),
         lambda: redactory.export(copy, tmp_path / "out"),
     ):
         try:
-            problems = asked().get("problems", [])
+            problem = asked()["problems"][0]["problem"]
         except RunStateError as error:
-            problems = [{"problem": str(error)}]
-        assert f"neither a folder nor a regular file: {place}" in problems[0]["problem"]
+            problem = str(error)
+        assert f"neither a folder nor a regular file: {place}" in problem
     assert "files" in failed(copy)
     assert elsewhere.exists()
-    assert not elsewhere.is_file() or elsewhere.read_bytes() == content
 
 
 def test_files_that_a_strangers_manifest_names_are_opened_for_nobody(
@@ -180,25 +172,179 @@ def test_files_that_a_strangers_manifest_names_are_opened_for_nobody(
 ) -> None:
     """A pipe hung it, and a device filled the memory."""
     monkeypatch.setenv("REDACTORY_KEY", "a digest key of enough bytes")
-    terms = tmp_path / "terms.txt"
+    terms, run = tmp_path / "terms.txt", tmp_path / "run"
     terms.write_text("Rosalind\n")
-    corpus = tmp_path / "rows.jsonl"
-    corpus.write_text(json.dumps({"text": "hello there"}) + "\n")
-    lists = {"deny": [{"label": "PERSON", "file": str(terms)}]}
-    detect = {"tagger": None, "patterns": None, "lists": lists, "conservative": {"rules": []}}
-    redactory.curate({"input": str(corpus), "detect": detect}, output=tmp_path / "run")
-    assert _rescanned(tmp_path / "run")["made"]
+    rows = write_rows(tmp_path / "rows.jsonl", [{"text": "hello there"}])
+    detect = {**BARE, "lists": {"deny": [{"label": "PERSON", "file": str(terms)}]}}
+    redactory.curate({"input": str(rows), "detect": detect}, output=run)
+    assert checks(run)["re-scan of public"]["made"]
     monkeypatch.setenv("REDACTORY_KEY", "the key of somebody else")
     terms.unlink()
     os.mkfifo(terms)
-    found = _rescanned(tmp_path / "run")
-    assert (found["ok"], found["made"], "detect.lists.file names files outside" in found["detail"]) == (
-        True,
-        False,
-        True,
-    )
+    found = checks(run)["re-scan of public"]
+    assert (found["ok"], found["made"]) == (True, False)
+    assert "detect.lists.file names files outside" in found["detail"]
 
 
-def _rescanned(run: Path) -> dict[str, Any]:
-    [found] = [c for c in redactory.verify(run)["checks"] if c["name"] == "re-scan of public"]
+# ---------------------------------------------------------------------------------- what lies beside it
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with a finished folder of a model and of an evaluation, and measured misses."""
+    run = RunFolder(small_run(tmp_path_factory.mktemp("strays")))
+    keep_recall(run, MEASURED)
+    assert kept_recall(run) == MEASURED
+    model = run.model("crt")
+    for folder in (model, model.result("perplexity")):
+        folder.root.mkdir(parents=True, exist_ok=True)
+        (folder.root / "result.json").write_text("{}")
+        seal(folder, {"parent": file_sha256(run.manifest)}, [folder.root / "result.json"])
+    for page in (model.report, model.measured, run.lock):
+        page.write_text("")
+    run.samples.mkdir()
+    (run.samples / "labels.jsonl").write_text("anything")
+    return run.root
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> RunFolder:
+    return RunFolder(Path(shutil.copytree(made, tmp_path / "run")))
+
+
+def found_by(name: str, run: RunFolder, **manifest: Any) -> Check:
+    seen = Seen(run.root)
+    seen.manifest = {**read_manifest(run), **manifest}
+    [found] = checked(seen, OF_A_RUN, [name])
     return found
+
+
+def strays(run: RunFolder) -> Check:
+    return found_by("no stray files", run)
+
+
+def put(run: RunFolder, *names: str) -> None:
+    for name in names:
+        (run.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.root / name).write_text("{}")
+
+
+def test_a_true_run_holds_no_stray_and_says_what_no_digest_covers(run: RunFolder) -> None:
+    assert found_by("measured", run).ok
+    put(run, "state/traceback-1.txt")
+    told = "state/ holds 1 sample with original text, 1 traceback that can quote it, which no digest covers"
+    found = strays(run)
+    assert (found.ok, found.made, found.detail.endswith(told)) == (True, True, True)
+    shutil.rmtree(run.samples)
+    run.tracebacks()[0].unlink()
+    assert strays(run).detail == "the run holds nothing but what it declares"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("secret.txt", "guarantee.json", "GUARANTEE/card.json", "public/notes.txt", "private/a/b"),
+        *("audit/extra.json", "audit/spans/notes", "vault/part-09999.parquet", "manifest.json.bak"),
+        *("models/readme.txt", "models/crt2/guarantee.json", "models/crt/secret.txt", "models/crt/x/y/z"),
+        *("models/crt/membership/result.json", "models/crt/perplexity/note.md", ".hidden", "_SUCCESS.old"),
+        *("public/.tmp-1-part-00000.parquet", ".tmp-1-secret.txt", "models/crt/.tmp-x-manifest.json"),
+        # what a killed process left of a file is no part of a run either
+        *(".tmp-1-README.md", ".tmp-12-report.html", "models/crt/.tmp-3-MEASURED.md"),
+    ],
+)
+def test_a_file_that_nobody_declared_fails_by_its_name(run: RunFolder, name: str) -> None:
+    put(run, name)
+    found = strays(run)
+    assert (found.ok, found.detail.startswith(f"{name}: ")) == (False, True)
+    if name.startswith("models/"):
+        # nor does a manifest that lists it make it the run's
+        listed = read_manifest(run)["files"] | {name: {"sha256": file_sha256(run.root / name), "bytes": 2}}
+        assert not found_by("no stray files", run, files=listed).ok
+
+
+def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_at_work(
+    run: RunFolder,
+) -> None:
+    work = ["state/dask/x", "state/staging/x", "state/train-crt.key", "state/train-old.checkpoint"]
+    put(run, *work, "state/recall/more.json")
+    found = strays(run)
+    assert (found.ok, found.made) == (True, False)
+    named = ", ".join(sorted([*work, "state/recall/more.json"]))
+    assert found.detail.startswith(f"{named} is no work that goes on: none of it is checked")
+    with only_one(run.lock, "a run"):
+        assert strays(run).detail.startswith("state/recall/more.json is no work")
+
+
+def test_a_training_at_work_leaves_the_check_open_and_may_not_promise_yet(run: RunFolder) -> None:
+    put(run, "models/next/ledger.jsonl", "state/train-next.key", "state/train-next.checkpoint")
+    found = strays(run)
+    assert (found.ok, found.made) == (True, False)
+    assert found.detail.startswith(
+        "models/next is not finished: none of it is checked; state/ holds 1 sample"
+    )
+    put(run, "models/next/guarantee.json")
+    assert not strays(run).ok
+
+
+@pytest.mark.parametrize("name", ["recall", "redaction", "gate"])
+def test_figures_without_a_seal_fail(run: RunFolder, name: str) -> None:
+    shutil.rmtree(run.recall.root)
+    put(run, f"state/{name}/result.json")
+    assert strays(run).detail.startswith(f"state/{name}/result.json (not sealed): ")
+
+
+def test_the_sums_of_a_fetched_run_say_what_the_manifest_says(run: RunFolder) -> None:
+    digests = {name: entry["sha256"] for name, entry in read_manifest(run)["files"].items()}
+    digests["manifest.json"] = file_sha256(run.manifest)
+    run.sums.write_text(sums_text(digests | {"report.html": "0" * 64}))
+    assert strays(run).ok
+    run.sums.write_text(sums_text(digests | {"public/part-00000.parquet": "0" * 64}))
+    assert "SHA256SUMS (it says another sha256 of public/part-00000.parquet)" in strays(run).detail
+    for more in (f"{'0' * 64}  nobody.txt\n", f"{'0' * 64}  public/part-00000.parquet\n", "anything"):
+        run.sums.write_text(sums_text(digests) + more)
+        assert not strays(run).ok
+
+
+def test_a_mode_that_lets_others_in_fails(run: RunFolder) -> None:
+    assert found_by("modes", run).ok
+    others = {"public/part-00000.parquet": 0o664, "vault/part-00000.parquet": 0o644, "manifest.json": 0o4600}
+    for name, mode in {**others, "audit": 0o755, "state": 0o711, "quarantine": 0o701}.items():
+        before = (run.root / name).stat().st_mode
+        (run.root / name).chmod(mode)
+        found = found_by("modes", run)
+        assert (found.ok, found.detail.startswith(f"{name} ({mode:04o}): ")) == (False, True)
+        (run.root / name).chmod(before)
+
+
+def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunFolder) -> None:
+    result = {key: value for key, value in MEASURED.items() if key != "date"}
+    # what is measured again keeps the day of the first time
+    assert known_since(run, result) == "2021-11-02"
+    today = datetime.datetime.now(datetime.UTC).date()
+    assert today - datetime.date.fromisoformat(known_since(run, {**result, "secrets": 21})) <= ONE_DAY
+    path = run.recall.root / "result.json"
+    path.write_text(path.read_text().replace('"misses": 1', '"misses": 0'))
+    found = found_by("measured", run)
+    assert (found.ok, "result.json: sha256 differs" in found.detail) == (False, True)
+    with pytest.raises(CheckFailed, match="not as it was sealed"):
+        kept_recall(run)
+    seal(run.recall, {"parent": "0" * 64}, [path])
+    assert "of another run" in found_by("measured", run).detail
+
+
+@pytest.mark.usefixtures("no_rescan")
+def test_a_card_that_says_something_else_and_a_part_that_is_none(run: RunFolder) -> None:
+    run.card.write_text(run.card.read_text().replace("everything else", "nothing else"))
+    manifest = read_manifest(run)
+    seal(run, manifest, [run.root / name for name in manifest.pop("files")])
+    for path in (run.recall.root, run.models):
+        shutil.rmtree(path)
+    assert "README.md" in checks(run.root)["report"]["detail"]
+    put(run, "public/part-00009.parquet")
+    before = {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()}
+    found = checks(run.root)
+    assert {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()} == before
+    broken = {name for name, check in found.items() if not check["ok"]}
+    assert {"no stray files", "no mask in public", "point ids", "report"} <= broken
+    assert found["no mask in public"]["detail"] == "public/part-00009.parquet cannot be read"
+    assert all(found[name]["ok"] for name in ("files", "journal"))

@@ -23,6 +23,7 @@ from redactory.redaction import (
     content_of,
     encryption,
     establish_key,
+    is_encrypted,
     key_of,
     part_rows,
     read_batches,
@@ -151,32 +152,35 @@ def test_digests_tell_near_misses_apart(one: list[Any], other: list[Any]) -> Non
     )
 
 
-def test_two_writings_have_other_bytes_and_the_same_content(run: RunFolder) -> None:
-    path = run.private / "part-00000.parquet"
-    written = set()
+def test_two_writings_have_the_same_content_and_the_plain_data_key_opens_them(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    path, written = run.private / "part-00000.parquet", set()
     for _ in range(2):
         write_part(path, TABLE)
         written.add((path.read_bytes(), content_of(path)))
-    assert len({data for data, _ in written}) == 2
-    assert len({content for _, content in written}) == 1
-
-
-def test_the_public_side_and_files_outside_a_run_stay_open(run: RunFolder, tmp_path: Path) -> None:
+    assert [len({pair[at] for pair in written}) for at in (0, 1)] == [2, 1]
+    opened = create_decryption_properties(data_key(run).secret)
+    assert pq.read_table(path, decryption_properties=opened).equals(TABLE)
+    # the public side and files outside of a run stay open
     table = pa.table({"point_id": ["a"], "text": [TEXT]}, shards.PUBLIC)
-    places = [run.public / "part-00000.parquet", tmp_path / "elsewhere" / "part-00000.parquet"]
+    staged = run.reissue.files / "public" / "part-00000.parquet"
+    places = [run.public / "part-00000.parquet", tmp_path / "elsewhere" / "part-00000.parquet", staged]
     for path in places:
         write_part(path, table)
         assert pq.read_table(path).equals(table)
-    assert places[0].read_bytes() == places[1].read_bytes()
+    assert len({path.read_bytes() for path in places}) == 1
 
 
-def test_pyarrow_reads_a_part_with_the_plain_data_key(run: RunFolder) -> None:
-    path = run.private / "part-00000.parquet"
-    write_part(path, TABLE)
-    opened = create_decryption_properties(data_key(run).secret)
-    assert pq.read_table(path, decryption_properties=opened).equals(TABLE)
-    with pytest.raises(OSError, match="no decryption found"):
-        pq.read_table(path)
+def test_what_is_staged_is_bound_to_the_place_that_it_is_to_take(run: RunFolder) -> None:
+    (run.reissue.files / "state").mkdir(parents=True)
+    staged, place = (root / "vault" / "part-00000.parquet" for root in (run.reissue.files, run.root))
+    write_part(staged, TABLE)
+    assert read_part(staged).equals(TABLE)
+    assert is_encrypted(staged)
+    place.parent.mkdir()
+    staged.rename(place)
+    assert read_part(place).equals(TABLE)
 
 
 # ------------------------------------------------------------------------------------------ what is refused
@@ -244,24 +248,17 @@ def test_what_lies_in_the_place_of_a_part_is_refused(
     refused(at, error, match)
 
 
-def test_a_copied_run_is_read_and_not_with_the_data_key_of_another(
+def test_a_copied_run_is_read_and_a_key_file_that_was_changed_is_refused(
     run: RunFolder, part: Path, tmp_path: Path
 ) -> None:
     moved = tmp_path / "elsewhere" / "moved"
     shutil.copytree(run.root, moved)
     assert read_part(moved / "private" / part.name).equals(TABLE)
-    shutil.copy(begun(tmp_path / "other").data_key, run.data_key)
-    refused(part, CheckFailed, "private/part-00000.parquet cannot be decrypted")
-
-
-def test_a_data_key_file_that_was_changed(run: RunFolder, part: Path) -> None:
     record = json.loads(run.data_key.read_text())
     for change in (
         {"run_id": "0" * 32},
         {"wrapped": record["wrapped"][:-8] + "AAAAAAA="},
-        {"wrapped": ""},
-        {"wrapped": "?"},
-        {"wrapped": None},
+        *({"wrapped": value} for value in ("", "?", None)),
         {"format": "redactory-data-key/2"},
         {"run_id": 3},
     ):
@@ -269,6 +266,8 @@ def test_a_data_key_file_that_was_changed(run: RunFolder, part: Path) -> None:
         refused(part, RedactoryError, "data-key.json|refused")
     run.data_key.write_text("[]")
     refused(part, CheckFailed, "not a run.s key file")
+    shutil.copy(begun(tmp_path / "other").data_key, run.data_key)
+    refused(part, CheckFailed, "private/part-00000.parquet cannot be decrypted")
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -423,9 +422,7 @@ class Unable(Backwards):
         raise PermissionError(TEXT)
 
 
-def no_service() -> object:
-    """Not a service."""
-    return object()
+no_service = object
 
 
 def broken() -> KeyService:

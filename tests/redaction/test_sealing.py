@@ -1,4 +1,4 @@
-"""Sealing: whatever changes in a finished folder is found and named."""
+"""Sealing: whatever changes in a finished folder is found and named, and a signature is the signer's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from hypothesis import strategies as st
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key, read_public_key
 from redactory.redaction import (
     RunFolder,
@@ -36,50 +35,61 @@ from redactory.redaction.folder import Inside
 from redactory.redaction.sealing import check_signature, fingerprint
 from redactory.redaction.shards import PUBLIC
 
+VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
 BODY = {"format": "redactory-run/1", "counts": {"points": 3}}
+FILES = ["README.md", "audit/points/note", "private/part-00000.parquet", "public/part-00000.parquet"]
+SEALS = ["manifest.json", "_SUCCESS"]
 
 
 def finished(root: Path) -> RunFolder:
-    """A small finished run."""
+    """A small finished run, signed where a key is configured."""
     run = RunFolder(root)
     table = pa.table({"point_id": ["a", "b", "c"], "text": ["one", "two", ""]}, schema=PUBLIC)
-    files = [run.public / part_name(0), run.private / part_name(0), run.card, run.points / "note"]
-    write_part(files[0], table)
-    write_part(files[1], table.slice(1))
-    files[2].write_text("# Card\né\n", encoding="utf-8")
-    files[3].parent.mkdir(parents=True)
-    files[3].write_bytes(b"")
-    seal(run, BODY, files)
+    write_part(run.public / part_name(0), table)
+    write_part(run.private / part_name(0), table.slice(1))
+    run.card.write_text("# Card\né\n", encoding="utf-8")
+    (run.points / "note").parent.mkdir(parents=True)
+    (run.points / "note").write_bytes(b"")
+    seal(run, BODY, [run.root / name for name in FILES])
     return run
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[RunFolder]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield finished(Path(folder))
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two signers' key files."""
+    folder = tmp_path_factory.mktemp("keys")
+    return {name: new_key("signing", folder / name)[0] for name in ("ann", "bob")}
 
 
-NAMES = [
-    "public/part-00000.parquet",
-    "private/part-00000.parquet",
-    "README.md",
-    "audit/points/note",
-    "manifest.json",
-    "_SUCCESS",
-]
+def public(key: Path) -> Any:
+    return read_public_key(key.with_name(f"{key.name}.pub"))
 
 
-def test_a_sealed_folder_is_whole(run: RunFolder) -> None:
-    assert broken_files(run) == []
-    assert is_finished(run)
-    manifest = read_manifest(run)
+@pytest.fixture(scope="module")
+def run(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that Ann signed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(keys["ann"]))
+        return finished(tmp_path_factory.mktemp("signed") / "run")
+
+
+@pytest.fixture
+def copy(run: RunFolder, tmp_path: Path) -> RunFolder:
+    return RunFolder(Path(shutil.copytree(run.root, tmp_path / "run")))
+
+
+def test_a_sealed_folder_is_whole_whatever_the_order_of_its_files(copy: RunFolder) -> None:
+    assert broken_files(copy) == []
+    manifest = read_manifest(copy)
     assert {name: manifest[name] for name in BODY} == BODY
-    assert sorted(manifest["files"]) == sorted(NAMES[:4])
-    for name, entry in manifest["files"].items():
-        path = run.root / name
-        assert entry == {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-    assert run.success.read_text(encoding="utf-8") == file_sha256(run.manifest) + "\n"
-    assert {p.stat().st_mode & 0o777 for p in (run.manifest, run.success)} == {0o600}
+    assert manifest["files"] == {
+        name: {"sha256": file_sha256(copy.root / name), "bytes": (copy.root / name).stat().st_size}
+        for name in FILES
+    }
+    assert {p.stat().st_mode & 0o777 for p in (copy.manifest, copy.success)} == {0o600}
+    files = [copy.root / name for name in FILES]
+    assert seal(copy, BODY, files) == seal(copy, BODY, reversed(files)) == file_sha256(copy.manifest)
+    assert copy.success.read_text(encoding="utf-8") == file_sha256(copy.manifest) + "\n"
 
 
 def what_is_found(run: RunFolder, name: str, data: bytes) -> list[str]:
@@ -94,46 +104,29 @@ def what_is_found(run: RunFolder, name: str, data: bytes) -> list[str]:
 
 
 @settings(max_examples=150)
-@given(st.sampled_from([n for n in NAMES if n != "audit/points/note"]), st.data(), st.integers(1, 255))
+@given(st.sampled_from([n for n in FILES + SEALS if "note" not in n]), st.data(), st.integers(1, 255))
 def test_one_flipped_byte_is_found_and_named(
     run: RunFolder, name: str, data: st.DataObject, change: int
 ) -> None:
     content = bytearray((run.root / name).read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= change
-    found = what_is_found(run, name, bytes(content))
-    assert len(found) == 1
-    assert found[0].startswith("manifest.json" if name in NAMES[4:] else name)
+    [found] = what_is_found(run, name, bytes(content))
+    assert found.startswith("manifest.json" if name in SEALS else name)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_bytes_more_or_less_are_found(run: RunFolder, name: str) -> None:
-    content = (run.root / name).read_bytes()
+@pytest.mark.parametrize("name", FILES + SEALS)
+def test_bytes_more_or_less_or_no_file_are_found(copy: RunFolder, name: str) -> None:
+    content = (copy.root / name).read_bytes()
     for other in {content + b"\0", content + b"\n", content[:-1], content[1:], b""} - {content}:
-        assert len(what_is_found(run, name, other)) == 1
-    assert broken_files(run) == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_found(tmp_path: Path, name: str) -> None:
-    run = finished(tmp_path / "run")
-    (run.root / name).unlink()
+        assert len(what_is_found(copy, name, other)) == 1
+    (copy.root / name).unlink()
     if name == "_SUCCESS":
-        assert not is_finished(run)
+        assert not is_finished(copy)
         for question in (read_manifest, broken_files):
             with pytest.raises(RunStateError, match="_SUCCESS is missing"):
-                question(run)
+                question(copy)
     else:
-        assert broken_files(run) == [f"{name}: missing"]
-
-
-def test_a_manifest_that_was_rewritten_is_found(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run")
-    run.card.write_text("another", encoding="utf-8")
-    digest = run.success.read_text(encoding="utf-8")
-    seal(run, BODY, [run.card])
-    assert broken_files(run) == []
-    run.success.write_text(digest, encoding="utf-8")
-    assert broken_files(run) == ["manifest.json: differs from the digest in _SUCCESS"]
+        assert broken_files(copy) == [f"{name}: missing"]
 
 
 def test_what_stops_before_success_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,138 +140,51 @@ def test_what_stops_before_success_is_not_finished(tmp_path: Path, monkeypatch: 
     assert not is_finished(RunFolder(tmp_path / "run"))
 
 
-def test_the_seal_does_not_depend_on_the_order_of_files(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run")
-    files = [run.root / name for name in NAMES[:4]]
-    assert seal(run, BODY, files) == seal(run, BODY, reversed(files)) == file_sha256(run.manifest)
-
-
-def test_a_seal_that_skips_a_file_is_found(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sabotage: a checker that looks at sizes only lets a flipped byte pass; the test above would see it."""
+def test_a_checker_that_skips_digests_is_found(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sabotage: one that looks at sizes only lets a flipped byte pass; the tests above would see it."""
     monkeypatch.setattr(
         sealing, "file_sha256", lambda path: {"manifest.json": file_sha256(path)}.get(path.name, "")
     )
     assert len(broken_files(run)) == 4
 
 
-# Signing: a manifest is the signer's, byte for byte, or it is found not to be.
+# -------------------------------------------------------------------------------------------- signatures
 
 
-VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two signers' key files."""
-    folder = tmp_path_factory.mktemp("keys")
-    return {name: new_key("signing", folder / name)[0] for name in ("ann", "bob")}
-
-
-def public(key: Path) -> Any:
-    return read_public_key(key.with_name(f"{key.name}.pub"))
-
-
-def sealed(root: Path) -> RunFolder:
-    """A small finished folder, signed where a key is configured."""
-    run = RunFolder(root)
-    run.card.parent.mkdir(parents=True)
-    run.card.write_text("card")
-    seal(run, {"format": "redactory-run/1"}, [run.card])
-    return run
-
-
-@pytest.fixture(scope="module")
-def signed(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A folder that Ann signed."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(keys["ann"]))
-        return sealed(tmp_path_factory.mktemp("signed") / "run")
-
-
-@pytest.fixture
-def copy(signed: RunFolder, tmp_path: Path) -> RunFolder:
-    return RunFolder(Path(shutil.copytree(signed.root, tmp_path / "run")))
-
-
-def test_the_signer_is_known_by_the_given_key_alone(signed: RunFolder, keys: dict[str, Path]) -> None:
+def test_the_signature_is_plain_ed25519_and_its_key_known_by_the_given_one_alone(
+    run: RunFolder, keys: dict[str, Path]
+) -> None:
     ann, bob = public(keys["ann"]), public(keys["bob"])
-    assert check_signature(signed, ann)[:2] == (True, True)
-    alone = check_signature(signed, None)
-    assert alone[:2] == (True, False)
-    assert "give --public-key" in alone.detail
-    other = check_signature(signed, bob)
+    assert check_signature(run, ann)[:2] == (True, True)
+    alone = check_signature(run, None)
+    assert (alone[:2], "give --public-key" in alone.detail) == ((True, False), True)
+    other = check_signature(run, bob)
     assert other[:2] == (False, True)
     assert fingerprint(ann) in other.detail
     assert fingerprint(bob) in other.detail
-
-
-def test_the_signature_is_plain_ed25519_of_the_manifest(signed: RunFolder, keys: dict[str, Path]) -> None:
-    """So that it can be checked without Redactory."""
-    signature = signed.signature.read_bytes()
+    # so that it can be checked without Redactory
+    signature = run.signature.read_bytes()
     assert len(signature) == 64
-    public(keys["ann"]).verify(signature, signed.manifest.read_bytes())
-    der = public(keys["ann"]).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    named = json.loads(signed.manifest.read_text())["signed_by"]
-    assert named["fingerprint"] == hashlib.sha256(der).hexdigest() == fingerprint(public(keys["ann"]))
-    assert signed.success.read_text() == file_sha256(signed.manifest) + "\n"
+    ann.verify(signature, run.manifest.read_bytes())
+    der = ann.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert read_json(run.manifest)["signed_by"]["fingerprint"] == hashlib.sha256(der).hexdigest()
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.booleans(), st.data(), st.integers(1, 255))
-def test_one_flipped_byte_is_found(
-    signed: RunFolder, keys: dict[str, Path], manifest: bool, data: st.DataObject, change: int
+def test_one_flipped_byte_breaks_a_signature(
+    run: RunFolder, keys: dict[str, Path], manifest: bool, data: st.DataObject, change: int
 ) -> None:
-    path = signed.manifest if manifest else signed.signature
+    path = run.manifest if manifest else run.signature
     whole = path.read_bytes()
     flipped = bytearray(whole)
     flipped[data.draw(st.integers(0, len(whole) - 1))] ^= change
     path.write_bytes(flipped)
     try:
-        assert not check_signature(signed, None).good
-        assert not check_signature(signed, public(keys["ann"])).good
+        assert not check_signature(run, None).good
+        assert not check_signature(run, public(keys["ann"])).good
     finally:
         path.write_bytes(whole)
-
-
-def test_a_signature_that_was_taken_away(copy: RunFolder, keys: dict[str, Path]) -> None:
-    copy.signature.unlink()
-    assert not check_signature(copy, None).good
-    manifest = json.loads(copy.manifest.read_text())
-    del manifest["signed_by"]
-    copy.manifest.write_text(json.dumps(manifest))
-    assert check_signature(copy, None).good
-    assert not check_signature(copy, public(keys["ann"])).good
-
-
-def test_a_forger_can_sign_only_in_his_own_name(
-    copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VARIABLE, str(keys["bob"]))
-    copy.card.write_text("another card")
-    seal(copy, {"format": "redactory-run/1"}, [copy.card])
-    assert sealing.broken_files(copy) == []
-    assert check_signature(copy, None)[:2] == (True, False)
-    assert not check_signature(copy, public(keys["ann"])).good
-
-
-def test_another_key_under_the_signers_fingerprint(copy: RunFolder, keys: dict[str, Path]) -> None:
-    manifest = json.loads(copy.manifest.read_text())
-    manifest["signed_by"]["fingerprint"] = fingerprint(public(keys["bob"]))
-    copy.manifest.write_text(json.dumps(manifest))
-    for known in (None, public(keys["ann"]), public(keys["bob"])):
-        assert not check_signature(copy, known).good
-
-
-def test_a_named_key_of_any_bytes_is_answered(copy: RunFolder, keys: dict[str, Path]) -> None:
-    """Some of these are keys of another kind, or of a kind that the library does not know."""
-    der = public(keys["ann"]).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    manifest = json.loads(copy.manifest.read_text())
-    for offset in range(len(der)):
-        for change in (1, 2, 0x80):
-            flipped = der[:offset] + bytes([der[offset] ^ change]) + der[offset + 1 :]
-            manifest["signed_by"]["public_key"] = base64.b64encode(flipped).decode()
-            copy.manifest.write_text(json.dumps(manifest))
-            assert not check_signature(copy, None).good
 
 
 _JSON = st.recursive(
@@ -291,30 +197,48 @@ _ENTRY = st.fixed_dictionaries({"public_key": _JSON | st.just("AAAA"), "fingerpr
 
 @settings(max_examples=100, deadline=None)
 @given(_JSON | _ENTRY, st.booleans())
-def test_a_manifest_of_any_content_is_answered(signed: RunFolder, value: Any, whole: bool) -> None:
-    before = signed.manifest.read_bytes()
-    signed.manifest.write_text(json.dumps(value if whole else {"signed_by": value}))
+def test_a_manifest_of_any_content_is_answered(run: RunFolder, value: Any, whole: bool) -> None:
+    before = run.manifest.read_bytes()
+    run.manifest.write_text(json.dumps(value if whole else {"signed_by": value}))
     try:
-        assert not check_signature(signed, None).good
+        assert not check_signature(run, None).good
     finally:
-        signed.manifest.write_bytes(before)
+        run.manifest.write_bytes(before)
 
 
-def test_without_a_key_nothing_is_signed_and_nothing_is_left(
-    copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    seal(copy, {}, [copy.card])
-    assert not copy.signature.exists()
-    assert "signed_by" not in json.loads(copy.manifest.read_text())
-    found = check_signature(copy, None)
-    assert found.good
-    assert not found.known
-    assert found.detail.startswith("not made: it is not signed")
-    assert not check_signature(copy, public(keys["ann"])).good
+def test_a_named_key_of_any_bytes_is_answered(copy: RunFolder, keys: dict[str, Path]) -> None:
+    """Some of these are keys of another kind, or of a kind that the library does not know."""
+    der = public(keys["ann"]).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    manifest = read_json(copy.manifest)
+    for offset in range(len(der)):
+        for change in (1, 2, 0x80):
+            flipped = der[:offset] + bytes([der[offset] ^ change]) + der[offset + 1 :]
+            manifest["signed_by"]["public_key"] = base64.b64encode(flipped).decode()
+            copy.manifest.write_text(json.dumps(manifest))
+            assert not check_signature(copy, None).good
 
 
-def test_a_key_that_changes_in_between_signs_nothing(
+def test_forgers(copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, bob, manifest = public(keys["ann"]), public(keys["bob"]), read_json(copy.manifest)
+    # another key under the signer's fingerprint
+    other = {**manifest, "signed_by": {**manifest["signed_by"], "fingerprint": fingerprint(bob)}}
+    copy.manifest.write_text(json.dumps(other))
+    assert not any(check_signature(copy, known).good for known in (None, ann, bob))
+    # the signature is taken away, and then the signer's name
+    copy.signature.unlink()
+    assert not check_signature(copy, None).good
+    copy.manifest.write_text(json.dumps({k: v for k, v in manifest.items() if k != "signed_by"}))
+    assert (check_signature(copy, None).good, check_signature(copy, ann).good) == (True, False)
+    # signed in their own name
+    monkeypatch.setenv(VARIABLE, str(keys["bob"]))
+    copy.card.write_text("another card")
+    seal(copy, BODY, [copy.card])
+    assert sealing.broken_files(copy) == []
+    assert check_signature(copy, None)[:2] == (True, False)
+    assert not check_signature(copy, ann).good
+
+
+def test_without_a_key_or_with_another_than_at_the_begin(
     copy: RunFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy.success.unlink()
@@ -323,24 +247,28 @@ def test_a_key_that_changes_in_between_signs_nothing(
         with pytest.raises(RunStateError, match="signing key was changed"):
             succeed(copy)
     assert not copy.success.exists()
+    seal(copy, {}, [copy.card])
+    assert not copy.signature.exists()
+    assert "signed_by" not in read_json(copy.manifest)
+    found = check_signature(copy, None)
+    assert found[:2] == (True, False)
+    assert found.detail.startswith("not made: it is not signed")
 
 
-# The run folder: distinct places, all inside it, and model names that cannot lead out of it.
+# --------------------------------------- the run folder: distinct places, all inside it, and plain names
 
 
 RUN = RunFolder(Path("/somewhere/run"))
-
 TRICKS = [
-    "", ".", "..", "...", "a/b", "/etc", "../x", "a\\b", "a b", "a\n", "\na", "a\0", "-x", ".x", "_x", "é",
-    "x" * 65, "~", "a:b", "$HOME", "*", "a/..",
-]  # fmt: skip
+    *("", ".", "..", "...", "a/b", "/etc", "../x", "a\\b", "a b", "a\n", "\na", "a\0", "-x", ".x", "_x", "é"),
+    *("x" * 65, "~", "a:b", "$HOME", "*", "a/.."),
+]
 
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_path_tricks_are_no_names(name: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match="name must be"):
         RUN.model(name)
-    assert "name must be" in str(caught.value)
 
 
 @given(
@@ -362,26 +290,12 @@ def places(folder: SealedFolder) -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", [RUN, RUN.model("crt")])
-def test_no_two_places_meet_and_none_lies_outside(folder: SealedFolder) -> None:
+def test_no_two_places_meet_and_none_lies_outside_or_in_a_data_folder(folder: SealedFolder) -> None:
     found = places(folder)
-    assert len(found) >= 8
-    assert len(set(found)) == len(found)
+    assert len(set(found)) == len(found) >= 8
     assert all(place.is_relative_to(folder.root) and place != folder.root for place in found)
-
-
-def test_nothing_else_lies_in_the_data_folders() -> None:
     for data in RUN.data_folders:
-        assert not any(place.is_relative_to(data) and place != data for place in places(RUN))
-
-
-def test_only_finished_models_are_named(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    assert run.model_names() == []
-    for name in ("sgd", "crt", "broken"):
-        run.model(name).root.mkdir(parents=True)
-        if name != "broken":
-            run.model(name).success.touch()
-    assert run.model_names() == ["crt", "sgd"]
+        assert not any(place.is_relative_to(data) and place != data for place in found)
 
 
 @given(st.sets(st.integers(0, 99_999), min_size=2, max_size=5))

@@ -16,38 +16,32 @@ TOKENS = st.lists(st.text("abcxyzABC019éñ", min_size=1, max_size=4), min_size=
 SPACES = st.sampled_from([" ", "  ", "\n", "\t ", "\u00a0", "\u2003"])
 
 
-def look_up(value: str, text: str, digests: ValueDigests = DIGESTS) -> set[str]:
+def look_up(value: str, text: str, digests: ValueDigests = DIGESTS) -> bool:
     digest, tokens = DIGESTS.digest(value)
-    return open_values(digests, {digest: "PERSON"}, frozenset({tokens}), text)
+    return open_values(digests, {digest: "PERSON"}, frozenset({tokens}), text) == {"PERSON"}
 
 
 @given(TOKENS, st.data())
 def test_case_and_white_space_do_not_tell_values_apart(tokens: list[str], data: st.DataObject) -> None:
     recased = [data.draw(st.sampled_from([t, t.lower(), t.upper(), t.title()])) for t in tokens]
     variant = data.draw(SPACES).join(recased) + data.draw(SPACES)
-    assert DIGESTS.digest(variant) == DIGESTS.digest(" ".join(tokens))
-    assert DIGESTS.digest(variant)[1] == len(tokens)
+    assert DIGESTS.digest(variant) == (DIGESTS.digest(" ".join(tokens))[0], len(tokens))
 
 
-@given(
-    TOKENS, TOKENS | st.just([]), TOKENS | st.just([]), st.sampled_from([" ", ", ", "! ", " (", "\n", '"'])
-)
+@given(TOKENS, TOKENS | st.just([]), TOKENS | st.just([]), st.sampled_from([" ", ", ", "! ", " (", '"']))
 def test_a_value_is_found_in_the_middle_of_a_text(
     value: list[str], before: list[str], after: list[str], edge: str
 ) -> None:
-    text = edge.join([" ".join(before), " ".join(value).upper(), " ".join(after)])
-    assert look_up(" ".join(value), text) == {"PERSON"}
+    assert look_up(" ".join(value), edge.join([" ".join(before), " ".join(value).upper(), " ".join(after)]))
 
 
 @given(TOKENS, st.text("abcxyz019_", min_size=1, max_size=3), st.booleans())
 def test_a_part_of_a_token_is_no_hit(value: list[str], glued: str, in_front: bool) -> None:
     joined = " ".join(value)
     text = glued + joined if in_front else joined + glued
-    assume(joined.casefold() not in text.casefold().split())
-    longer = [t.casefold() for t in text.split()]
-    own = [t.casefold() for t in value]
+    longer, own = ([t.casefold() for t in part.split()] for part in (text, joined))
     assume(all(longer[i : i + len(own)] != own for i in range(len(longer))))
-    assert look_up(joined, f"so {text} then") == set()
+    assert not look_up(joined, f"so {text} then")
 
 
 @pytest.mark.parametrize(
@@ -66,47 +60,25 @@ def test_a_part_of_a_token_is_no_hit(value: list[str], glued: str, in_front: boo
     ],
 )
 def test_by_example(value: str, text: str, found: bool) -> None:
-    assert look_up(value, text) == ({"PERSON"} if found else set())
+    assert look_up(value, text) == found
+    assert not look_up(value, text, ValueDigests(DigestKey(b"another key, as long")))
 
 
 def test_the_label_of_each_value_is_told() -> None:
     values = {"Ann Lee": "PERSON", "42": "IDENTIFIER", "Rome": "GPE"}
     masked = {DIGESTS.digest(value)[0]: label for value, label in values.items()}
-    lengths = frozenset(DIGESTS.digest(value)[1] for value in values)
-    assert open_values(DIGESTS, masked, lengths, "ann lee saw 42 things") == {"PERSON", "IDENTIFIER"}
-    assert open_values(DIGESTS, masked, frozenset({2}), "ann lee saw 42 things") == {"PERSON"}
-    assert open_values(DIGESTS, {}, frozenset(), "ann lee") == set()
+    assert open_values(DIGESTS, masked, frozenset({1, 2}), "ann lee saw 42") == {"PERSON", "IDENTIFIER"}
+    assert open_values(DIGESTS, masked, frozenset({2}), "ann lee saw 42") == {"PERSON"}
 
 
-def test_under_another_key_nothing_is_found() -> None:
-    stranger = ValueDigests(DigestKey(b"another key, as long"))
-    assert look_up("Ann", "Ann") == {"PERSON"}
-    assert look_up("Ann", "Ann", stranger) == set()
+TELLS = ("Rosalind", "rosalind marlowe", "Will Brown", "0199", "12 May 1980", "a - b @ example . org")
+TELLS_NOTHING = ("the", ",", "' s", "city centre", "two weeks", "42", "will brown")
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        ("the", False),
-        (",", False),
-        ("' s", False),
-        ("city centre", False),
-        ("two weeks", False),
-        ("42", False),
-        ("Rosalind", True),
-        ("rosalind marlowe", True),
-        ("Will Brown", True),
-        ("will brown", False),
-        ("0199", True),
-        ("12 May 1980", True),
-        ("a - b @ example . org", True),
-    ],
-)
-def test_only_a_value_that_points_at_somebody_tells(value: str, told: bool) -> None:
+@pytest.mark.parametrize("value", [*TELLS, *TELLS_NOTHING])
+def test_only_a_value_that_points_at_somebody_tells(value: str) -> None:
     """On MultiWOZ 4,689 of 6,861 public points held a masked value: "the", a comma, "city centre"."""
-    assert tells(value, words_if_any("en")) is told
-    digest, tokens = DIGESTS.digest(value)
-    found = open_values(
-        DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words_if_any("en")
-    )
-    assert found == ({"PERSON"} if told else set())
+    words, (digest, tokens) = words_if_any("en"), DIGESTS.digest(value)
+    assert tells(value, words) is (value in TELLS)
+    found = open_values(DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words)
+    assert bool(found) is (value in TELLS)
