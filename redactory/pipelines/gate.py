@@ -12,15 +12,12 @@ import os
 import secrets
 import signal
 import subprocess
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import Metric, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from redactory.evaluation.drift import DriftSettings, Finding, compare, figures_of
 from redactory.evaluation.report import write_report
@@ -41,6 +38,7 @@ from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX as PINNED
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.output_folder import alone
+from redactory.pipelines.release import FATES
 from redactory.pipelines.release_log import (
     FOLLOWS,
     Event,
@@ -166,8 +164,9 @@ def carry_out(job: JobFolder, config: Given | NightlySettings | None) -> dict[st
         run = job.run(record.body["run"])
         if _INDEX in record.body[FOLLOWS] and is_finished(run):
             _index_entries(run, remove=True)
-    done: dict[str, list[str]] = {run: [] for run in _point_latest(job)}
+    _point_latest(job)
     write_metrics(job)
+    done: dict[str, list[str]] = {}
     for record in left:
         settings = _settings_of(config, known[record.body["run"]])
         if settings is not None or record.body[FOLLOWS] == [_INDEX]:
@@ -213,8 +212,8 @@ def _index_entries(run: RunFolder, *, remove: bool = False) -> list[str]:
     return [entry.name for entry in own]
 
 
-def _point_latest(job: JobFolder) -> set[str]:
-    """Have ``latest`` lead to the run that the log says, or to nothing; the runs between which it moved.
+def _point_latest(job: JobFolder) -> None:
+    """Have ``latest`` lead to the run that the log says, or to nothing.
 
     A reader finds the old one or the new, never none.  The job's lock is the caller's to hold.
     """
@@ -224,14 +223,16 @@ def _point_latest(job: JobFolder) -> set[str]:
     # asked as late as can be: between this and the rename nothing takes time
     run = latest_run(read_log(job))
     if before == run:
-        return set()
+        return
     if run is None:
         job.latest.unlink()
     else:
         temporary.symlink_to(run)
         temporary.replace(job.latest)
     sync(job.root)
-    return {name for name in (before, run) if name is not None}
+
+
+# What a person decides about a run of a job.
 
 
 LONGEST = 500
@@ -247,28 +248,23 @@ def approve_release(
     A run without a single point, public or private, is released with ``empty`` only.
     ``{"run", "state", "latest", "empty", "hooks_failed"}``; ``RunStateError`` where the run is not held.
     """
-    folder, job = _asked(run, by, reason)
-    with alone(folder):
-        own, failed = _standing(job, folder), carry_out(job, config).get(folder.root.resolve().name)
-        if failed is None or own.record.type != Event.APPROVED:
-            if own.state != "held":
-                raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
-            manifest = read_manifest(folder)
-            if (why := what_forbids(manifest)) is not None:
-                raise CheckFailed(f"nothing leaves {folder.root}. {why}")
-            nothing = holds_nothing(manifest["counts"])
-            if nothing and not empty:
-                raise RunStateError(
-                    f"{own.run} holds no point, neither public nor private: whoever reads what was released "
-                    "last would find nothing. Look into its quarantine and reject it, or approve it with "
-                    "--empty"
-                )
-            facts: dict[str, Any] = {"by": by, "reason": reason}
-            facts |= {"manifest": file_sha256(folder.manifest), **({"empty": True} if nothing else {})}
-            failed = decide(job, folder, Event.APPROVED, facts, config)
-        body = _standing(job, folder).record.body
+    with _deciding(run, by, reason, config) as (folder, job, own):
+        if own.state != "held":
+            raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+        manifest = read_manifest(folder)
+        if (why := what_forbids(manifest)) is not None:
+            raise CheckFailed(f"nothing leaves {folder.root}. {why}")
+        if (nothing := holds_nothing(manifest["counts"])) and not empty:
+            raise RunStateError(
+                f"{own.run} holds no point, neither public nor private: whoever reads what was released "
+                "last would find nothing. Look into its quarantine and reject it, or approve it with "
+                "--empty"
+            )
+        facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
+        more = {"empty": True} if nothing else {}
+        failed = decide(job, folder, Event.APPROVED, {**facts, **more}, config)
     result = {"run": str(folder.root), "latest": latest_of(job), "hooks_failed": failed}
-    return {**result, "state": "released", "empty": body.get("empty", False)}
+    return {**result, "state": "released", "empty": nothing}
 
 
 def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
@@ -277,42 +273,41 @@ def reject_release(run: str | Path, by: str, reason: str, config: Given | None =
     What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
     a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
     """
-    folder, job = _asked(run, by, reason)
-    with alone(folder):
-        own, failed = _standing(job, folder), carry_out(job, config).get(folder.root.resolve().name)
-        if failed is None or own.record.type != Event.REJECTED:
-            if own.state == "rejected":
-                raise RunStateError(f"{own.run} was rejected before")
-            facts: dict[str, Any] = {"by": by, "reason": reason}
-            if is_finished(folder) and (entries := _index_entries(folder)):
-                facts["index"] = entries
-            failed = decide(job, folder, Event.REJECTED, facts, config)
-        entries = _standing(job, folder).record.body.get("index", [])
+    with _deciding(run, by, reason, config) as (folder, job, own):
+        if own.state == "rejected":
+            raise RunStateError(f"{own.run} was rejected before")
+        entries = _index_entries(folder) if is_finished(folder) else []
+        facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
+        failed = decide(job, folder, Event.REJECTED, facts, config)
     left_out = []
-    for name in standings(read_log(job)):
-        if entries and is_finished(other := job.run(name)):
+    for name in standings(read_log(job)) if entries else ():
+        if is_finished(other := job.run(name)):
             pinned = read_manifest(other)["dedup"].get("index") or {"runs": []}
             left_out += [name] if set(entries) & set(pinned["runs"]) else []
     result = {"run": str(folder.root), "latest": latest_of(job), "hooks_failed": failed}
     return {**result, "state": "rejected", "index": entries, "left_out": left_out}
 
 
-def _asked(place: str | Path, *words: str) -> tuple[RunFolder, JobFolder]:
-    """The run that somebody decides about, and its job; its ``latest`` may lead to another one soon."""
-    for word in words:
+@contextmanager
+def _deciding(
+    place: str | Path, by: str, reason: str, config: Given | None
+) -> Iterator[tuple[RunFolder, JobFolder, Standing]]:
+    """A run, its job and how it stands, while nobody else writes; what an earlier process left is done."""
+    for word in (by, reason):
         if not word.strip() or len(word) > LONGEST or not word.isprintable():
             raise ConfigurationError(f"--by and --reason: one line of 1 to {LONGEST} characters each")
-    run = RunFolder(Path(place))
-    if (job := job_of(run)) is None:
+    # "latest" may lead to another run soon
+    run, job = RunFolder(Path(place).resolve()), job_of(RunFolder(Path(place)))
+    if job is None:
         raise RunStateError(f"{run.root} belongs to no job: it was never held or released")
-    return RunFolder(run.root.resolve()), job
-
-
-def _standing(job: JobFolder, run: RunFolder) -> Standing:
-    own = standings(read_log(job)).get(run.root.name)
-    if own is None:
-        raise RunStateError(f"{job.root} knows no run {run.root.name}: see redactory release list {job.root}")
-    return own
+    with alone(run):
+        carry_out(job, config)
+        own = standings(read_log(job)).get(run.root.name)
+        if own is None:
+            raise RunStateError(
+                f"{job.root} knows no run {run.root.name}: see redactory release list {job.root}"
+            )
+        yield run, job, own
 
 
 # Hooks: an operator's own commands, which get to know how a scheduled run ended.
@@ -363,9 +358,6 @@ def call_hooks(
 
 # Metrics: what the log and the last finished run say, for Prometheus' text-file collector.
 
-Samples = float | Sequence[tuple[Mapping[str, str], float]]
-"""A value, or one for each of several labels."""
-
 
 def write_metrics(job: JobFolder) -> None:
     """Commit ``JOB/_job/metrics.prom``; ``CheckFailed`` where the log's chain is broken."""
@@ -373,84 +365,79 @@ def write_metrics(job: JobFolder) -> None:
 
 
 def render_metrics(job: JobFolder, now: datetime.datetime) -> str:
-    """The text of the file as of ``now``: gauges, and counts over the whole log; no text, no ids."""
-    records = read_log(job)
-    values = (*_of_log(records, now), *_of_run(job, records))
-    return generate_latest(_Metrics(str(job.root.resolve()), values)).decode()
+    """The text of the file as of ``now``: of the last run, and counts over the log; no text, no ids."""
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+    for name, meaning, value, labels in _samples(job, now):
+        given = {"folder": str(job.root.resolve()), **labels}
+        # a folder's name, and a label in YAML, may hold what UTF-8 cannot
+        plain = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in given.items()}
+        if name not in gauges:
+            gauges[name] = Gauge(f"redactory_{name}", meaning, list(plain), registry=registry)
+        gauges[name].labels(**plain).set(value)
+    return generate_latest(registry).decode()
 
 
-@dataclass(eq=False)
-class _Metrics(Collector):
-    """Name, meaning and samples of each; ``folder`` is the job's: one machine may have several jobs."""
-
-    folder: str
-    values: Sequence[tuple[str, str, Samples]]
-
-    def collect(self) -> Iterator[Metric]:
-        for name, meaning, samples in self.values:
-            kind = "counter" if name.endswith("_total") else "gauge"
-            metric = Metric(f"redactory_{name.removesuffix('_total')}", meaning, kind)
-            for labels, value in samples if isinstance(samples, Sequence) else [({}, samples)]:
-                # a folder's name, and a label in YAML, may hold what UTF-8 cannot
-                own = {"folder": self.folder, **labels}.items()
-                plain = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in own}
-                metric.add_sample(f"redactory_{name}", plain, value)
-            yield metric
+_Sample = tuple[str, str, float, dict[str, str]]
+"""A metric's name and meaning, a value, and the labels that it is of."""
 
 
-def _of_log(records: Sequence[Record], now: datetime.datetime) -> Iterator[tuple[str, str, Samples]]:
-    ends = (Event.RELEASED, Event.HELD, Event.FAILED)
+def _samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
+    records, ends = read_log(job), (Event.RELEASED, Event.HELD, Event.FAILED)
     ended = [record for record in records if record.type in ends]
     released = [n for n, r in enumerate(records) if r.type in (Event.RELEASED, Event.APPROVED)]
     since = records[released[-1] + 1 :] if released else records
+    missed = sum(record.type in (Event.HELD, Event.FAILED) for record in since)
     waiting = sum(one.state == "held" for one in standings(records).values())
-    yield "last_check_timestamp_seconds", "When a run last looked for new material.", now.timestamp()
+    yield "last_check_timestamp_seconds", "When a run last looked for new material.", now.timestamp(), {}
+    yield "nights_since_release", "Scheduled runs since the last release that ended without one.", missed, {}
+    yield "held_runs", "Runs that wait for somebody to approve or reject them.", waiting, {}
+    if released:
+        when = _when(records[released[-1]])
+        yield "last_release_timestamp_seconds", "When a run was last released.", when, {}
+    for end in ends:
+        count = sum(record.type == end for record in ended)
+        yield "nights_total", "Scheduled runs that ended, by how they did.", count, {"state": end.value}
     if ended:
         last = ended[-1]
-        state = [({"state": end.value}, float(last.type == end)) for end in ends]
-        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _when(last)
-        yield "last_night_state", "1 for the way in which the last scheduled run ended, else 0.", state
+        yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _when(last), {}
+        for end in ends:
+            yield "last_night_state", "1 for how the last one ended.", last.type == end, {"state": end.value}
         begun = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.BEGUN, last.body["run"])]
         if begun:
             took = _when(last) - _when(begun[-1])
-            yield "last_night_duration_seconds", "From the begin of the last scheduled run to its end.", took
-    if released:
-        when = _when(records[released[-1]])
-        yield "last_release_timestamp_seconds", "When a run was last released.", when
-    missed = sum(record.type in (Event.HELD, Event.FAILED) for record in since)
-    yield "nights_since_release", "Scheduled runs since the last release that ended without one.", missed
-    yield "held_runs", "Runs that wait for somebody to approve or reject them.", waiting
-    total = Counter(record.type for record in ended)
-    nights = [({"state": end.value}, float(total[end.value])) for end in ends]
-    yield "nights_total", "Scheduled runs that ended, by how they did.", nights
+            yield "last_night_duration_seconds", "From the last one's begin to its end.", took, {}
+    finished = [job.run(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
+    if finished and is_finished(finished[-1]):
+        yield from _samples_of(read_manifest(finished[-1]))
 
 
-def _of_run(job: JobFolder, records: Sequence[Record]) -> Iterator[tuple[str, str, Samples]]:
-    """Of the run that was finished last; nothing where there is none, or its folder is gone."""
-    finished = [r.body["run"] for r in records if r.type in (Event.RELEASED, Event.HELD)]
-    if not finished or not is_finished(job.run(finished[-1])):
-        return
-    manifest = read_manifest(job.run(finished[-1]))
+def _samples_of(manifest: dict[str, Any]) -> Iterator[_Sample]:
+    """Of the run that was finished last."""
     counts, index = manifest["counts"], manifest["dedup"].get("index")
     repeated = sum(index["duplicate_earlier"].values()) if index else 0
-    duplicates = {"run": counts["duplicate"] - repeated, "earlier": repeated}
-    points = {fate: counts[fate] for fate in ("public", "private", "duplicate", "quarantined")}
-    hits = [({n: h[n] for n in ("label", "detector", "policy")}, float(h["count"])) for h in manifest["hits"]]
-    size = sum(entry["bytes"] for entry in manifest["files"].values())
-    yield "rows", "Rows that the last finished run read.", counts["rows"]
-    yield "documents", "Rows of it that became documents.", counts["documents"]
-    yield "points", "Points of it by fate.", _by("fate", points)
-    yield "rejected_rows", "Rows of it that were rejected.", _by("reason", manifest["rejected"])
-    yield "quarantined_points", "Points of it in quarantine.", _by("reason", manifest["quarantined"])
-    yield "duplicate_points", "Duplicates of the run itself and of earlier runs.", _by("of", duplicates)
-    yield "hits", "Hits of the policies, before overlapping ones are merged.", hits
-    yield "input_bytes", "Bytes that it read.", sum(entry["bytes"] for entry in manifest["inputs"])
-    yield "run_bytes", "Bytes of its files.", size
-    yield "curation_duration_seconds", "Time of the curation.", manifest["seconds"]
-
-
-def _by(label: str, counts: Mapping[str, int]) -> list[tuple[Mapping[str, str], float]]:
-    return [({label: name}, float(count)) for name, count in sorted(counts.items())]
+    for name in ("rows", "documents"):
+        yield name, f"{name.capitalize()} of the last finished run.", counts[name], {}
+    read = sum(entry["bytes"] for entry in manifest["inputs"])
+    yield "input_bytes", "Bytes that it read.", read, {}
+    written = sum(entry["bytes"] for entry in manifest["files"].values())
+    yield "run_bytes", "Bytes of its files.", written, {}
+    yield "curation_duration_seconds", "Time of the curation.", manifest["seconds"], {}
+    for name, label, found in (
+        ("points", "fate", {fate: counts[fate] for fate in FATES}),
+        ("rejected_rows", "reason", manifest["rejected"]),
+        ("quarantined_points", "reason", manifest["quarantined"]),
+        ("duplicate_points", "of", {"run": counts["duplicate"] - repeated, "earlier": repeated}),
+    ):
+        for key, count in sorted(found.items()):
+            yield (
+                name,
+                f"{name.replace('_', ' ').capitalize()} of the last finished run.",
+                count,
+                {label: key},
+            )
+    for hit in manifest["hits"]:
+        labels = {key: hit[key] for key in ("label", "detector", "policy")}
+        yield "hits", "Hits of the policies, before overlapping ones are merged.", hit["count"], labels
 
 
 def _when(record: Record) -> float:

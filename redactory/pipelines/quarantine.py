@@ -8,7 +8,6 @@ was cut from, several of one document joined by line ends.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from collections import Counter, defaultdict
@@ -203,29 +202,21 @@ def _key_of(run: RunFolder, manifest: dict[str, Any]) -> DigestKey | None:
 
 
 def _target(run: RunFolder, job: JobFolder | None) -> RunFolder:
-    """Where to: the first free name beside the run, or the one of a retry that was interrupted."""
-    into = [record.body["into"] for record in history(run) if record.type == Event.RETRIED]
+    """Where to: the first name beside the run that no retry was entered with; one may be begun there."""
+    into = {record.body["into"] for record in history(run) if record.type == Event.RETRIED}
     states = standings(read_log(job)) if job is not None else {}
     rejected = {name for name, own in states.items() if own.state == "rejected"}
-    for name in into:
-        if name not in rejected and is_finished(RunFolder(run.root.parent / name)):
+    for name in into - rejected:
+        if is_finished(RunFolder(run.root.parent / name)):
             raise RunStateError(
                 f"{run.root.name} was tried again in {name}: what failed once more lies in the quarantine of "
                 f"that one (redactory quarantine retry {run.root.parent / name})"
             )
     found = re.fullmatch(r"(?P<of>.+?)-retry(-(?P<number>\d+))?", run.root.name)
-    of, number = (found["of"], int(found["number"] or 1)) if found else (run.root.name, 0)
-    while True:
+    of, number = (found["of"], int(found["number"] or 1) + 1) if found else (run.root.name, 1)
+    while (name := f"{of}-retry" if number == 1 else f"{of}-retry-{number}") in into | rejected:
         number += 1
-        name = f"{of}-retry" if number == 1 else f"{of}-retry-{number}"
-        place = RunFolder(run.root.parent / name)
-        if name in rejected:
-            continue
-        if not os.path.lexists(place.root) or not is_finished(place):
-            return place
-        # one that is finished and stands in no record was interrupted at the very end
-        if name not in into and [e["path"] for e in read_manifest(place)["inputs"]] == [f"{name}.jsonl"]:
-            return place
+    return RunFolder(run.root.parent / name)
 
 
 def _settings_of(run: RunFolder, manifest: dict[str, Any]) -> Config:

@@ -340,19 +340,11 @@ def release_log(place: str | Path) -> dict[str, Any]:
         read_manifest(run)
     _check_whole(job, run)
     records = read_log(folder) if folder.exists() else history(run)
-    return {
-        "job": None if job is None else str(job.root),
-        "records": [
-            {
-                "seq": record.seq,
-                "time": record.body["time"],
-                "run": record.body["run"],
-                "type": record.type,
-                "words": in_words(record),
-            }
-            for record in records
-        ],
-    }
+    lines = [
+        {"seq": r.seq, "time": r.body["time"], "run": r.body["run"], "type": r.type, "words": in_words(r)}
+        for r in records
+    ]
+    return {"job": None if job is None else str(job.root), "records": lines}
 
 
 def holds_nothing(counts: Mapping[str, Any]) -> bool:
