@@ -18,7 +18,7 @@ from redactory.pipelines.readers import Source
 from redactory.pipelines.watermark import Piece
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.training.runinput import public_text_of
-from tests.pipelines.nightly.test_nights import Job
+from tests.pipelines.nightly.made_job import Job
 
 SECRET = "My card PIN is 4831."
 ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_256", "blake2b", "blake2s")

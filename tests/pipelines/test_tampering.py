@@ -26,7 +26,7 @@ from redactory.pipelines.share import sums_text
 from redactory.redaction import RunFolder, list_files, read_manifest, seal, succeed, write_manifest
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run
-from tests.pipelines.nightly.test_nights import Job
+from tests.pipelines.nightly.made_job import Job
 from tests.pipelines.test_export import TRAINING
 
 PAGE = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")

@@ -1,22 +1,25 @@
-"""The gate: which runs it compares with, what it keeps, and what the report then shows."""
+"""The gate: which runs it compares with, what it keeps, what the report then shows; the metrics file."""
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.evaluation import render_report
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.files import read_json
-from redactory.pipelines.gate import earlier_runs, judge
+from redactory.pipelines.gate import earlier_runs, judge, render_metrics, write_metrics
 from redactory.pipelines.release_log import Event, enter
 from redactory.redaction import broken_files
-from redactory.redaction.folder import RunFolder
+from redactory.redaction.folder import JobFolder, RunFolder
 from tests.pipelines.nightly.made_job import MadeJob
 
 SETTINGS = DriftSettings()
+NOW = datetime.datetime(2026, 3, 9, 2, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +33,24 @@ def _page(run: RunFolder) -> str:
     return run.report.read_text(encoding="utf-8")
 
 
-def test_a_night_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
+def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     run = steady.add("like-them", None)
+    body = json.loads(run.manifest.read_text())
+    body["policies"]["strict"]["hash"] = "f" * 64
+    run.manifest.write_text(json.dumps(body))
     assert judge(steady.job, run, SETTINGS) == []
     kept = read_json(run.gate.root / "result.json")
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
     assert broken_files(run.gate) == []
     assert "Every figure lies within its limits" in _page(run)
     assert "unlike earlier runs" not in _page(run)
+    assert "10 of these runs were made with other policies" in _page(run)
 
 
-def test_a_poisoned_night_is_found_and_its_report_shows_why(steady: MadeJob) -> None:
+def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> None:
     run = steady.add("poisoned", None, public=8_000, numbers=0, rejected=3_000)
-    found = {(f.metric, f.label) for f in judge(steady.job, run, SETTINGS)}
+    outside = judge(steady.job, run, SETTINGS)
+    found = {(f.metric, f.label) for f in outside}
     assert found == {
         ("public", ""),
         ("rejected", ""),
@@ -53,27 +61,22 @@ def test_a_poisoned_night_is_found_and_its_report_shows_why(steady: MadeJob) -> 
     assert "Held: unlike earlier runs" in page
     assert page.count('<div class="control"') == 4
     assert page == render_report(run)
+    [rejected] = (json.loads(json.dumps(f.to_json())) for f in outside if f.metric == "rejected")
+    assert (rejected["value"], rejected["expected"], rejected["runs"]) == (0.3, 0.0, 10)
+    assert "history" not in rejected
     # asked again, after it was held, it says the same
     enter(run, Event.HELD, manifest="0" * 64, counts={}, findings=[])
     assert {(f.metric, f.label) for f in judge(steady.job, run, SETTINGS)} == found
     assert _page(run) == page
 
 
-def test_the_findings_are_json_without_their_history(steady: MadeJob) -> None:
-    run = steady.add("as-json", None, rejected=5_000)
-    [found] = judge(steady.job, run, SETTINGS)
-    told = json.loads(json.dumps(found.to_json()))
-    assert (told["metric"], told["value"], told["expected"], told["runs"]) == ("rejected", 0.5, 0.0, 10)
-    assert "history" not in told
-
-
-def test_the_first_nights_are_not_judged(tmp_path: Path) -> None:
+def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
     made = MadeJob(tmp_path)
     made.nights(4)
     run = made.add("fifth", None, public=8_000)
+    assert 'id="drift"' not in render_report(run)
     assert judge(made.job, run, SETTINGS) == []
-    kept = read_json(run.gate.root / "result.json")
-    assert kept["verdict"] == "too few"
+    assert read_json(run.gate.root / "result.json")["verdict"] == "too few"
     assert "4 earlier runs so far, and limits are drawn from 5 on" in _page(run)
 
 
@@ -81,8 +84,7 @@ def test_held_rejected_retried_and_later_runs_are_not_compared_with(tmp_path: Pa
     made = MadeJob(tmp_path)
     made.add("a")
     made.add("b", Event.HELD)
-    approved = made.add("c", Event.HELD)
-    enter(approved, Event.APPROVED, by="me", reason="new source")
+    enter(made.add("c", Event.HELD), Event.APPROVED, by="me", reason="new source")
     enter(made.add("d", Event.HELD), Event.REJECTED, by="me", reason="broken")
     enter(made.add("e"), Event.RETRIED, into="e-retry", entries=1)
     made.add("e-retry")
@@ -92,16 +94,70 @@ def test_held_rejected_retried_and_later_runs_are_not_compared_with(tmp_path: Pa
     assert [one.root.name for one in earlier_runs(made.job, run)] == ["c", "e"]
 
 
-def test_a_change_of_the_policies_is_told(steady: MadeJob) -> None:
-    run = steady.add("other-policies", None)
-    body = json.loads(run.manifest.read_text())
-    body["policies"]["strict"]["hash"] = "f" * 64
-    run.manifest.write_text(json.dumps(body))
-    judge(steady.job, run, SETTINGS)
-    assert "10 of these runs were made with other policies" in _page(run)
+def _metrics(job: JobFolder, text: str | None = None) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Each sample, by Prometheus' own parser: its name and its labels' values, without the folder's."""
+    found = {}
+    for family in text_string_to_metric_families(render_metrics(job, NOW) if text is None else text):
+        assert family.documentation
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("folder") == str(job.root.resolve())
+            key = sample.name.removeprefix("redactory_"), tuple(labels[name] for name in sorted(labels))
+            assert key not in found
+            found[key] = sample.value
+    return found
 
 
-def test_a_run_that_was_never_judged_shows_nothing_of_it(tmp_path: Path) -> None:
-    run = MadeJob(tmp_path).add("alone")
-    assert not run.gate.root.exists()
-    assert 'id="drift"' not in render_report(run)
+def test_the_metrics_of_a_job(tmp_path: Path) -> None:
+    made = MadeJob(tmp_path / 'a "job"\\with\nsigns')
+    assert _metrics(made.job)["nights_since_release", ()] == 0
+    made.add("a", earlier=100)
+    held = made.add("b", Event.HELD, rejected=7, earlier=250)
+    enter(made.job.run("c"), Event.BEGUN, plan={})
+    enter(made.job.run("c"), Event.FAILED, error="a word nobody should see")
+    assert "nobody" not in render_metrics(made.job, NOW)
+    found = _metrics(made.job)
+    due = {
+        ("nights_total", ("released",)): 1,
+        ("nights_total", ("failed",)): 1,
+        ("last_night_state", ("failed",)): 1,
+        ("last_night_state", ("released",)): 0,
+        ("nights_since_release", ()): 2,
+        ("held_runs", ()): 1,
+        # of b, which is finished
+        ("points", ("public",)): 4_000,
+        ("rejected_rows", ("broken_json",)): 7,
+        ("duplicate_points", ("earlier",)): 250,
+        ("duplicate_points", ("run",)): 750,
+        ("hits", ("digits", "NUMBER", "strict")): 1_000,
+        ("input_bytes", ()): 9_120_331,
+    }
+    assert {key: found.get(key) for key in due} == due
+    assert found["last_check_timestamp_seconds", ()] == NOW.timestamp()
+    assert found["last_night_duration_seconds", ()] >= 0
+    # an approval begins the count anew; of a run that is gone nothing is said
+    enter(held, Event.APPROVED, by="me", reason="fine")
+    held.success.unlink()
+    found = _metrics(made.job)
+    assert (found["nights_since_release", ()], found["held_runs", ()]) == (0, 0)
+    assert found["last_release_timestamp_seconds", ()] > 0
+    assert ("points", ("public",)) not in found
+
+
+def test_the_metrics_file_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MadeJob(tmp_path)
+    made.add("a")
+    write_metrics(made.job)
+    first = made.job.metrics.read_text()
+    assert _metrics(made.job, first)["rows", ()] == 10_000
+    assert made.job.metrics.stat().st_mode & 0o777 == 0o644
+    assert made.job.own.stat().st_mode & 0o777 == 0o700
+
+    def full(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("redactory.foundation.files.sync", full)
+    with pytest.raises(OSError, match="full"):
+        write_metrics(made.job)
+    assert made.job.metrics.read_text() == first
+    assert list(made.job.own.glob(".tmp-*")) == []

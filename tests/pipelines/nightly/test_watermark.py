@@ -1,4 +1,4 @@
-"""What nights read, against an oracle: over all runs that were not rejected, every row exactly once."""
+"""What scheduled runs read, against an oracle: over all that were not rejected, every row exactly once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,7 @@ from redactory.pipelines import watermark as folding
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
 from redactory.pipelines.release_log import Event
-from redactory.pipelines.watermark import (
-    Plan,
-    Watermark,
-    changed_since,
-    plan_reading,
-    planned,
-    sources_of,
-    watermark,
-)
+from redactory.pipelines.watermark import Plan, changed_since, plan_reading, planned, sources_of
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """When every file has been quiet for long."""
@@ -39,27 +30,25 @@ ROWS = {
 }
 
 
-def config(folder: Path, **nightly: Any) -> Config:
-    return Config.model_validate(
-        {"input": {"path": str(folder), "max_row_bytes": 200}, "nightly": {"quiet_minutes": 60, **nightly}}
-    )
+def config(folder: Path) -> Config:
+    settings = {"path": str(folder), "max_row_bytes": 200}
+    return Config.model_validate({"input": settings, "nightly": {"quiet_minutes": 60}})
 
 
-@dataclass
 class World:
     """A job without its curations: files, the records of its log, and what was read for each run."""
 
-    folder: Path
-    records: list[Record] = field(default_factory=list)
-    read: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
-    written: int = 0
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, 0
+        self.records: list[Record] = []
+        self.read: dict[str, Counter[tuple[str, int]]] = {}
 
     def enter(self, event: Event, run: str, **body: Any) -> None:
         body = json.loads(json.dumps({"run": run, **body}))
         self.records.append(Record(len(self.records), event.value, body))
 
     def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> Plan:
-        return plan_reading(config(self.folder), watermark(self.records), again, now)
+        return plan_reading(config(self.folder), folding.watermark(self.records), again, now)
 
     def night(self, now: datetime.datetime | None = None, crash: bool = False) -> None:
         self.finish()
@@ -76,7 +65,7 @@ class World:
         for record in [r for r in self.records if r.type == Event.BEGUN and r.body["run"] not in ended]:
             pieces, run = planned(record), record.body["run"]
             assert changed_since(pieces) == []
-            self.read[run] = rows_read(self.folder, pieces)
+            self.read[run] = rows_of(self.folder, sources_of(pieces))
             self.enter(Event.RELEASED, run)
 
     def reject(self, number: int) -> None:
@@ -101,37 +90,30 @@ class World:
             file.write(data[: len(data) - cut])
 
 
-def rows_read(folder: Path, pieces: list[Any]) -> Counter[tuple[str, int]]:
+def rows_of(folder: Path, sources: Any) -> Counter[tuple[str, int]]:
+    """What a reader finds in these sources: the last part of each one's name, and the row."""
     found: Counter[tuple[str, int]] = Counter()
-    for source in sources_of(pieces):
+    for source in sources:
         for entry in read_documents(source, config(folder).input):
             assert isinstance(entry, Document | Rejection)
-            found[Path(entry.source).name, entry.row] += 1
+            found[Path(source.url).name, entry.row] += 1
     return found
 
 
 def all_rows(folder: Path) -> Counter[tuple[str, int]]:
     """What one reader finds that reads every file from its first byte to its last."""
-    return Counter(
-        (Path(source.url).name, entry.row)
-        for source in find_by_path((str(folder),), "auto")
-        for entry in read_documents(source, config(folder).input)
-    )
+    return rows_of(folder, find_by_path((str(folder),), "auto"))
 
 
+APPEND = st.tuples(
+    st.just("append"),
+    st.sampled_from(sorted(ROWS)),
+    st.lists(st.integers(0, 3), max_size=4),
+    st.integers(0, 9),
+)
+REJECT = st.tuples(st.just("reject"), st.integers(0, 5))
 steps = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("append"),
-            st.sampled_from(sorted(ROWS)),
-            st.lists(st.integers(0, 3), max_size=4),
-            st.integers(0, 9),
-        ),
-        st.tuples(st.just("night")),
-        st.tuples(st.just("crash")),
-        st.tuples(st.just("reject"), st.integers(0, 5)),
-    ),
-    max_size=14,
+    st.one_of(APPEND, st.tuples(st.just("night")), st.tuples(st.just("crash")), REJECT), max_size=14
 )
 
 
@@ -165,9 +147,9 @@ def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
 def test_the_oracle_notices_a_fold_that_forgets_rejections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forgetful = "tests.pipelines.nightly.test_watermark.watermark"
+    real = folding.watermark
     monkeypatch.setattr(
-        forgetful, lambda records: folding.watermark(r for r in records if r.type != Event.REJECTED)
+        folding, "watermark", lambda records: real(r for r in records if r.type != Event.REJECTED)
     )
     world = World(tmp_path)
     live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
@@ -187,23 +169,15 @@ def test_a_gap_between_nights_is_read_with_what_is_new(tmp_path: Path) -> None:
     assert [entry.row for entry in read_documents(source, config(tmp_path).input)] == [4, 5, 8]
 
 
-def test_a_last_row_that_is_not_whole_waits_and_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
+def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> None:
+    file, world = tmp_path / "a.jsonl", World(tmp_path)
+    file.write_bytes(b'{"text": "one"}\n{"text": "two"}')
+    # an object that is whole is a row, with or without its line end
+    assert (world.plan().slices[0].rows, world.plan().waiting) == (2, ())
     file.write_bytes(b'{"text": "one"}\n{"text": "tw')
-    world = World(tmp_path)
     plan = world.plan()
     assert [(piece.rows, piece.to_byte) for piece in plan.slices] == [(1, 16)]
     assert plan.waiting == ((str(file), 12),)
-    # an object that is whole is a row, with or without its line end
-    file.write_bytes(b'{"text": "one"}\n{"text": "two"}')
-    assert world.plan().slices[0].rows == 2
-    assert not world.plan().waiting
-
-
-def test_a_row_that_never_ends_is_read_once_nobody_writes(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(b'{"text": "one"}\n{"text": "tw')
-    world = World(tmp_path)
     world.night(now=SOON)
     assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
     with file.open("ab") as more:
@@ -212,37 +186,36 @@ def test_a_row_that_never_ends_is_read_once_nobody_writes(tmp_path: Path) -> Non
         world.plan()
 
 
-def test_a_changed_file_is_refused_by_name_with_the_mend(tmp_path: Path) -> None:
+def test_a_table_with_a_header_alone_waits_for_its_rows(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.append("a.jsonl", [0, 0, 0], 0)
+    world.append("b.csv", [], 0)
+    assert not world.plan(SOON).slices
+    world.append("b.csv", [0], 0)
+    assert [piece.rows for piece in world.plan().slices] == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("a.jsonl", b'{"text": "r0"}\n{"text": "r1"}\n', b'{"text": "s0"}\n{"text": "r1"}\n', "rows 1 to 2"),
+        ("a.jsonl", b'{"text": "r0"}\n{"text": "r1"}\n', b'{"text": "r0"}\n', "rows 1 to 2"),
+        ("note.txt", b"one\n", b"one\ntwo\n", "it can only be read whole"),
+    ],
+)
+def test_a_changed_file_is_refused_by_name_and_read_where_asked(
+    tmp_path: Path, name: str, before: bytes, after: bytes, message: str
+) -> None:
+    world, file = World(tmp_path), tmp_path / name
+    file.write_bytes(before)
     world.night()
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(file.read_bytes().replace(b"r1", b"s1") + b'{"text": "new"}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl \(its rows 1 to 3\).*--again FILE"):
+    assert not world.plan().slices
+    file.write_bytes(after)
+    with pytest.raises(InputError, match=rf"{name} \((its )?{message}\).*--again FILE"):
         world.plan()
     plan = world.plan(again=(str(file),))
-    assert [(piece.again, piece.from_row, piece.rows) for piece in plan.slices] == [(True, 0, 4)]
+    assert [(piece.again, piece.from_row) for piece in plan.slices] == [(True, 0)]
     world.enter(Event.BEGUN, "again", plan=plan.to_json(), date=None)
     assert not world.plan().slices
-
-
-def test_a_file_that_shrank_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.append("a.jsonl", [0, 0, 0], 0)
-    world.night()
-    os.truncate(tmp_path / "a.jsonl", 16)
-    with pytest.raises(InputError, match=r"a\.jsonl"):
-        world.plan()
-
-
-def test_a_file_that_can_only_be_read_whole_may_not_change(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    (tmp_path / "note.txt").write_text("one\n")
-    world.night()
-    assert not world.plan().slices
-    (tmp_path / "note.txt").write_text("one\ntwo\n")
-    with pytest.raises(InputError, match=r"note\.txt \(it can only be read whole\)"):
-        world.plan()
 
 
 def test_a_file_is_not_read_again_while_its_stamp_stays(
@@ -250,16 +223,14 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(
 ) -> None:
     world = World(tmp_path)
     world.append("a.jsonl", [0, 0], 0)
-    file = tmp_path / "a.jsonl"
     world.night(SOON)
-    from redactory.pipelines import watermark as growth
 
     def unread(*_: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(growth.Piece, "is_in", unread)
+    monkeypatch.setattr(folding.Piece, "is_in", unread)
     assert not world.plan(SOON).slices
-    os.utime(file, (2e9, 2e9))
+    os.utime(tmp_path / "a.jsonl", (2e9, 2e9))
     with pytest.raises(AssertionError):
         world.plan(SOON)
 
@@ -278,16 +249,3 @@ def test_an_edit_whose_size_and_time_were_put_back_is_noticed(tmp_path: Path, na
     assert (file.stat().st_size, file.stat().st_ino) == (before.st_size, before.st_ino)
     with pytest.raises(InputError, match="changed since an earlier run"):
         world.plan(SOON)
-
-
-def test_a_table_with_a_header_alone_waits_for_its_rows(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.append("b.csv", [], 0)
-    assert not world.plan(SOON).slices
-    world.append("b.csv", [0], 0)
-    assert [piece.rows for piece in world.plan().slices] == [2]
-
-
-def test_a_watermark_of_nothing_is_empty() -> None:
-    empty: Watermark = {}
-    assert watermark([]) == empty
