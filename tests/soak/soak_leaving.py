@@ -94,9 +94,9 @@ def test_a_decision_and_latest(decision: str, again: str, tmp_path: Path) -> Non
         scene.put_back()
         if not _killed(decision, decide, decision, tmp_path, moment=moment, done=tmp_path / "done"):
             break
-        ended = ENDS[decision] in [r.type for r in read_log(scene.job) if r.body["run"] == scene.run(1)]
+        ended = ENDS[decision] in [r.type for r in read_log(scene.job) if r.body["run"] == scene.name(1)]
         if again == "the next night":
-            _again(decision, scene.night)
+            _again(decision, scene.nightly)
             if not ended and decision != "night":
                 continue
         elif not ended or undone(scene, decision, reread=False):
