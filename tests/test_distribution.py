@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import stat
@@ -17,8 +16,6 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-import redactory
-from redactory.pipelines.release import versions
 from releasing import dist
 
 ROOT = Path(__file__).parents[1]
@@ -130,11 +127,6 @@ def test_a_release_without_its_changes_is_not_built(
     assert not (tmp_path / "dist").exists()
 
 
-def test_a_build_leaves_nothing_in_the_checkout(built: Built, checkout: Path) -> None:
-    assert built[0].exists()
-    assert not _git(checkout, "status", "--porcelain", "--ignored")
-
-
 def test_the_metadata_says_what_is_inside(built: Built) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         info = f"redactory-{VERSION}.dist-info"
@@ -190,12 +182,6 @@ def test_the_version_is_the_tag(state: Callable[[Path], None], version: str, tmp
     _git(tmp_path, "commit", "--quiet", "--message", "first")
     state(tmp_path)
     assert dist.version_of(tmp_path) == version
-
-
-def test_the_version_that_is_told_is_the_one_of_the_manifests() -> None:
-    installed = importlib.metadata.version("redactory")
-    assert redactory.__version__ == installed
-    assert versions()["redactory"] == installed
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -21,8 +21,6 @@ from releasing import licences
 from tests.docs.pages import ROOT, anchors, blocks, links, prose
 
 CONTRIBUTING, SECURITY = ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
-FOR_PEOPLE = [CONTRIBUTING, SECURITY, ROOT / "CHANGELOG.md", ROOT / "CITATION.cff"]
-KEEP_A_CHANGELOG = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 SPDX = "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
 
 
@@ -57,34 +55,6 @@ def test_links_of_the_pages_at_the_root_lead_somewhere(page: Path) -> None:
         file, _, anchor = link.partition("#")
         assert (ROOT / file).exists(), link
         assert not anchor or anchor in anchors(ROOT / file), link
-
-
-@pytest.mark.parametrize("page", FOR_PEOPLE, ids=lambda page: page.name)
-def test_nobody_is_named_who_could_be_written_to(page: Path) -> None:
-    assert not re.search(r"[\w.+-]+@[\w-]+\.\w+|mailto:", page.read_text(encoding="utf-8"))
-
-
-def test_the_security_page_says_how_to_report_and_what_is_not_protected() -> None:
-    text = SECURITY.read_text(encoding="utf-8")
-    assert "private security advisories" in text
-    headings = re.findall("^## (.+)$", text, re.MULTILINE)
-    assert headings == [
-        "Report a weakness",
-        "What is protected, and from whom",
-        "What is not protected",
-        "In its own operation",
-    ]
-
-
-def test_the_changes_are_in_the_form_they_name() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^(#+) (.+)$", text, re.MULTILINE)
-    assert headings[0] == ("#", "Changelog")
-    for level, heading in headings[1:]:
-        if level == "##":
-            assert re.fullmatch(r"\[Unreleased\]|\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
-        else:
-            assert (level, heading in KEEP_A_CHANGELOG) == ("###", True), heading
 
 
 def test_the_citation_is_of_this_project() -> None:
@@ -148,15 +118,6 @@ def test_every_licence_may_be_combined_with_ours(listed: dict[str, tuple[str, se
     assert others == {name: {extra} for name, extra in licences.EXCEPTIONS.items()}
     # none of which a container image is made with
     assert re.search(r"^ARG EXTRAS=flows$", (ROOT / "Containerfile").read_text(encoding="utf-8"), re.M)
-
-
-def test_what_is_copyleft_stands_together(listed: dict[str, tuple[str, set[str]]]) -> None:
-    page = licences.PAGE.read_text(encoding="utf-8")
-    together = set(re.findall(r"^\| ([a-z-]+) \| .*GPL|^\| ([a-z-]+) \| MPL", page, re.M))
-    tools = {"hypothesis"}
-    due = {name for name, (licence, _) in listed.items() if re.search("[GM]PL", licence)} - tools
-    assert due == {one or other for one, other in together}
-    assert "libquadmath, in the wheels of numpy and scipy | LGPL" in page
 
 
 def test_the_page_says_what_installed_packages_say(listed: dict[str, tuple[str, set[str]]]) -> None:
@@ -242,13 +203,6 @@ def test_every_service_is_kept_in(compose: dict[str, Any]) -> None:
         assert "healthcheck" in service or service["restart"] == "no", name
         for source, *rest in (volume.split(":") for volume in service.get("volumes", ())):
             assert source in compose["volumes"] or rest[-1] == "ro", source
-
-
-def test_what_is_written_while_it_runs_goes_where_it_can(compose: dict[str, Any]) -> None:
-    """Prefect writes the pages of its interface beside its package, unless it is told of another place."""
-    assert compose["services"]["server"]["environment"]["PREFECT_SERVER_UI_STATIC_DIRECTORY"] == "/tmp/ui"
-    [variables] = [rest for name, rest in _instructions() if name == "ENV"]
-    assert {"HOME=/tmp", "PREFECT_HOME=/tmp/prefect", "PYTHONDONTWRITEBYTECODE=1"} <= set(variables.split())
 
 
 def test_only_the_loopback_address_leads_in_and_only_the_server_out(compose: dict[str, Any]) -> None:

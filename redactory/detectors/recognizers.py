@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import regex
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from redactory.detectors.rules import words_of as ordinary_words
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import lean_imports
 from redactory.detectors.triggers import ALWAYS, Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.settings import Settings, found, plainly
+from redactory.foundation.settings import Settings, plainly
 
 if TYPE_CHECKING:
     from presidio_analyzer import EntityRecognizer
@@ -272,18 +272,17 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     for number, entry in enumerate(document["recognizers"], 1):
         name = entry.get("name") if isinstance(entry, dict) else entry
         where = f"detect.patterns.files: {file}, recognizer {number} ('{name}')"
-        if wrong := [told for told in _mistakes(entry) if "a list" in told]:
-            # Presidio takes text for the list of its letters
-            raise ConfigurationError(f"{where}: {'; '.join(wrong)}")
+        try:
+            _Entry.model_validate(entry if isinstance(entry, dict) else {})
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, one['loc']))}: {plainly(one)}" for one in error.errors())
+            raise ConfigurationError(f"{where}: {'; '.join(wrong)}") from None
         try:
             # a name alone stands for a recognizer of Presidio's
             given: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
             made += map(_by_pattern, RecognizerListLoader.get(given, [language], flags))
-        except _NoPatterns as error:
-            raise ConfigurationError(f"{where}: {_kind(error)}") from None
         except Exception as error:
-            # it names no key
-            raise ConfigurationError(f"{where}: {'; '.join(_mistakes(entry)) or _kind(error)}") from None
+            raise ConfigurationError(f"{where}: Presidio cannot make it ({_kind(error)})") from None
     if not made:
         raise ConfigurationError(
             f"detect.patterns.files: {file} has no recognizer that is enabled for '{language}'"
@@ -350,9 +349,6 @@ def _document(file: str) -> dict[str, Any]:
     return document
 
 
-# What may be wrong in a recognizer of Presidio's own YAML form, in words.
-
-
 class _Pattern(Settings):
     name: str
     regex: str
@@ -369,51 +365,11 @@ class _Pattern(Settings):
 
 
 class _Entry(Settings):
-    supported_entity: str = ""
-    supported_entities: Any = None
+    """What Presidio takes for something else (text for the list of its letters), or refuses by no name."""
+
+    model_config = ConfigDict(extra="allow")
+
     patterns: list[_Pattern] | None = None
     deny_list: list[Any] | None = None
     context: list[Any] | None = None
     supported_languages: list[Any] | None = None
-    class_name: Any = None
-    config_path: Any = None
-    country_code: Any = None
-    deny_list_score: Any = None
-    enabled: Any = None
-    global_regex_flags: Any = None
-    name: Any = None
-    score_thresholds: Any = None
-    supported_language: Any = None
-    type: Any = None
-    version: Any = None
-
-
-def _mistakes(entry: Any) -> list[str]:
-    """What may be wrong in an ``entry`` that Presidio refuses; nothing where that cannot be said."""
-    if isinstance(entry, str):
-        return ["the installed Presidio has no recognizer of this name"]
-    if not isinstance(entry, dict):
-        return [f"keys like name and patterns are needed, and {found(entry)} stands there"]
-    wrong = []
-    try:
-        _Entry.model_validate(entry)
-    except ValidationError as error:
-        wrong = [_in_words(one) for one in error.errors()]
-    if entry.get("type") == "predefined":
-        return [told for told in wrong if "a list" in told]
-    if not any(entry.get(key) for key in ("supported_entity", "supported_entities")):
-        wrong.append("supported_entity: this key is needed")
-    if not entry.get("patterns") and not entry.get("deny_list"):
-        wrong.append("patterns or deny_list: one of them is needed")
-    return wrong
-
-
-def _in_words(error: Any) -> str:
-    *above, key = error["loc"]
-    if error["type"] == "extra_forbidden" and not above:
-        near = difflib.get_close_matches(str(key), _Entry.model_fields, n=1)
-        meant = (
-            f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(_Entry.model_fields))}"
-        )
-        return f"{key}: no such key; {meant}"
-    return f"{'.'.join(map(str, error['loc']))}: {plainly(error)}"

@@ -83,12 +83,7 @@ def _instead(error: Mapping[str, Any]) -> str:
     mend = "; remove the line to have what is the default" if given is None else ""
     if error["type"] == "string_type" and isinstance(given, int | float):
         mend = "; put it in quotation marks"
-    return f", and {found(given)} stands there{mend}"
-
-
-def found(given: object) -> str:
-    """What a configuration has in a key's place, in words that quote nothing of it: "text", "a list"."""
-    return _FOUND.get(type(given), "something else")
+    return f", and {_FOUND[type(given)]} stands there{mend}"
 
 
 class Settings(BaseModel):

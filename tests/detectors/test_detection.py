@@ -125,15 +125,6 @@ def test_by_example(detector: Detector, text: str, label: str, value: str) -> No
     assert value in {text[s.start : s.end] for s in detection.strict if s.label == label}
 
 
-def test_the_engines_readings_are_joined() -> None:
-    detector = with_engines(Finder("Anna"), Finder("Oslo", "LOCATION"))
-    (found,) = detector.detect(["Anna in Oslo"])
-    assert found.strict == (
-        Span(0, 4, "PERSON", 0.9, "finder"),
-        Span(8, 12, "LOCATION", 0.9, "finder"),
-    )
-
-
 WORDS = [f"qu{number}zor and Zi{number}gar met in Ve{number}dan." for number in range(300)]
 
 
@@ -238,14 +229,6 @@ def test_windows_without_overlap_are_found_to_lose_names(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(module, "windows", side_by_side)
     assert missed(with_engines(Finder("Anna Kowalskitwo")))
-
-
-@pytest.mark.usefixtures("short_windows")
-def test_the_real_engines_find_what_lies_across_a_cut(detector: Detector) -> None:
-    filler = "we talked about the weather and then about food. " * 8
-    texts = [filler[:place] + "anna.smith@example.org " + filler[place:] for place in range(49, 343, 49)]
-    for text, found in zip(texts, detector.detect(texts), strict=True):
-        assert "anna.smith@example.org" in {text[s.start : s.end] for s in found.strict}
 
 
 @pytest.mark.usefixtures("short_windows")

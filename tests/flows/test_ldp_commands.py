@@ -104,14 +104,6 @@ def test_accuracy_is_better_than_chance_and_noise_costs_some(made: Path) -> None
     assert "no noise on queries" in page
 
 
-def test_much_noise_leaves_nothing_to_learn(made: Path, tmp_path: Path) -> None:
-    settings = {"noise_multiplier": 500.0, "max_tokens": 6, "head": {"epochs": 1}}
-    redactory.ldp_train(made / "users.jsonl", made / "encoder", tmp_path / "s", settings)
-    found = redactory.ldp_evaluate(tmp_path / "s", made / "encoder", made / "test.jsonl", draws=3)
-    assert found["accuracy"]["mean"] < 0.75
-    assert found["epsilon_sound"] < 0.02
-
-
 def _sent(user: redactory.LdpUser, data: Path, service: ServerSide) -> int:
     return sum(service.receive_lines(body) for body in user.training(data))
 
@@ -267,23 +259,6 @@ def test_pairs_are_matched(made: Path, tmp_path: Path) -> None:
     assert found["texts"] == 20
     with pytest.raises(ConfigurationError, match="classes"):
         redactory.ldp_train(users, made / "encoder", tmp_path / "other", {"pairs": True})
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("not json", "row 2: a JSON object"),
-        ('{"label": "clerk"}', "row 2: text"),
-        ('{"text": "a secret", "label": "a secret"}', "row 2: label"),
-        ('{"text": 3, "label": "clerk"}', "row 2: text"),
-    ],
-)
-def test_a_bad_row_is_named_and_not_quoted(made: Path, tmp_path: Path, line: str, told: str) -> None:
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text(json.dumps({"text": "my parcel", "label": "customer"}) + "\n" + line + "\n")
-    with pytest.raises(InputError, match=told) as refused:
-        redactory.ldp_train(bad, made / "encoder", tmp_path / "s", {"max_tokens": 6})
-    assert "secret" not in str(refused.value)
 
 
 def test_settings_and_folders_are_checked(made: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import datetime
 import json
 import shutil
 import subprocess
-import sys
 import threading
 import urllib.request
 from concurrent.futures.process import BrokenProcessPool
@@ -212,17 +211,6 @@ def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
         assert call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
 
 
-def test_no_process_of_ours_leaves_a_core() -> None:
-    code = (
-        "from redactory.foundation.processes import forbid_core_dumps; forbid_core_dumps()\n"
-        "import subprocess, sys\n"
-        "told = 'import resource; print(resource.getrlimit(resource.RLIMIT_CORE))'\n"
-        "subprocess.run([sys.executable, '-c', told])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "(0, 0)"
-
-
 def test_a_job_without_a_server_is_written_and_not_registered(tmp_path: Path) -> None:
     from tests.flows.local_server import COMMAND, clean_environment
 
@@ -276,9 +264,3 @@ def test_a_plan_names_a_flow_that_takes_its_parameters(work: Any, tmp_path: Path
     assert set(planned.parameters) <= set(getattr(flows_of(), work).parameters.properties)
     assert planned.folder == tmp_path / "runs"
     assert ("resume" in planned.parameters) == (work != "nightly")
-
-
-def test_the_line_of_a_night_says_what_became_of_it() -> None:
-    nights = [{"run": None, "state": "nothing new"}, {"run": "/job/2026-11-03", "state": "released"}]
-    told = prefect_flows._outcome({"job": "/job", "nights": nights}, "")
-    assert told == "nothing new, 2026-11-03 released: /job"
