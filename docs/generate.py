@@ -476,7 +476,7 @@ def python() -> str:
     for heading, names in (("Functions", functions), ("Classes", classes), ("Errors", errors)):
         lines.append(f"## {heading}\n")
         for name in names:
-            lines.append(f"::: redactory.{public[name]}\n")
+            lines.append(f"::: {public[name]}\n")
             if name != public[name].rpartition(".")[2]:
                 lines.append(f"`redactory.{name}` is this function.\n")
     lines += ["## Models, shards and run folders\n", *(f"::: redactory.{path}\n" for path in BESIDE)]

@@ -1,6 +1,6 @@
 """The types of Redactory's public names: what type checkers and editors read in place of __init__.py.
 
-A name is added here by one line ``from module import name as name``, and in ``_PUBLIC`` there.
+A name is added by one line, ``from module import name as name``: the package finds it here, too.
 """
 
 from redactory.evaluation.simulator import write_simulation

@@ -34,7 +34,7 @@ def _stub() -> dict[str, str]:
 
 
 def test_the_stub_has_the_names_of_the_package_and_each_is_there() -> None:
-    assert {name: f"redactory.{place}" for name, place in redactory._PUBLIC.items()} == _stub()
+    assert _stub() == redactory._PUBLIC
     assert redactory.__all__ == sorted(redactory._PUBLIC)
     assert {"Policy", "curate", "train", "guarantee", "scan", "simulate", "ConfigurationError"} <= set(
         redactory.__all__
