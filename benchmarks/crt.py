@@ -57,7 +57,7 @@ from redactory.redaction import MASK, RunFolder, read_column
 from redactory.training import load_model, train_model
 from redactory.training.accounting import Spending, calibrate_noise, epsilon
 from redactory.training.accounting.published import crt_bayesian, renyi_epsilon
-from redactory.training.guarantee.confidentiality import bayesian_epsilon
+from redactory.training.guarantee.spec import bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.sampling import steps_an_epoch
 from redactory.training.settings import TrainSettings

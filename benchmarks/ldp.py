@@ -24,8 +24,8 @@ from ldp_corpus import DIFFERENT, SAME, Clauses
 from line_plot import Axes, Line, line_plot
 
 import redactory
+from redactory.training.accounting.published import epsilon_of_sends, epsilon_published
 from redactory.training.ldp.accounting import FixedSends, calibrated_noise, epsilon_sound
-from redactory.training.ldp.published import epsilon_of_sends, epsilon_published
 
 DELTA, DRAWS = 1e-5, 5
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

@@ -15,6 +15,7 @@ from typing import Any
 
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.published import NOTE, epsilon_of_sends, noise_published
 from redactory.training.ldp.accounting import (
     FixedSends,
     HiddenCoins,
@@ -23,7 +24,6 @@ from redactory.training.ldp.accounting import (
     confirmed_epsilon,
     message,
 )
-from redactory.training.ldp.published import NOTE, epsilon_of_sends, noise_published
 from redactory.training.mechanism import Relation
 
 SST, QUERIES, DELTA = 67_349, 872, 1e-5

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from line_plot import Axes, Line, line_plot
 
+from redactory.training.accounting.published import Estimator, published_epsilon, published_rate
 from redactory.training.uedp.algorithm1 import figure_of, paper_noise_ratio
-from redactory.training.uedp.bounded_accounting import BoundedTraining, Conditions, suggested_cap, zero_out
+from redactory.training.uedp.bounded_accounting import BoundedTraining, suggested_cap, zero_out
 from redactory.training.uedp.bounding import GREEDY
-from redactory.training.uedp.published import Estimator, published_epsilon, published_rate
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.settings import Constants, Protect
+from redactory.training.units.settings import Protect
 
 COLOURS = {
     "noiseless": "#444444",
@@ -24,7 +24,6 @@ COLOURS = {
     "uedp-bounded": "#268bd2",
 }
 Z, USER_RATE, ENTITY_RATE, DELTA, MOST = 2.0, 0.05, 0.5, 1e-5, 500
-_HELD = Conditions(True, True, True, True, True, True, Constants.GRAPH)
 
 
 def curves(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,10 +47,10 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
         rows.append(
             {
                 "steps": steps,
-                "as_published": published_epsilon(rate, Z, steps, DELTA).epsilon,
+                "as_published": published_epsilon(rate, Z, steps, DELTA),
                 "sound": _alg1(zeta, users, None, steps),
                 "sound_enforced_spread": _alg1(zeta, users, spread, steps),
-                "bounded": zero_out(own, _HELD, DELTA).epsilon,
+                "bounded": zero_out(own, DELTA).epsilon,
             }
         )
     return {

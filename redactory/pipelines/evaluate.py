@@ -480,7 +480,7 @@ def _p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: s
     """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
     from redactory.evaluation.one_run_audit import curve_level, curve_p_value
     from redactory.training.accounting import Spending
-    from redactory.training.accounting.curve import privacy_curve
+    from redactory.training.accounting.figures import privacy_curve
     from redactory.training.guarantee.ledgerfacts import ledger_facts
     from redactory.training.mechanism import PoissonGaussian, Relation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,8 @@ def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
 def _of_training(
     config: Given | None, given: dict[str, Any], output: str | Path | None, plot: str | Path | None
 ) -> dict[str, Any]:
-    from redactory.training.guarantee.confidentiality import MissRates
     from redactory.training.guarantee.plan import Known, plan_training
+    from redactory.training.guarantee.spec import MissRates
 
     names = [entry.name for entry in fields(Known) if entry.name in given]
     numbers = {name: _number(name, given.pop(name)) for name in names}
@@ -180,14 +180,14 @@ def _numbers_alone(given: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
 def _corpus(run: RunFolder, config: Config) -> dict[str, Any]:
     """What each cap keeps of a finished run's points, and of which labels; noise for the target epsilon."""
     from redactory.training.trainers import trainer_of
-    from redactory.training.uedp.bounded_accounting import Budget, plan
+    from redactory.training.uedp.bounded_accounting import Target, cap_choices
     from redactory.training.uedp.units import read_units
 
     own = config.train
     steps = trainer_of(own).steps(own)
-    budget = Budget(own.epsilon, own.delta, round(own.expected_batch_size), steps)
-    found = plan(read_units(run, own.units), own.units.protect, budget=budget)
-    return {"note": COUNTED, "target": own.epsilon, **asdict(found)}
+    target = Target(own.epsilon, own.delta, round(own.expected_batch_size), steps)
+    found = cap_choices(read_units(run, own.units), own.units.protect, target=target)
+    return {"note": COUNTED, "target": own.epsilon, **found}
 
 
 def budget(config: Given) -> dict[str, Any]:

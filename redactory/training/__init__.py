@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.training.settings import RecallMeasurement, TrainSettings
 
 if TYPE_CHECKING:
-    from redactory.training.guarantee.card import guarantee_card
-    from redactory.training.guarantee.page import guarantee_page
+    from redactory.training.guarantee.card import guarantee_card, guarantee_page
     from redactory.training.model import LanguageModel, load_model
     from redactory.training.models.recurrent import LstmLanguageModel
     from redactory.training.shard_dataset import ShardDataset
@@ -41,7 +40,7 @@ _WHERE = {
     "ShardDataset": "shard_dataset",
     "Tokenizer": "tokenizer",
     "guarantee_card": "guarantee.card",
-    "guarantee_page": "guarantee.page",
+    "guarantee_page": "guarantee.card",
     "load_model": "model",
     "train_model": "train",
 }

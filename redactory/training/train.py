@@ -26,9 +26,8 @@ from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished, read_manifest, seal
 from redactory.training.guarantee.budget import Budget
-from redactory.training.guarantee.card import guarantee_card
-from redactory.training.guarantee.live import live_epsilon, no_remark
-from redactory.training.guarantee.page import guarantee_page
+from redactory.training.guarantee.card import guarantee_card, guarantee_page
+from redactory.training.guarantee.figures import live_epsilon, no_remark
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import (

@@ -19,9 +19,9 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
 from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.guarantee.compose import composed_card
-from redactory.training.guarantee.words import WORDS
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS, BudgetSettings
 from tests.training.conftest import small, write_run

@@ -12,8 +12,8 @@ from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_card, train_model
-from redactory.training.accounting import calibrate_noise, epsilon, figures, group_epsilon
-from redactory.training.guarantee.words import WORDS
+from redactory.training.accounting import Spending, calibrate_noise, epsilon, figures, group_epsilon_of
+from redactory.training.guarantee import WORDS
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.runinput import public_occurrences
 from tests.training.conftest import small, write_run
@@ -32,8 +32,8 @@ def card_of(folder: Path, mode: Mode, trainer: str = "crt", **manifest: Any) -> 
 
 def test_under_s2_every_figure_is_of_two_points_exchanged(tmp_path: Path) -> None:
     card = card_of(tmp_path, "folded")
-    assert card["epsilon_substitution"] == group_epsilon(OWN, 8, 1e-5, 2)
-    assert card["epsilon_group"]["2"] == group_epsilon(OWN, 8, 1e-5, 4)
+    assert card["epsilon_substitution"] == group_epsilon_of((Spending(OWN, 8),), 1e-5, 2)
+    assert card["epsilon_group"]["2"] == group_epsilon_of((Spending(OWN, 8),), 1e-5, 4)
     assert card["epsilon_add_remove"] == epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
     assert card["epsilon_bayesian"] == pytest.approx(card["epsilon_substitution"])
     assert card["epsilon_substitution"] > 1.5 * epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)  # type: ignore[operator]
@@ -75,7 +75,7 @@ def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.Mon
     monkeypatch.setattr(figures, "GROUP_DISCRETIZATION", 5e-2)
     one, two = (calibrate_noise(4.0, 1e-5, 0.25, 8, points=points) for points in (1, 2))
     assert one < two
-    found = group_epsilon(PoissonGaussian(0.25, two, 1.0, 1.0), 8, 1e-5, 2)
+    found = group_epsilon_of((Spending(PoissonGaussian(0.25, two, 1.0, 1.0), 8),), 1e-5, 2)
     assert found is not None
     assert 3.99 < found <= 4.0
 

@@ -1,11 +1,10 @@
 """Epsilons from privacy events: what is not known is refused, what is stated two accountants agree on.
 
-- ``figures``: the main accountant, groups, calibration; ``mixtures`` makes the laws of its steps, which
-  ``distributions`` composes;
-- ``second``: our own, rounded both ways, with no code in common; ``second_opinion`` compares;
+- ``pairs``: what was spent, and the pair of worlds that dominates a step;
+- ``figures``: the main accountant, groups, curves, calibration, on the distributions of ``losses``;
+- ``second``: our own, rounded both ways, which shares the pairs alone; and the comparison of both;
 - ``bounds``: the chain and the revealed bound;
-- ``published``: what the papers print, under that label, by Rényi's accountant;
-- ``curve``: epsilon against steps, and delta against epsilon.
+- ``published``: what the papers print, under that label.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from redactory.training.accounting.figures import (
     calibrate_noise,
     epsilon,
     epsilon_of,
-    group_epsilon,
     group_epsilon_of,
     removal_epsilon_of,
 )
-from redactory.training.accounting.spending import Spending, Spendings, event_tree
+from redactory.training.accounting.pairs import Spending, Spendings, event_tree
 
 __all__ = [
     "Spending",
@@ -27,7 +25,6 @@ __all__ = [
     "epsilon",
     "epsilon_of",
     "event_tree",
-    "group_epsilon",
     "group_epsilon_of",
     "removal_epsilon_of",
 ]

@@ -8,13 +8,14 @@ accounting").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 from scipy.special import log_ndtr, ndtr
+
+from redactory.training.accounting.pairs import Floats, Mixture
 
 LARGEST_EPSILON = 4096.0
 LONGEST_LINK, SMALLEST_REST = 600.0, 1e-300
@@ -24,7 +25,6 @@ FINE_SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16)
 """For two unlike curves, whose best split of delta is rarely near the middle."""
 _LARGEST_LAW = 1 << 21
 _TAIL, _ROOT, _FEW_VALUES = 1e-4, 1e-6, 4096
-Floats = NDArray[np.float64]
 Curve = Callable[[float], float]
 """From delta to epsilon; ``inf`` where there is none."""
 
@@ -75,21 +75,15 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return float(optimize.brentq(over, 0.0, LARGEST_EPSILON, xtol=1e-12, rtol=1e-12)) * (1.0 + 1e-9) + 1e-12
 
 
-def revealed(
-    shifts: Mapping[int, float] | Mapping[float, float],
-    deviation: float,
-    steps: int,
-    delta: float,
-    coarser: float = 1.0,
-) -> float:
-    """Epsilon when the shift c_t of each step is told: c_t has the law ``shifts`` (size to probability).
+def revealed(shifts: Mixture, deviation: float, steps: int, delta: float, coarser: float = 1.0) -> float:
+    """Epsilon when the shift c_t of each step is told: c_t has the law ``shifts``.
 
     δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be shown.
     The law of Σ c_t² comes from one FFT on a grid rounded upwards; the largest shifts, with a chance of
     under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.  With ``coarser`` over 1 the value is
     a near one and no bound: that of a law of few values.
     """
-    lengths, law, slack = _spread(tuple(shifts.items()), steps, delta)
+    lengths, law, slack = _spread(shifts, steps, delta)
 
     def over(mu: Floats, weights: Floats) -> Curve:
         return cache(lambda epsilon: float((weights * gaussian_delta(epsilon, mu)).sum()) + slack - delta)
@@ -125,12 +119,9 @@ def _thinned(mu: Floats, law: Floats) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=8)
-def _spread(
-    shifts: tuple[tuple[float, float], ...], steps: int, delta: float
-) -> tuple[Floats, Floats, float]:
+def _spread(shifts: Mixture, steps: int, delta: float) -> tuple[Floats, Floats, float]:
     """The values of √(Σ c_t²), their probabilities, and the mass that these may lack."""
-    sizes, weights = (np.array(column) for column in zip(*shifts, strict=True))
-    sizes = sizes.astype(float)
+    sizes, weights = np.array(shifts.means, float), np.array(shifts.weights)
     order = np.argsort(-sizes, kind="stable")
     tail = np.cumsum(weights[order]) * steps
     usual = order[tail > _TAIL * delta]

@@ -1,19 +1,21 @@
-"""Dominating pairs on the line: what one noisy step looks like in its worst case, whatever the network.
+"""What was spent, and the pair of worlds that dominates one step of it, whatever the network.
 
-A pair (P, Q) consists of two mixtures of Gaussians of one deviation.  Its privacy loss
-L(x) = log dP/dQ(x) rises with x for every pair that is made here.  Proofs: ``docs/guarantees.md``,
-"Substitution" and "Groups of points".
+A pair (P, Q) consists of two mixtures of Gaussians of one deviation; its privacy loss log dP/dQ rises along
+the line for every pair that is made here.  Both accountants read these pairs, and nothing else of each other.
+Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Truncated batches".
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.special import ndtr
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
@@ -23,92 +25,107 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Spending:
+    """``steps`` adaptive steps of ``mechanism``, of which one exchanged point exchanges ``rows`` rows.
+
+    ``rows`` is 1 but where a rule of deduplication says otherwise (``docs/guarantees.md``, "Deduplication"),
+    or where a unit has so many points.
+    """
+
+    mechanism: Mechanism
+    steps: int
+    rows: int = 1
+
+    def event(self) -> dict[str, Any]:
+        """The event tree: dp_accounting's classes and fields, as JSON."""
+        return {"class": "SelfComposedDpEvent", "event": self.mechanism.event(), "count": self.steps}
+
+
+Spendings = tuple[Spending, ...]
+
+
+def in_clips(spent: Spendings) -> Spendings:
+    """What accountants look at: lengths in units of the clip, whatever the mean is over, and some steps."""
+    return tuple(
+        replace(one, mechanism=replace(one.mechanism, clip_norm=1.0, normaliser=1.0, noise="float"))
+        for one in spent
+        if one.steps
+    )
+
+
+def event_tree(spent: Spendings) -> dict[str, Any]:
+    """One event for all that was spent; ``NoOpDpEvent`` for nothing."""
+    events = [one.event() for one in spent if one.steps]
+    if not events:
+        return {"class": "NoOpDpEvent"}
+    return events[0] if len(events) == 1 else {"class": "ComposedDpEvent", "events": events}
+
+
+@dataclass(frozen=True)
 class Mixture:
-    """Σ weights[i] · N(means[i], deviation²)."""
+    """The law of a step's shift in clips: ``weights[i]`` that it is ``means[i]``, rising."""
 
-    weights: tuple[float, ...]
     means: tuple[float, ...]
-    deviation: float
-
-    def below(self, x: Floats) -> Floats:
-        """P(X <= x)."""
-        parts = zip(self.weights, self.means, strict=True)
-        return np.asarray(np.sum([w * ndtr((x - m) / self.deviation) for w, m in parts], axis=0))
-
-    def above(self, x: Floats) -> Floats:
-        """P(X > x), exact to the last place in the upper tail."""
-        parts = zip(self.weights, self.means, strict=True)
-        return np.asarray(np.sum([w * ndtr((m - x) / self.deviation) for w, m in parts], axis=0))
-
-    def between(self, edges: Floats) -> Floats:
-        """The mass between neighbouring ``edges`` [n + 1], ascending, as [n]; exact in both tails."""
-        turn = int(np.searchsorted(edges, 0.0))
-        left, right = np.diff(self.below(edges[: turn + 1])), -np.diff(self.above(edges[turn:]))
-        return np.asarray(np.concatenate([left, right]))
-
-    def rounding(self, edges: Floats) -> Floats:
-        """By how much each mass of :meth:`between` may be rounded."""
-        turn = int(np.searchsorted(edges, 0.0))
-        tails = np.concatenate([self.below(edges[1 : turn + 1]), self.above(edges[turn:-1])])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # rounding a place moves a tail by its squared distance, at most -2·log(tail)
-            found = 2.0**-53 * tails * (16.0 - 8.0 * np.log(tails))
-        return np.asarray(np.where(tails > 0.0, found, 0.0))
-
-    def log_density(self, x: Floats) -> Floats:
-        """log of the density, up to the constant that all mixtures of one deviation share."""
-        terms = [
-            np.log(w) - (x - m) ** 2 / (2.0 * self.deviation**2)
-            for w, m in zip(self.weights, self.means, strict=True)
-        ]
-        return np.asarray(np.logaddexp.reduce(terms, axis=0))
+    weights: tuple[float, ...]
 
     @property
     def mirrored(self) -> Mixture:
-        """The law of −X."""
-        return Mixture(self.weights, tuple(-m for m in self.means), self.deviation)
+        """The law of the opposite shift."""
+        return Mixture(tuple(-mean for mean in self.means[::-1]), self.weights[::-1])
 
 
 @dataclass(frozen=True)
 class Pair:
-    """P against Q."""
+    """P against Q: a step's shifts in either world, with noise of ``deviation`` clips."""
 
     p: Mixture
     q: Mixture
+    deviation: float
 
-    def loss(self, x: Floats) -> Floats:
-        """L(x), rising."""
-        return self.p.log_density(x) - self.q.log_density(x)
+    @property
+    def means(self) -> tuple[float, ...]:
+        """Those of both worlds."""
+        return (*self.p.means, *self.q.means)
 
-    def spread(self, tail: float) -> float:
-        """How far apart the losses are, but for ``tail`` of P on each side."""
-        low, high = self.loss(np.array(self.reach(tail)))
-        return float(high - low)
-
-    def reach(self, tail: float) -> tuple[float, float]:
-        """x between which all of P but ``tail`` on each side lies."""
-        far = float(stats.norm.isf(tail)) * self.p.deviation
-        return min(self.p.means) - far, max(self.p.means) + far
+    @property
+    def reversed(self) -> Pair:
+        """Q against P, mirrored so that the loss rises."""
+        return Pair(self.q.mirrored, self.p.mirrored, self.deviation)
 
 
 Branches = tuple[tuple[float, Pair], ...]
 """Pairs with the probability that each is played, the choice being known to whoever looks."""
+Parts = tuple[tuple[Branches, int], ...]
+"""What is composed: steps of one kind, and how many."""
+NOTHING = Mixture((0.0,), (1.0,))
 
 
-def substitution(sampling_rate: float, deviation: float) -> Pair:
-    """(1−q)N(0, σ²) + qN(1, σ²) against (1−q)N(0, σ²) + qN(−1, σ²)."""
-    p = _drop_nothing((1.0 - sampling_rate, sampling_rate), (0.0, 1.0), deviation)
-    return Pair(p, p.mirrored)
+def mixture_of(law: Mapping[float, float]) -> Mixture:
+    """Of shifts and their probabilities."""
+    there = {float(mean): weight for mean, weight in sorted(law.items()) if weight > 0.0}
+    return Mixture(tuple(there), tuple(there.values()))
 
 
-def group_weights(sampling_rate: float, points: int) -> dict[float, float]:
-    """Bin(``points`` K, ``sampling_rate`` q) by the number of points.
+def exchange(rate: float, deviation: float) -> Pair:
+    """One Poisson(q)-sampled point exchanged: (1−q)N(0, σ²) + qN(1, σ²) against the same with −1."""
+    p = Mixture((0.0, 1.0), (1.0 - rate, rate)) if rate < 1.0 else Mixture((1.0,), (1.0,))
+    return Pair(p, p.mirrored, deviation)
+
+
+def removal(rate: float, deviation: float, points: int = 1) -> Pair:
+    """``points`` K Poisson(q)-sampled points there against not there: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
+    return Pair(group_law(rate, points), NOTHING, deviation)
+
+
+@lru_cache(maxsize=64)
+def group_law(rate: float, points: int) -> Mixture:
+    """Bin(``points`` K, ``rate`` q): how many of K points are sampled.
 
     What is too small to represent moves to a *larger* number, and what rounding lost to K: nothing is
     left out, and nothing renormalised away.
     """
     counts = np.arange(points + 1)
-    weights = stats.binom.pmf(counts, points, sampling_rate)
+    weights = stats.binom.pmf(counts, points, rate)
     kept = counts[weights > _NEGLIGIBLE_MASS]
     first, last = int(kept[0]), int(kept[-1])
     law = {float(count): float(weights[count]) for count in kept}
@@ -118,37 +135,41 @@ def group_weights(sampling_rate: float, points: int) -> dict[float, float]:
     missing = 1.0 - math.fsum(law.values())
     if missing > 0.0:
         law[float(points)] = law.get(float(points), 0.0) + missing
-    return law
+    return mixture_of(law)
 
 
-def removal(sampling_rate: float, deviation: float, points: int = 1) -> tuple[Pair, Pair]:
-    """``points`` K there against not there, and the other way round: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
-    kept = group_weights(sampling_rate, points)
-    there = _drop_nothing(tuple(kept.values()), tuple(kept), deviation)
-    gone = Mixture((1.0,), (0.0,), deviation)
-    return Pair(there, gone), Pair(gone, there.mirrored)
+def branches_of(mechanism: Mechanism, relation: Relation) -> Branches:
+    """The pairs that dominate one step of ``mechanism`` under ``relation``, for one point.
 
-
-def directions(mechanism: Mechanism, relation: Relation) -> tuple[Branches, ...]:
-    """The pairs that dominate one step of ``mechanism``, one entry for each direction that differs."""
+    Under truncation, with the probability that so many others were drawn that a subset is kept, the kept
+    point takes another's place: an exchange at half the noise.
+    """
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
-    match mechanism, relation:
-        case PoissonGaussian(), Relation.SUBSTITUTION:
-            return (((1.0, substitution(rate, sigma)),),)
-        case PoissonGaussian(), Relation.ADD_OR_REMOVE:
-            return tuple(((1.0, pair),) for pair in removal(rate, sigma))
-        case TruncatedPoissonGaussian(), _:
+    point = exchange(rate, sigma) if relation is Relation.SUBSTITUTION else removal(rate, sigma)
+    match mechanism:
+        case PoissonGaussian():
+            return ((1.0, point),)
+        case TruncatedPoissonGaussian():
             cut, within = mechanism.crowded
-            alone = relation is Relation.ADD_OR_REMOVE
-            pairs = removal(rate, sigma) if alone else (substitution(rate, sigma),)
             if cut <= 0.0:
-                return tuple(((1.0, pair),) for pair in pairs)
-            crowd = substitution(within, sigma / 2.0)
-            return tuple(((1.0 - cut, pair), (cut, crowd)) for pair in pairs)
+                return ((1.0, point),)
+            return ((1.0 - cut, point), (cut, exchange(within, sigma / 2.0)))
         case _:
-            raise GuaranteeError("no dominating pair is proved for this mechanism under this relation")
+            raise GuaranteeError("no dominating pair is proved for this mechanism")
 
 
-def _drop_nothing(weights: tuple[float, ...], means: tuple[float, ...], deviation: float) -> Mixture:
-    there = [(w, m) for w, m in zip(weights, means, strict=True) if w > 0.0]
-    return Mixture(tuple(w for w, _ in there), tuple(m for _, m in there), deviation)
+def parts_of(spent: Spendings, relation: Relation) -> Parts:
+    """The pairs that dominate each training's step, with the number of its steps: one row of each."""
+    return tuple((branches_of(one.mechanism, relation), one.steps) for one in spent)
+
+
+def nulled_parts(spent: Spendings, points: int) -> Parts:
+    """``points`` points there or not, each standing in ``rows`` rows of what was trained on."""
+    found = []
+    for one in spent:
+        own = one.mechanism
+        if not isinstance(own, PoissonGaussian):
+            raise GuaranteeError("groups are accounted under Poisson sampling only")
+        pair = removal(own.sampling_rate, own.noise_multiplier, points * one.rows)
+        found.append((((1.0, pair),), one.steps))
+    return tuple(found)

@@ -1,7 +1,9 @@
 """What the papers print, computed as they do: AS PUBLISHED, NOT A GUARANTEE.
 
-Kept so that published tables can be told from sound figures.  None of these numbers is a theorem about
-a training (``docs/guarantees.md``, "As published, not a guarantee").
+Kept so that published tables can be told from sound figures.  None of these numbers is a theorem about a
+training (``docs/explanation/published-epsilon.md``; CRT: ``docs/guarantees.md``, "As published, not a
+guarantee"; UeDP: ``docs/explanation/uedp.md``, "What the published accounting gets wrong"; LDP-NLP:
+``docs/guarantees.md``, "Local differential privacy").
 """
 
 from __future__ import annotations
@@ -10,24 +12,32 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
+from scipy import optimize
+from scipy.special import gammaln, logsumexp
 
-from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.spending import Spendings
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.pairs import Spendings
 from redactory.training.mechanism import PoissonGaussian, Relation
 
-# Rényi accounting: an upper bound where it is valid, refused where it is not.
+NOTE = "as published, not a guarantee"
 
 
-ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range(11, 256))
+# CRT, by Rényi accounting: an upper bound where it is valid, refused where it is not.
+
+
+RENYI_ORDERS = (*(1.0 + tenth / 10.0 for tenth in range(1, 100)), *range(11, 256))
 
 
 def renyi_epsilon(
-    spent: Spendings, delta: float, relation: Relation, orders: Sequence[float] = ORDERS
+    spent: Spendings, delta: float, relation: Relation, orders: Sequence[float] = RENYI_ORDERS
 ) -> float | None:
     """An upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
@@ -62,7 +72,6 @@ def _without_warnings() -> Iterator[None]:
         log.setLevel(before)
 
 
-NOTE = "as published, not a guarantee"
 _LARGEST_EXPONENT = 500.0
 
 
@@ -115,3 +124,131 @@ def crt_published(
             "epsilon_group": "shrinks with the share that is missed, and counts unique secrets, not points",
         },
     }
+
+
+# UeDP: the moments accountant of its reference code, by what rates and noise the papers put into it.
+
+
+MOMENTS = 64
+"""The reference code's largest moment λ; it puts a floor of −log(δ)/64 under every figure."""
+
+
+class Estimator(Enum):
+    """Which of the paper's estimators the figure is for (section V, equation 4)."""
+
+    USER_LEVEL = "user-level"
+    F_E = "f_E"
+    F_E_PLUS = "f_E+"
+
+
+def published_rate(
+    estimator: Estimator, user_rate: float, entity_rate: float = 1.0, sensitive_share: float = 1.0
+) -> float:
+    """The sampling rate that the published figures put into the moments accountant.
+
+    ``user_rate`` is ν/|U| for ν users a step, ``entity_rate`` q_e, ``sensitive_share`` the share of
+    sentences with a detected entity.  q_s does not occur.  No part of it but ν/|U| is the probability
+    of anything that a neighbouring data set changes.  ``ConfigurationError`` outside of [0, 1].
+    """
+    for name, value in (
+        ("user_rate", user_rate),
+        ("entity_rate", entity_rate),
+        ("sensitive_share", sensitive_share),
+    ):
+        if not 0.0 <= value <= 1.0:
+            raise ConfigurationError(f"{name}: a share from 0 to 1 is needed")
+    match estimator:
+        case Estimator.USER_LEVEL:
+            return user_rate
+        case Estimator.F_E:
+            return user_rate * entity_rate
+        case Estimator.F_E_PLUS:
+            return user_rate * entity_rate * sensitive_share
+
+
+def published_epsilon(
+    sampling_rate: float, noise: float, steps: int, delta: float, orders: int = MOMENTS
+) -> float:
+    """min over λ = 1..``orders`` of (T·α(λ) − log δ)/λ, with α the log-moment of a sampled Gaussian.
+
+    ``noise`` is z (σ in units of the *claimed* sensitivity), ``steps`` T.  For λ the moment of order
+    λ + 1 is log Σ_i C(λ+1, i)(1−q)^(λ+1−i) q^i exp((i²−i)/2z²) (Abadi et al. 2016, in the direction
+    that the reference code takes).
+    """
+    if not (0.0 <= sampling_rate <= 1.0 and noise > 0.0 and steps >= 0 and 0.0 < delta < 1.0 and orders >= 1):
+        raise ConfigurationError("a published epsilon needs a rate in [0, 1], noise > 0 and delta in (0, 1)")
+    return min(
+        (steps * log_moment(sampling_rate, noise, order) - math.log(delta)) / order
+        for order in range(1, orders + 1)
+    )
+
+
+@lru_cache(maxsize=65_536)
+def log_moment(sampling_rate: float, noise: float, order: int) -> float:
+    """α(λ): log E_{x~Q}[(Q(x)/P(x))^λ], P = N(0, z²), Q = (1−q)N(0, z²) + qN(1, z²), λ = ``order``."""
+    power = order + 1
+    if sampling_rate in (0.0, 1.0):
+        return sampling_rate * (power * power - power) / (2.0 * noise**2)
+    i = np.arange(power + 1, dtype=np.float64)
+    choose = gammaln(power + 1) - gammaln(i + 1) - gammaln(power - i + 1)
+    coins = (power - i) * math.log1p(-sampling_rate) + i * math.log(sampling_rate)
+    return float(logsumexp(choose + coins + (i * i - i) / (2.0 * noise**2)))
+
+
+# LDP-NLP: the central limit theorem, with a sensitivity of C.
+
+
+LDP_WHY_NOT = {
+    "sensitivity": "C stands where two sentences' clipped vectors can be 2C apart (pairs: 2√2·C)",
+    "composition": "the central limit theorem is an approximation, here below the truth, not a bound",
+    "sampling": "a sentence that is not sent sends nothing, which the server sees: no amplification",
+    "fictitious": "what other messages hold says nothing about this one: fictitious sentences hide none",
+}
+_LARGEST_SQUARE = 600.0
+
+
+def mu_total(mu: float, rate: float, steps: int) -> float:
+    """Equations 8 and 9: p·√(T·(e^(μ²) − 1)); for inference p is q·p_query.  ``inf`` where it overflows."""
+    if mu**2 > _LARGEST_SQUARE:
+        return math.inf
+    return rate * math.sqrt(steps * math.expm1(mu**2))
+
+
+def mu_of_total(total: float, rate: float, steps: int) -> float:
+    """Equations 8 and 9 solved for μ of one step (Algorithms 2 and 3, line "compute μ by")."""
+    return math.sqrt(math.log1p((total / rate) ** 2 / steps))
+
+
+def mu_of_epsilon(epsilon: float, delta: float) -> float:
+    """Equation 5 solved for μ (Algorithms 2 and 3, "compute μ_tot corresponding to (ε, δ)")."""
+    if not (0.0 < epsilon < math.inf and 0.0 < delta < 1.0):
+        raise ConfigurationError("epsilon must be positive, delta between 0 and 1")
+    low = high = 1.0
+    while gaussian_epsilon(high, delta) < epsilon:
+        high *= 2.0
+    while gaussian_epsilon(low, delta) > epsilon:
+        low /= 2.0
+    return float(optimize.brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, low, high, xtol=1e-10))
+
+
+def epsilon_published(
+    noise: float, rate: float, steps: int, delta: float, sentences: int = 1
+) -> float | None:
+    """Epsilon by equations 5 to 8 (with ``rate`` q·p_query: 9); None where it is not below 4096.
+
+    ``noise`` is σ/C; ``sentences`` is |x_t| of equation 7: 1 a message, 2 for a pair.
+    """
+    total = mu_total(sentences / noise, rate, steps)
+    found = gaussian_epsilon(total, delta) if math.isfinite(total) else math.inf
+    return found if math.isfinite(found) else None
+
+
+def noise_published(epsilon: float, rate: float, steps: int, delta: float, sentences: int = 1) -> float:
+    """σ/C by Algorithm 2 (with ``rate`` q·p_query: Algorithm 3, its μ_train read as μ_query)."""
+    return sentences / mu_of_total(mu_of_epsilon(epsilon, delta), rate, steps)
+
+
+def epsilon_of_sends(noise: float, sends: int, delta: float, sentences: int = 1) -> float | None:
+    """Epsilon of ``sends`` messages by section 4.1: Gaussian composition with a sensitivity of C each."""
+    found = gaussian_epsilon(math.sqrt(sends) * sentences / noise, delta)
+    return found if math.isfinite(found) else None

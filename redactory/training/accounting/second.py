@@ -1,7 +1,7 @@
 """The second accountant: a privacy loss distribution of our own, rounded both ways.
 
-It shares no code with the main one.  A step's loss L is cut into buckets of width h.  The bucket
-[kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging outcomes is
+It shares no arithmetic with the main one, only the pairs.  A step's loss L is cut into buckets of width h.
+The bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging outcomes is
 post-processing, so what composes these bounds the truth from below.  l goes to kh and (k+1)h in
 shares that keep its mean, and T steps are one FFT.  With S the sum of the T losses on the grid,
 
@@ -24,8 +24,24 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr
 
-from redactory.training.accounting.pairs import Branches, Floats, Pair
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting.bounds import CHAIN_SPLITS, LARGEST_EPSILON, LONGEST_LINK, SMALLEST_REST
+from redactory.training.accounting.figures import epsilon_of
+from redactory.training.accounting.pairs import (
+    Branches,
+    Floats,
+    Mixture,
+    Pair,
+    Parts,
+    Spendings,
+    in_clips,
+    nulled_parts,
+    parts_of,
+)
+from redactory.training.mechanism import Relation
 
 _MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _WIDER = 1.05
@@ -60,12 +76,8 @@ class Bracket:
         return figure < self.lower - 1e-9 or (self.narrow(self.upper) and not self.narrow(figure))
 
 
-Steps = tuple[tuple[Branches, int], ...]
-"""What is composed: steps of one kind, and how many."""
-
-
 @lru_cache(maxsize=1024)
-def bracket_of(steps: Steps, delta: float, lesser: float | None = None, loose: float = 0.0) -> Bracket:
+def bracket_of(steps: Parts, delta: float, lesser: float | None = None, loose: float = 0.0) -> Bracket:
     """Bounds of the smallest epsilon of ``steps``, every one at least once, at ``delta``.
 
     The upper bound is at ``lesser``, a delta that is a little smaller, where that is given: one composition
@@ -74,7 +86,7 @@ def bracket_of(steps: Steps, delta: float, lesser: float | None = None, loose: f
     lesser = delta if lesser is None else lesser
     total = sum(count for _, count in steps)
     tail, eta = min(_TAIL, 1e-5 * delta / total), 1e-4 * delta
-    widest = max(pair.spread(tail) for branches, _ in steps for _, pair in branches)
+    widest = max(_width(pair, tail) for branches, _ in steps for _, pair in branches)
     # losses of hundreds mean that nothing is protected: not worth a fine grid
     finest = widest / (_MOST_BUCKETS if widest < _LARGEST_LOSS / 2.0 else _FEW_BUCKETS)
     wander = math.sqrt(total / 2.0 * -math.log(eta))
@@ -109,7 +121,7 @@ class _Sum:
     cell: float
 
     @classmethod
-    def of(cls, steps: Steps, cell: float, tail: float, slip: float) -> _Sum:
+    def of(cls, steps: Parts, cell: float, tail: float, slip: float) -> _Sum:
         """``slip`` is by how much a loss may be rounded: where it is by more, its mass counts as wrong."""
         grids = tuple(_grid(branches, cell, tail, slip) for branches, _ in steps)
         return cls(grids, tuple(count for _, count in steps), cell)
@@ -270,8 +282,7 @@ def _split(pair: Pair, cell: float, tail: float, most: float) -> tuple[int, Floa
     line, loss = _line(pair, tail)
     first = math.floor(loss[0] / cell)
     edges = np.concatenate([[-np.inf], _edges(pair, cell, line, loss), [np.inf]])
-    p, q = pair.p.between(edges), pair.q.between(edges)
-    off_p, off_q = pair.p.rounding(edges), pair.q.rounding(edges)
+    (p, off_p), (q, off_q) = (_between(mixture, pair.deviation, edges) for mixture in (pair.p, pair.q))
     there, lowest = p > 0.0, np.arange(first, first + len(p), dtype=np.float64)
     p, q, lowest, off_p, off_q = p[there], q[there], lowest[there], off_p[there], off_q[there]
     # Q's mass underflows where losses are beyond the largest one that matters: there the lower edge is taken
@@ -292,12 +303,144 @@ def _split(pair: Pair, cell: float, tail: float, most: float) -> tuple[int, Floa
 @lru_cache(maxsize=4)
 def _line(pair: Pair, tail: float) -> tuple[Floats, Floats]:
     """Places that are close together, and the loss of ``pair`` at each."""
-    low, high = pair.reach(tail)
-    line = np.linspace(low, high, _LINE_POINTS)
-    return line, np.asarray(np.maximum.accumulate(pair.loss(line)), np.float64)
+    line = np.linspace(*_ends(pair, tail), _LINE_POINTS)
+    return line, np.asarray(np.maximum.accumulate(_loss(pair, line)), np.float64)
+
+
+def _ends(pair: Pair, tail: float) -> tuple[float, float]:
+    """x between which all of P but ``tail`` on each side lies."""
+    far = float(stats.norm.isf(tail)) * pair.deviation
+    return min(pair.p.means) - far, max(pair.p.means) + far
+
+
+def _width(pair: Pair, tail: float) -> float:
+    """How far apart the losses are, but for ``tail`` of P on each side."""
+    low, high = _loss(pair, np.array(_ends(pair, tail)))
+    return float(high - low)
+
+
+def _loss(pair: Pair, x: Floats) -> Floats:
+    """log dP/dQ, rising."""
+
+    def log_density(mixture: Mixture) -> Floats:
+        parts = zip(mixture.weights, mixture.means, strict=True)
+        terms = [np.log(w) - (x - m) ** 2 / (2.0 * pair.deviation**2) for w, m in parts]
+        return np.asarray(np.logaddexp.reduce(terms, axis=0))
+
+    return log_density(pair.p) - log_density(pair.q)
+
+
+def _between(mixture: Mixture, deviation: float, edges: Floats) -> tuple[Floats, Floats]:
+    """The mass between neighbouring ``edges`` [n + 1], as [n], exact in both tails; and its rounding."""
+    turn = int(np.searchsorted(edges, 0.0))
+
+    def beyond(x: Floats, sign: float) -> Floats:
+        parts = zip(mixture.weights, mixture.means, strict=True)
+        return np.asarray(np.sum([w * ndtr(sign * (x - m) / deviation) for w, m in parts], axis=0))
+
+    below, above = beyond(edges[: turn + 1], 1.0), beyond(edges[turn:], -1.0)
+    tails = np.concatenate([below[1:], above[:-1]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # rounding a place moves a tail by its squared distance, at most -2·log(tail)
+        off = np.where(tails > 0.0, _ROUNDING * tails * (16.0 - 8.0 * np.log(tails)), 0.0)
+    return np.concatenate([np.diff(below), -np.diff(above)]), off
 
 
 def _edges(pair: Pair, cell: float, line: Floats, loss: Floats) -> Floats:
     """Where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
     first, last = math.floor(loss[0] / cell), math.ceil(loss[-1] / cell)
     return np.interp(np.arange(first + 1, last) * cell, loss, line)
+
+
+# Of what was spent, and beside the main accountant: a disagreement is an error, never a choice.
+
+
+NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
+_LOOSE = 2e-3
+"""How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
+TOO_SMALL = "delta is too small for this many steps"
+
+
+def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
+    """Bounds of the epsilon of ``spent`` at ``delta``, of one point under ``relation``."""
+    spent = in_clips(spent)
+    if any(one.rows > 1 for one in spent):
+        return group_bracket(spent, delta, 1)
+    return bracket_of_parts(parts_of(spent, relation), delta)
+
+
+def removal_bracket(
+    spent: Spendings, delta: float, points: int, lesser: float | None = None, loose: float = 0.0
+) -> Bracket:
+    """Bounds of the epsilon of ``points`` points there or not (:func:`bracket_of`)."""
+    return bracket_of_parts(nulled_parts(in_clips(spent), points), delta, lesser, loose)
+
+
+def bracket_of_parts(parts: Parts, delta: float, lesser: float | None = None, loose: float = 0.0) -> Bracket:
+    """:func:`bracket_of`, the worse of both orders; nothing costs nothing."""
+    if not parts:
+        return Bracket(0.0, 0.0)
+    back: Parts = tuple((tuple((w, pair.reversed) for w, pair in own), count) for own, count in parts)
+    found = [bracket_of(way, delta, lesser, loose) for way in {parts: 0, back: 0}]
+    return Bracket(max(b.lower for b in found), max(b.upper for b in found))
+
+
+def group_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
+    """Bounds of the chain bound that ``group_epsilon_of`` searches, both of them a chain of bounds."""
+    lower = upper = math.inf
+    for share in CHAIN_SPLITS:
+        first = removal_bracket(spent, share * delta, points, loose=_LOOSE)
+        rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
+        if first.lower >= min(lower, LONGEST_LINK) or rest <= SMALLEST_REST:
+            continue
+        second = removal_bracket(spent, rest, points, lesser, _LOOSE)
+        lower = min(lower, first.lower + second.lower)
+        if first.upper < LONGEST_LINK:
+            upper = min(upper, first.upper + second.upper)
+    ends = [end if end < LARGEST_EPSILON else math.inf for end in (lower, upper)]
+    return Bracket(*ends)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What may be printed: ``value``, or None with its ``reason``; ``second`` are the other one's bounds."""
+
+    value: float | None
+    second: Bracket | None
+    reason: str | None = None
+
+
+def stated(
+    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str
+) -> Stated:
+    """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
+
+    ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
+    """
+    value = main(delta)
+    if value is None:
+        return Stated(None, None, NOT_FINITE)
+    second = other(delta)
+    if second.refutes(value):
+        raise GuaranteeError(
+            f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
+            f"{second.upper:.6g}; no figure is stated"
+        )
+    if second.narrow(value):
+        return Stated(value, second)
+    return Stated(None, second, _too_small(main, other, delta))
+
+
+def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str) -> Stated:
+    """Epsilon of one point under ``relation``, computed twice."""
+    return stated(
+        lambda at: epsilon_of(spent, at, relation), lambda at: bracket(spent, at, relation), delta, what
+    )
+
+
+def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:
+    while (delta := delta * 10.0) < 0.1:
+        value = main(delta)
+        if value is not None and other(delta).narrow(value):
+            return f"none: {TOO_SMALL}, smallest delta that can be stated: {delta:.1g}"
+    return f"none: {TOO_SMALL}, and so is every larger one below 0.1"

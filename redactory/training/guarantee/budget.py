@@ -16,7 +16,7 @@ from typing import Any
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.second_opinion import one_exchanged
+from redactory.training.accounting.second import one_exchanged
 from redactory.training.guarantee.figures import one_removed
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ledger import mechanism_from_json

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, Template
 
 from redactory.detectors import blind_of, blind_words
 from redactory.detectors.settings import side_channel
-from redactory.foundation.errors import some
+from redactory.foundation.errors import some, upwards
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
 from redactory.training.accounting import event_tree
-from redactory.training.guarantee.confidentiality import MissRates
+from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
+    EPSILONS,
+    UNIT_FIGURES,
     Claim,
     Figures,
     UnitFigures,
@@ -21,18 +28,15 @@ from redactory.training.guarantee.figures import (
     unit_figures,
 )
 from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
-from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.guarantee.words import WORDS
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.guarantee.spec import MissRates, TrainingSpec
+from redactory.training.model import library_of, opened_with
 from redactory.training.settings import RecallMeasurement
-from redactory.training.uedp.bounded_accounting import conditions_of
 from redactory.training.uedp.bounding import R_LOC
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from redactory.training.units.settings import Adjacency, Protect
 
 FORMAT, FORMAT_OF_UNITS = "redactory-guarantee/2", "redactory-unit-guarantee/1"
 NOTHING = "everything: nothing is guaranteed"
-_UNIT_FIGURES = ("epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
 
 
 def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None = None) -> dict[str, Any]:
@@ -46,93 +50,103 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     facts = ledger_facts(run, run.model(name))
     if facts.trainer.of_units:
         return units_card(name, facts)
-    return _points_card(name, facts, parent_manifest(run, facts), recall)
-
-
-def spec_of(
-    facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
-) -> TrainingSpec:
-    """The spec of the training that a ledger proves, of a run with this ``manifest``."""
-    rates = MissRates.of_run(recall, manifest)
-    return facts.spec(manifest["dedup"], rates)
-
-
-def _points_card(
-    name: str, facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
-) -> dict[str, Any]:
-    """The card of secrets and points."""
+    manifest = parent_manifest(run, facts)
     blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
     measured = None if blind else recall or facts.settings.recall
     spec = spec_of(facts, manifest, measured)
     claim, refusal = Claim.of(spec), spec.refusal
-    figures = refused(claim.group_sizes, refusal) if refusal else figures_of(claim)
-    coverage, why = _coverage(spec, blind)
-    card = {
-        **_identity(FORMAT, name, facts, spec),
-        "unit": spec.unit,
-        "relation": spec.relation.value,
-        "relation_meaning": WORDS["relation"][spec.relation.value],
-        "blind": blind,
-        **_mechanism(spec),
-        "event": event_tree(claim.spent) if spec.mechanism else None,
-        "sensitivity": _sensitivity(claim) if spec.mechanism else None,
-        "coverage_failure": coverage,
-        "miss_rates": {
-            "gamma_upper": spec.rates.gamma,
-            "delta_2_upper": spec.rates.delta_2,
-            "measured": None if measured is None else measured.model_dump(mode="json", exclude_none=True),
+    figures = refused(EPSILONS, refusal, claim.group_sizes) if refusal else figures_of(claim)
+    coverage = None
+    if spec.mechanism is None:
+        why = spec.trainer.nothing
+    elif not spec.trainer.by_policy:
+        why = WORDS["no_policies"]
+    else:
+        coverage, why = spec.rates.delta_2, blind or WORDS["recall_unknown"]
+    figures.put("coverage_failure", coverage, None, why)
+    return _card(
+        FORMAT,
+        name,
+        facts,
+        spec,
+        figures,
+        {
+            "unit": spec.unit,
+            "relation": spec.relation.value,
+            "relation_meaning": WORDS["relation"][spec.relation.value],
+            "blind": blind,
+            "event": event_tree(claim.spent) if spec.mechanism else None,
+            "sensitivity": sum(one.rows * one.mechanism.sensitivity(claim.missed) for one in claim.spent)
+            if spec.mechanism
+            else None,
+            "miss_rates": {
+                "gamma_upper": spec.rates.gamma,
+                "delta_2_upper": spec.rates.delta_2,
+                "measured": None if measured is None else measured.model_dump(mode="json", exclude_none=True),
+            },
+            "as_published": claim.as_published,
+            **_words(spec, manifest, (blind,) if blind else _recall_words(measured, coverage)),
         },
-        **figures.values,
-        "reasons": {**why, **figures.reasons},
-        "accountants": accountants(figures) if spec.mechanism else None,
-        "as_published": claim.as_published,
-        **_words(spec, manifest, (blind,) if blind else _recall_words(measured, coverage)),
-    }
-    require_reasons({**figures.values, "coverage_failure": coverage}, card["reasons"])
-    return card
+    )
 
 
 def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
     """The card of users and entities, and of the baselines that learn from the same points."""
     spec, words = facts.spec(), WORDS["units"]
     if spec.mechanism is None:
-        figures = Figures(dict.fromkeys(_UNIT_FIGURES), dict.fromkeys(_UNIT_FIGURES, spec.refusal or ""))
-        found, meaning = (
-            UnitFigures("none", figures, {}),
-            "No two corpora are compared: nothing is guaranteed.",
-        )
+        found = UnitFigures("none", refused(UNIT_FIGURES, spec.refusal or ""), {})
+        meaning = "No two corpora are compared: nothing is guaranteed."
         said: dict[str, Any] = {"conditions": [], "assumptions": [], "not_covered": [NOTHING]}
     else:
         found = unit_figures(spec)
         if spec.refusal is not None:
-            found = _without_sound(found, spec.refusal)
-        meaning, said = _meaning(found.relation, spec.protect), _units_words(spec)
-    values = {"epsilon": found.figures.values["epsilon_sound"], **found.figures.values}
-    reasons = dict(found.figures.reasons)
-    if "epsilon_sound" in reasons:
-        reasons["epsilon"] = reasons["epsilon_sound"]
-    second = WORDS["second_accountant_of_units"] if found.figures.second else found.no_second
-    card = {
-        **_identity(FORMAT_OF_UNITS, name, facts, spec),
-        "task": facts.settings.task,
-        "protect": spec.protect.value if spec.mechanism else None,
-        "public_text": facts.public_text,
-        "pretraining_epochs": facts.settings.pretraining_epochs,
-        "unit": spec.units_in_words,
-        "relation": found.relation,
-        "relation_meaning": meaning,
-        **_mechanism(spec),
-        "event": spec.mechanism
-        and {"class": "SelfComposedDpEvent", "event": spec.mechanism.event(), "count": spec.steps},
-        **found.facts,
-        **values,
-        "reasons": reasons,
-        "accountants": accountants(found.figures, second) if spec.mechanism else None,
-        **said,
-        "notes": {**words["notes"], "curve": found.facts.get("curve_meaning", words["notes"]["curve"])},
-    }
-    require_reasons(values, reasons)
-    return card
+            # nothing sound is left; what is published stays under its label
+            published = found.figures.values["epsilon_as_published"]
+            lacking = refused(UNIT_FIGURES, spec.refusal)
+            lacking.put(
+                "epsilon_as_published", published, None, found.figures.reasons.get("epsilon_as_published", "")
+            )
+            if published is not None:
+                del lacking.reasons["epsilon_as_published"]
+            found = UnitFigures(found.relation, lacking, found.facts, spec.refusal)
+        fixed = found.relation.endswith(Adjacency.FIXED_GRAPH.value)
+        meaning = words["fixed_graph" if fixed else "removal"].format(
+            points=words["points"][spec.protect.value], relation=found.relation
+        )
+        said = _units_words(spec)
+    figures = found.figures
+    figures.values = {"epsilon": figures.values["epsilon_sound"], **figures.values}
+    if "epsilon_sound" in figures.reasons:
+        figures.reasons["epsilon"] = figures.reasons["epsilon_sound"]
+    return _card(
+        FORMAT_OF_UNITS,
+        name,
+        facts,
+        spec,
+        figures,
+        {
+            "task": facts.settings.task,
+            "protect": spec.protect.value if spec.mechanism else None,
+            "public_text": facts.public_text,
+            "pretraining_epochs": facts.settings.pretraining_epochs,
+            "unit": spec.units_in_words,
+            "relation": found.relation,
+            "relation_meaning": meaning,
+            "event": spec.mechanism
+            and {"class": "SelfComposedDpEvent", "event": spec.mechanism.event(), "count": spec.steps},
+            **found.facts,
+            **said,
+            "notes": {**words["notes"], "curve": found.facts.get("curve_meaning", words["notes"]["curve"])},
+        },
+        WORDS["second_accountant_of_units"] if figures.second else found.no_second,
+    )
+
+
+def spec_of(
+    facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
+) -> TrainingSpec:
+    """The spec of the training that a ledger proves, of a run with this ``manifest``."""
+    return facts.spec(manifest["dedup"], MissRates.of_run(recall, manifest))
 
 
 def accountants(figures: Figures, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
@@ -145,8 +159,19 @@ def accountants(figures: Figures, second: str | None = WORDS["second_accountant"
     }
 
 
-def _identity(form: str, name: str, facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
-    place = {} if facts.settings.device == "cpu" else {"device": facts.settings.device}
+def _card(
+    form: str,
+    name: str,
+    facts: LedgerFacts,
+    spec: TrainingSpec,
+    figures: Figures,
+    own: dict[str, Any],
+    second: str | None = WORDS["second_accountant"],
+) -> dict[str, Any]:
+    """What every card has, whatever it protects, and its ``own``."""
+    require_reasons(figures.values, figures.reasons)
+    sampler = spec.mechanism.sampler if spec.mechanism else None
+    keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
     return {
         "format": form,
         "model": name,
@@ -157,54 +182,33 @@ def _identity(form: str, name: str, facts: LedgerFacts, spec: TrainingSpec) -> d
         "seeded": facts.seeded,
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
         "versions": facts.versions,
-        **place,
-    }
-
-
-def _mechanism(spec: TrainingSpec) -> dict[str, Any]:
-    """Sampler, clip, rate, noise and steps; None where nothing was noised."""
-    keys = ("clip_norm", "sampling_rate", "noise_multiplier", "noise", "normaliser")
-    sampler = spec.mechanism.sampler if spec.mechanism else None
-    return {
+        **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
         "sampler_run": sampler,
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
         "steps": spec.steps,
         "delta": spec.delta,
+        **own,
+        **figures.values,
+        "reasons": figures.reasons,
+        "accountants": accountants(figures, second) if spec.mechanism else None,
     }
 
 
-def _sensitivity(claim: Claim) -> float:
-    (one,) = claim.spent
-    relation = Relation.ADD_OR_REMOVE if claim.dropped else Relation.SUBSTITUTION
-    return one.rows * one.mechanism.sensitivity(relation)
-
-
-def _coverage(spec: TrainingSpec, blind: str | None) -> tuple[float | None, dict[str, str]]:
-    """``coverage_failure``, or the reason why there is none; only CRT relies on the policies."""
-    reason = None
-    if spec.mechanism is None:
-        reason = spec.trainer.nothing
-    elif not spec.trainer.by_policy:
-        reason = WORDS["no_policies"]
-    elif spec.rates.delta_2 is None:
-        reason = blind or WORDS["recall_unknown"]
-    return (None, {"coverage_failure": reason}) if reason else (spec.rates.delta_2, {})
-
-
 def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]) -> dict[str, Any]:
+    """Assumptions, side channels and gaps of a training on secrets and points."""
     if spec.mechanism is None:
         empty: dict[str, Any] = {key: [] for key in ("assumptions", "pre_steps", "side_channels")}
         return {**empty, "not_covered": [NOTHING], "recall": None, "notes": WORDS["notes"]}
-    by_policy = spec.trainer.by_policy
+    by_policy, found = spec.trainer.by_policy, index_of(spec, manifest)
     rule = WORDS["deduplication"].get(manifest["dedup"]["rule"])
-    instead, index = {}, _of_index(spec, manifest)
+    index = found and {"index": found["id"], "runs": some(len(found["runs"]), "earlier run")}
+    instead = {}
     if tuned := side_channel(manifest["policies"]):
         instead["policies tuned on private text"] = tuned
     if index:
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
-    of_crt = ([rule] if rule else []), list(recall)
-    own = [*of_crt[0], *spec.trainer.assumptions, *of_crt[1]] if by_policy else spec.trainer.assumptions
+    own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
         "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],
@@ -238,12 +242,6 @@ def index_of(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any] 
     return index
 
 
-def _of_index(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, str]:
-    """In words: which index, and how many runs it held; nothing without one."""
-    index = index_of(spec, manifest)
-    return {} if index is None else {"index": index["id"], "runs": some(len(index["runs"]), "earlier run")}
-
-
 def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | None) -> tuple[str, ...]:
     """What recall rests on: its source, size and date, or what follows where there is none."""
     words = WORDS["recall"]
@@ -261,70 +259,92 @@ def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | No
     )
 
 
-# The words of a card of users and entities.
-
-
-def _meaning(relation: str, protect: Protect) -> str:
-    fixed = relation.endswith(Adjacency.FIXED_GRAPH.value)
-    said: str = WORDS["units"]["fixed_graph" if fixed else "removal"]
-    return said.format(points=WORDS["units"]["points"][protect.value], relation=relation)
-
-
-def _without_sound(found: UnitFigures, reason: str) -> UnitFigures:
-    """``found`` without a sound figure, for one reason."""
-    kept = "epsilon_as_published"
-    values = {name: value if name == kept else None for name, value in found.figures.values.items()}
-    reasons = {name: reason for name in values if name != kept}
-    why = {name: text for name, text in found.figures.reasons.items() if name == kept}
-    return UnitFigures(found.relation, Figures(values, {**reasons, **why}), found.facts, reason)
-
-
 def _units_words(spec: TrainingSpec) -> dict[str, Any]:
-    """Conditions, assumptions and gaps of a training with noise."""
-    words = WORDS["units"]
-    of_users = isinstance(spec.mechanism, PoissonUsersGaussian)
-    conditions, own, gaps = (_users_words if of_users else _bounded_words)(spec)
+    """Conditions, assumptions and gaps of a training that hides users or entities."""
+    words, own, units = WORDS["units"], spec.settings.bounding, spec.settings.units
+    if not isinstance(spec.mechanism, PoissonUsersGaussian):
+        conditions = [
+            {"item": item, "condition": name, "holds": True, "why": why or words["copies"][units.copies]}
+            for name, (item, why) in words["conditions"].items()
+        ]
+        assumed = [words["constants"][own.constants]]
+        assumed += [words["secret_places"]] if own.rule == R_LOC and own.constants == "public" else []
+        missed = units.missed_mentions
+        gaps = [words["missed"].format(count=missed)] if missed else []
+    else:
+        entities, of_users = spec.mechanism.entities, spec.protect is Protect.USERS
+        said, assumed = list(words["conditions_of_users"]), []
+        gaps = [words["gap_of_users"]] if of_users else list(words["gaps_of_entities"])
+        if entities is not None:
+            said.append(words["of_entities"])
+            if entities.max_users_per_entity is not None:
+                said.append(words["of_cap"].format(cap=entities.max_users_per_entity))
+                gaps.append(words["gap_of_graph"])
+            elif not of_users:
+                said.append(words["of_all_users"].format(users=spec.mechanism.users))
+        conditions = [
+            {"item": str(number), "condition": f"federated {number}", "holds": True, "why": why}
+            for number, why in enumerate(said, 1)
+        ]
     return {
         "conditions": conditions,
-        "assumptions": [*words["assumptions"], *own, *_resting_on(spec)],
+        "assumptions": [*words["assumptions"], *assumed, *_resting_on(spec)],
         "not_covered": [*gaps, *words["not_covered"]],
     }
 
 
-_Said = tuple[list[dict[str, Any]], list[str], list[str]]
+# The card as a page for people: the model card of a trained model, from ``card.md.j2``.
 
 
-def _bounded_words(spec: TrainingSpec) -> _Said:
-    words, own, units = WORDS["units"], spec.settings.bounding, spec.settings.units
-    held = conditions_of(spec.settings, isinstance(spec.mechanism, PoissonGaussian))
-    conditions = [
-        {
-            "item": item,
-            "condition": name,
-            "holds": getattr(held, name),
-            "why": why or words["copies"][units.copies],
-        }
-        for name, (item, why) in words["conditions"].items()
-    ]
-    secret = [words["secret_places"]] if own.rule == R_LOC and own.constants == "public" else []
-    missed = [words["missed"].format(count=units.missed_mentions)] if units.missed_mentions else []
-    return conditions, [words["constants"][own.constants], *secret], missed
+_TITLES = {
+    "epsilon": "One named secret that the strict policy missed",
+    "epsilon_confidentiality": "Every secret of the corpus",
+    "epsilon_bayesian": "Secrets that at least one policy catches",
+    "coverage_failure": "Share of secrets without any guarantee, at most",
+    "epsilon_substitution": "One private point exchanged for another",
+    "epsilon_add_remove": "For information: one point there or not",
+}
+_TITLES_OF_UNITS = {
+    "epsilon_sound": "The unit above",
+    "epsilon_user_removal": "The same, where the user's points vanish",
+    "epsilon_as_published": "As published, not a guarantee",
+}
 
 
-def _users_words(spec: TrainingSpec) -> _Said:
-    assert isinstance(spec.mechanism, PoissonUsersGaussian)
-    words, own, of_users = WORDS["units"], spec.mechanism.entities, spec.protect is Protect.USERS
-    said = list(words["conditions_of_users"])
-    gaps = [words["gap_of_users"]] if of_users else list(words["gaps_of_entities"])
-    if own is not None:
-        said.append(words["of_entities"])
-        if own.max_users_per_entity is not None:
-            said.append(words["of_cap"].format(cap=own.max_users_per_entity))
-            gaps.append(words["gap_of_graph"])
-        elif not of_users:
-            said.append(words["of_all_users"].format(users=spec.mechanism.users))
-    conditions = [
-        {"item": str(number), "condition": f"federated {number}", "holds": True, "why": why}
-        for number, why in enumerate(said, 1)
-    ]
-    return conditions, [], gaps
+def guarantee_page(card: dict[str, Any]) -> str:
+    """``card`` (of ``guarantee_card``) in Markdown with YAML front matter, free of corpus text."""
+    units = card["format"] == FORMAT_OF_UNITS
+    page = _template().render(
+        c=card,
+        units=units,
+        titles=_TITLES_OF_UNITS if units else _TITLES,
+        library=library_of(card["kind"]),
+        opened_with=opened_with(card["kind"]),
+        bounds=[] if units else list(_bounds(card)),
+        event=json.dumps(card.get("event"), sort_keys=True),
+    )
+    return page.replace(MASK, f"`{MASK}`")
+
+
+@cache
+def _template() -> Template:
+    # Markdown, not HTML: nothing is escaped
+    environment = Environment(
+        loader=PackageLoader("redactory.training.guarantee", "."),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(some=some, upwards=upwards)
+    return environment.get_template("card.md.j2")
+
+
+def _bounds(card: dict[str, Any]) -> Iterator[tuple[str, float | None, float, float | None]]:
+    """Each figure between the second accountant's bounds."""
+    bounds = dict(card["accountants"]["bounds"]) if card["accountants"] else {}
+    groups = bounds.pop("epsilon_group", {})
+    for name, two in bounds.items():
+        if card[name] is not None:
+            yield name, two["lower"], card[name], two["upper"]
+    for size, two in groups.items():
+        yield f"epsilon_group, {size}", two["lower"], card["epsilon_group"][size], two["upper"]

@@ -17,9 +17,10 @@ from typing import Any
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import event_tree
+from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import accountants, index_of, spec_of, units_card
-from redactory.training.guarantee.confidentiality import MissRates
 from redactory.training.guarantee.figures import (
+    EPSILONS,
     Claim,
     Figures,
     figures_of,
@@ -28,8 +29,7 @@ from redactory.training.guarantee.figures import (
     require_reasons,
 )
 from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
-from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.guarantee.words import WORDS
+from redactory.training.guarantee.spec import MissRates, TrainingSpec
 
 FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
 
@@ -117,7 +117,7 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
         by_policy=first.trainer.by_policy,
         across=any(across),
     )
-    figures = refused(claim.group_sizes, refusals) if refusals else figures_of(claim)
+    figures = refused(EPSILONS, refusals, claim.group_sizes) if refusals else figures_of(claim)
     coverage = rates.delta_2 if claim.by_policy and not refusals else None
     reasons = {**figures.reasons}
     if coverage is None:

@@ -2,63 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import (
-    Spending,
-    Spendings,
-    epsilon_of,
-    group_epsilon_of,
-    removal_epsilon_of,
-)
-from redactory.training.accounting.figures import truncated
-from redactory.training.accounting.mixtures import group_curve
+from redactory.foundation.errors import GuaranteeError, upwards
+from redactory.training.accounting import Spending, Spendings, group_epsilon_of, removal_epsilon_of
+from redactory.training.accounting.figures import epsilon_curve, truncated
+from redactory.training.accounting.losses import group_curve
 from redactory.training.accounting.published import crt_published
-from redactory.training.accounting.second import Bracket
-from redactory.training.accounting.second_opinion import (
+from redactory.training.accounting.second import (
     NOT_FINITE,
+    Bracket,
     Stated,
-    bracket,
     group_bracket,
     one_exchanged,
     removal_bracket,
     stated,
 )
-from redactory.training.guarantee.confidentiality import MissRates, bayesian_epsilon
-from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.guarantee.words import WORDS
+from redactory.training.guarantee import WORDS
+from redactory.training.guarantee.spec import TrainingSpec, bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.uedp.algorithm1 import (
-    Algorithm1Figures,
-    as_published,
-    confirmed_figure,
-    spread_curve,
-)
+from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, spread_curve
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
-from redactory.training.uedp.bounded_accounting import (
-    BoundedTraining,
-    affected,
-    bounded_training,
-    conditions_of,
-    curve,
-    local,
-    zero_out,
-)
+from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
 from redactory.training.uedp.bounding import NONE, R_LOC
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from redactory.training.units.settings import Adjacency, Figure, relation
 
 EPSILONS = (
-    "epsilon",
-    "epsilon_confidentiality",
-    "epsilon_bayesian",
-    "epsilon_substitution",
-    "epsilon_add_remove",
-    "epsilon_group",
+    *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),
+    *("epsilon_add_remove", "epsilon_group"),
 )
 NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
 NOT_MEASURED = "recall not measured"
@@ -67,10 +42,58 @@ POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
     "point of the private side; the vocabulary, taken from public/, is outside of it"
 )
-
-
 LARGEST_SECOND, SECOND_WORTH = 500.0, 24.0
 """Largest epsilon, and K/σ, of a unit for which the second accountant is asked: beyond, none protects."""
+
+
+@dataclass
+class Figures:
+    """``values`` by name, ``reasons`` for those that are null, ``second`` opinions as bounds.
+
+    ``alone`` are the names of figures that no second accountant computed.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    second: dict[str, Any] = field(default_factory=dict)
+    alone: list[str] = field(default_factory=list)
+
+    def state(self, name: str, found: Stated) -> None:
+        """Take what may be stated for ``name``."""
+        self.put(name, found.value, found.second, found.reason or NOT_FINITE)
+
+    def put(self, name: str, value: Any, second: Bracket | None = None, reason: str = NOT_FINITE) -> None:
+        """Take ``value`` for ``name``, which ``second`` holds."""
+        self.values[name] = value
+        if value is None:
+            self.reasons[name] = reason
+        if second is not None:
+            self.second[name] = outward(second)
+
+
+def refused(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = ()) -> Figures:
+    """None of the figures ``names``, for one reason."""
+    values: dict[str, Any] = dict.fromkeys(names)
+    if "epsilon_group" in names:
+        values["epsilon_group"] = {str(size): None for size in group_sizes}
+    return Figures(values, dict.fromkeys(names, reason))
+
+
+def outward(second: Bracket) -> dict[str, float | None]:
+    """Bounds that are the same on every machine: four decimals, outwards."""
+    upper = math.ceil(second.upper * 1e4) / 1e4 if math.isfinite(second.upper) else None
+    lower = math.floor(second.lower * 1e4) / 1e4 if math.isfinite(second.lower) else None
+    return {"lower": lower, "upper": upper}
+
+
+def require_reasons(values: dict[str, Any], reasons: dict[str, str]) -> None:
+    """``GuaranteeError`` where a figure is null without a reason."""
+    missing = [name for name, value in values.items() if value is None and name not in reasons]
+    if missing:
+        raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
+
+
+# Secrets and points.
 
 
 @dataclass(frozen=True)
@@ -96,210 +119,143 @@ class Claim:
     def of(cls, spec: TrainingSpec) -> Claim:
         """The claim of one training."""
         return cls(
-            spent=(spec.spending,) if spec.spending else (),
-            delta=spec.delta,
-            group_sizes=spec.settings.group_sizes,
-            relation=spec.relation,
-            gamma=spec.rates.gamma,
-            delta_2=spec.rates.delta_2,
-            by_policy=spec.trainer.by_policy,
+            (spec.spending,) if spec.spending else (),
+            spec.delta,
+            spec.settings.group_sizes,
+            spec.relation,
+            spec.rates.gamma,
+            spec.rates.delta_2,
+            spec.trainer.by_policy,
         )
 
     @property
-    def rates(self) -> MissRates:
-        """What the policies miss."""
-        return MissRates(self.gamma, self.delta_2)
-
-    @property
-    def rows(self) -> int:
-        """The most rows that one exchanged point exchanges in any training."""
-        return max((one.rows for one in self.spent), default=1)
-
-    @property
-    def dropped(self) -> bool:
-        """Whether a secret and its mask are a row there and a row gone, in every training."""
-        return self.relation is Relation.ADD_OR_REMOVE and self.rows == 1
+    def single(self) -> bool:
+        """Whether one exchanged point exchanges one row in every training."""
+        return all(one.rows == 1 for one in self.spent)
 
     @property
     def missed(self) -> Relation:
         """What a missed secret and its mask are: as ``relation`` says, but under a rule of several rows."""
-        return Relation.ADD_OR_REMOVE if self.dropped else Relation.SUBSTITUTION
+        return self.relation if self.single else Relation.SUBSTITUTION
 
     @property
     def as_published(self) -> dict[str, Any] | None:
         """What the paper's formulas would say, for CRT's own mechanism only."""
-        own = all(isinstance(one.mechanism, PoissonGaussian) and one.rows == 1 for one in self.spent)
-        if not (self.spent and own and self.by_policy) or self.dropped:
+        own = self.single and all(isinstance(one.mechanism, PoissonGaussian) for one in self.spent)
+        if not (self.spent and own and self.by_policy) or self.missed is Relation.ADD_OR_REMOVE:
             return None
         return crt_published(self.spent, self.delta, self.gamma, self.delta_2, self.group_sizes)
-
-    def curve(self, delta: float) -> float | None:
-        """Epsilon of one named secret that the strict policy missed, at ``delta``."""
-        if delta >= 1.0:
-            return 0.0
-        return epsilon_of(self.spent, delta, self.missed)
-
-    def second_curve(self, delta: float) -> Bracket:
-        """The second accountant's bounds of :meth:`curve`."""
-        if delta >= 1.0:
-            return Bracket(0.0, 0.0)
-        return bracket(self.spent, delta, self.missed)
-
-
-@dataclass
-class Figures:
-    """``values`` of :data:`EPSILONS`, ``reasons`` for those that are null, ``second`` opinions as bounds.
-
-    ``alone`` are the names of figures that no second accountant computed.
-    """
-
-    values: dict[str, Any] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    second: dict[str, Any] = field(default_factory=dict)
-    alone: list[str] = field(default_factory=list)
-
-    def state(self, name: str, found: Stated) -> None:
-        """Take what may be stated for ``name``."""
-        self.put(name, found.value, found.second, found.reason or NOT_FINITE)
-
-    def put(self, name: str, value: float | None, second: Bracket | None, reason: str = NOT_FINITE) -> None:
-        """Take ``value`` for ``name``, which ``second`` holds."""
-        self.values[name] = value
-        if value is None:
-            self.reasons[name] = reason
-        if second is not None:
-            self.second[name] = outward(second)
-
-
-def refused(group_sizes: tuple[int, ...], reason: str) -> Figures:
-    """No figure at all, for one reason."""
-    values: dict[str, Any] = dict.fromkeys(EPSILONS)
-    values["epsilon_group"] = {str(size): None for size in group_sizes}
-    return Figures(values, dict.fromkeys(EPSILONS, reason), {})
 
 
 def figures_of(claim: Claim) -> Figures:
     """Every figure of ``claim``; ``GuaranteeError`` where the two accountants disagree about one."""
     found = Figures()
     # under rule S2 a point that goes leaves its place to another: one row is exchanged, none just gone
-    alone = Relation.ADD_OR_REMOVE if claim.rows == 1 else Relation.SUBSTITUTION
-    one_row = tuple(one if claim.across else dataclasses.replace(one, rows=1) for one in claim.spent)
+    alone = Relation.ADD_OR_REMOVE if claim.single else Relation.SUBSTITUTION
+    one_row = tuple(one if claim.across else replace(one, rows=1) for one in claim.spent)
     for name, spent, between in (
         ("epsilon_substitution", claim.spent, Relation.SUBSTITUTION),
         ("epsilon_add_remove", one_row, alone),
     ):
         found.state(name, one_exchanged(spent, claim.delta, between, name))
-    own = "epsilon_add_remove" if claim.dropped else "epsilon_substitution"
-    found.put("epsilon", found.values[own], None, found.reasons.get(own, NOT_FINITE))
-    if own in found.second:
-        found.second["epsilon"] = found.second[own]
+    own = "epsilon_add_remove" if claim.missed is Relation.ADD_OR_REMOVE else "epsilon_substitution"
+    for what in (found.values, found.reasons, found.second):
+        if own in what:
+            what["epsilon"] = what[own]
     _groups(claim, found)
     _by_policy(claim, found)
     return found
 
 
-def one_removed(spent: Spendings, delta: float, what: str) -> Stated:
-    """Epsilon of one unit whose points are null in the other world, computed twice where that is known."""
+def one_removed(spent: Spendings, delta: float, what: str, points: int = 1) -> Stated:
+    """Epsilon of ``points`` units whose points are null in the other world, computed twice if known."""
     if truncated(spent):
-        value = removal_epsilon_of(spent, delta, 1)
-        return Stated(value, None, NOT_FINITE if value is None else None)
+        return Stated(removal_epsilon_of(spent, delta, points), None)
     return stated(
-        lambda at: removal_epsilon_of(spent, at, 1), lambda at: removal_bracket(spent, at, 1), delta, what
+        lambda at: removal_epsilon_of(spent, at, points),
+        lambda at: removal_bracket(spent, at, points),
+        delta,
+        what,
     )
 
 
-def _groups(claim: Claim, found: Figures) -> None:
-    values: dict[str, float | None] = {}
-    seconds: dict[str, Any] = {}
-    reasons: list[str] = []
-    several = truncated(claim.spent) and len([one for one in claim.spent if one.steps]) > 1
-    for size in claim.group_sizes:
-        if several:
-            values[str(size)] = None
-            continue
-        if truncated(claim.spent):
-            main = removal_epsilon_of if claim.dropped else group_epsilon_of
-            values[str(size)] = main(claim.spent, claim.delta, size)
-            found.alone[:] = ["epsilon_group"]
-            continue
-        one = _group(claim, size)
-        values[str(size)] = one.value
-        if one.value is not None and one.second is not None:
-            seconds[str(size)] = outward(one.second)
-        elif one.reason not in (None, NOT_FINITE):
-            reasons.append(f"{size} points: {one.reason}")
-    found.values["epsilon_group"] = values
-    found.second["epsilon_group"] = seconds
-    if None in values.values():
-        why = NO_GROUP_OF_SEVERAL if several else NO_GROUP_FIGURE
-        found.reasons["epsilon_group"] = "; ".join([why, *reasons])
-
-
 def _group(claim: Claim, size: int) -> Stated:
-    main = removal_epsilon_of if claim.dropped else group_epsilon_of
-    other = removal_bracket if claim.dropped else group_bracket
+    if claim.missed is Relation.ADD_OR_REMOVE:
+        return one_removed(claim.spent, claim.delta, f"a group of {size}", size)
+    if truncated(claim.spent):
+        return Stated(group_epsilon_of(claim.spent, claim.delta, size), None)
     return stated(
-        lambda at: main(claim.spent, at, size),
-        lambda at: other(claim.spent, at, size),
+        lambda at: group_epsilon_of(claim.spent, at, size),
+        lambda at: group_bracket(claim.spent, at, size),
         claim.delta,
         f"a group of {size}",
     )
 
 
+def _groups(claim: Claim, found: Figures) -> None:
+    name = "epsilon_group"
+    values, seconds, reasons = found.values.setdefault(name, {}), found.second.setdefault(name, {}), []
+    cut = truncated(claim.spent)
+    several = cut and len([one for one in claim.spent if one.steps]) > 1
+    for size in claim.group_sizes:
+        one = Stated(None, None) if several else _group(claim, size)
+        values[str(size)] = one.value
+        if one.value is not None and one.second is not None:
+            seconds[str(size)] = outward(one.second)
+        elif one.reason not in (None, NOT_FINITE):
+            reasons.append(f"{size} points: {one.reason}")
+    if cut and values and not several:
+        found.alone.append(name)
+    if None in values.values():
+        found.reasons[name] = "; ".join([NO_GROUP_OF_SEVERAL if several else NO_GROUP_FIGURE, *reasons])
+
+
 def _by_policy(claim: Claim, found: Figures) -> None:
     """``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
+    refusal = None
     if not claim.by_policy:
-        for name in ("epsilon_confidentiality", "epsilon_bayesian"):
-            found.put(name, None, None, POLICIES_UNUSED)
+        found.put("epsilon_confidentiality", None, None, POLICIES_UNUSED)
+        found.put("epsilon_bayesian", None, None, POLICIES_UNUSED)
         return
-    _amplified(claim, found, "epsilon_bayesian", 0.0)
     if claim.delta_2 is None:
-        reason = f"{NOT_MEASURED}: delta_2 may be above delta"
-        found.put("epsilon_confidentiality", None, None, reason)
+        refusal = f"{NOT_MEASURED}: delta_2 may be above delta"
     elif claim.delta <= claim.delta_2:
-        reason = (
+        refusal = (
             f"delta {claim.delta:g} is not above {claim.delta_2:.3g}, the upper bound of the share of "
             "secrets that both policies miss: for those there is no guarantee"
         )
-        found.put("epsilon_confidentiality", None, None, reason)
+    _amplified(claim, found, "epsilon_bayesian", 0.0)
+    if refusal is None:
+        _amplified(claim, found, "epsilon_confidentiality", claim.delta_2 or 0.0)
     else:
-        _amplified(claim, found, "epsilon_confidentiality", claim.delta_2)
+        found.put("epsilon_confidentiality", None, None, refusal)
 
 
 def _amplified(claim: Claim, found: Figures, name: str, delta_2: float) -> None:
     inner = (claim.delta - delta_2) / claim.gamma if claim.gamma > 0.0 else math.inf
-    missed = stated(claim.curve, claim.second_curve, inner, name)
+    if inner >= 1.0:
+        found.put(name, 0.0, Bracket(0.0, 0.0))
+        return
+    missed = one_exchanged(claim.spent, inner, claim.missed, name)
 
     def amplified(epsilon: float | None) -> float | None:
         return bayesian_epsilon(lambda _: epsilon, claim.delta, claim.gamma, delta_2)
 
     second = missed.second
     if second is not None:
-        low, high = (amplified(one) or 0.0 for one in (second.lower, second.upper))
-        second = Bracket(low, high)
+        second = Bracket(*(amplified(one) or 0.0 for one in (second.lower, second.upper)))
     found.state(name, Stated(amplified(missed.value), second, missed.reason))
 
 
-def outward(second: Bracket) -> dict[str, float | None]:
-    """Bounds that are the same on every machine: four decimals, outwards."""
-    upper = math.ceil(second.upper * 1e4) / 1e4 if math.isfinite(second.upper) else None
-    lower = math.floor(second.lower * 1e4) / 1e4 if math.isfinite(second.lower) else None
-    return {"lower": lower, "upper": upper}
+# Users and entities: the same for a plan and for a card.
 
 
-def require_reasons(values: dict[str, Any], reasons: dict[str, str]) -> None:
-    """``GuaranteeError`` where a figure is null without a reason."""
-    missing = [name for name, value in values.items() if value is None and name not in reasons]
-    if missing:
-        raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
-
-
-# The figures of users and entities: the same for a plan and for a card.
+UNIT_FIGURES = ("epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
 
 
 @dataclass(frozen=True)
 class UnitFigures:
-    """``figures`` with ``epsilon_sound``, ``epsilon_user_removal``, ``epsilon_as_published`` and ``curve``.
+    """``figures`` of :data:`UNIT_FIGURES`.
 
     ``relation`` is the main figure's, ``facts`` what it was computed from (adjacency, K or M, rule, caps);
     ``no_second`` says why no second accountant was asked, where none was.
@@ -321,44 +277,37 @@ def unit_figures(spec: TrainingSpec) -> UnitFigures:
 def bounded_of(spec: TrainingSpec) -> BoundedTraining:
     """The constants of ``uedp-bounded`` as its accountant takes them."""
     assert spec.mechanism is not None
-    found = bounded_training(spec.settings, spec.mechanism.noise_multiplier, spec.steps)
-    return dataclasses.replace(found, sampling_rate=spec.mechanism.sampling_rate)
+    found = BoundedTraining.of(spec.settings, spec.mechanism.noise_multiplier, spec.steps)
+    return replace(found, sampling_rate=spec.mechanism.sampling_rate)
 
 
 def _of_points(spec: TrainingSpec) -> UnitFigures:
     """C1, C2 where it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
-    own, delta, found = spec.settings.bounding, spec.delta, Figures()
-    training = bounded_of(spec)
-    held = conditions_of(spec.settings, isinstance(spec.mechanism, PoissonGaussian))
+    own, words, found, training = spec.settings.bounding, WORDS["units"], Figures(), bounded_of(spec)
     size = None if own.rule == NONE else affected(training).gone
-    main = zero_out(training, held, delta)
+    main = zero_out(training, spec.delta)
     _confirmed(found, main, training, size or 0)
-    protect = spec.protect
     if own.rule == R_LOC and own.entities_per_point is not None:
-        vanishing = local(training, held, delta, own.entities_per_point)
+        vanishing = local(training, spec.delta)
     else:
-        name = relation(protect, Adjacency.USER_REMOVAL)
-        vanishing = Figure(None, delta, name, WORDS["units"]["only_r_loc"])
+        name = relation(spec.protect, Adjacency.USER_REMOVAL)
+        vanishing = Figure(None, spec.delta, name, words["only_r_loc"])
     found.put("epsilon_user_removal", vanishing.epsilon, None, vanishing.reason or "")
-    found.put("epsilon_as_published", None, None, WORDS["units"]["not_published"])
-    groups = curve(training, held, delta)
+    found.put("epsilon_as_published", None, None, words["not_published"])
+    groups = curve(training, spec.delta)
     found.values["curve"] = {str(count): one.epsilon for count, one in groups.items()}
     found.alone += ["curve", *(["epsilon_user_removal"] if vanishing.epsilon is not None else [])]
-    lacking = next((one.reason for one in groups.values() if one.reason is not None), None)
-    if lacking is not None:
-        found.reasons["curve"] = lacking
-    over = next(iter(groups.values())).relation.replace("at most 1 points", "at most K points")
+    lacking = [one.reason for one in groups.values() if one.reason is not None]
+    if lacking:
+        found.reasons["curve"] = lacking[0]
     facts = {
         "adjacency": main.relation,
         "adjacency_user_removal": vanishing.relation,
-        "adjacency_curve": over,
+        "adjacency_curve": groups[1].relation.replace("at most 1 points", "at most K points"),
         "K": size,
-        "rule": own.rule,
-        "k_user": own.k_user,
-        "k_entity": own.k_entity,
-        "entities_per_point": own.entities_per_point,
+        **own.model_dump(include={"rule", "k_user", "k_entity", "entities_per_point"}),
     }
-    return UnitFigures(main.relation, found, facts, WORDS["units"]["no_second"])
+    return UnitFigures(main.relation, found, facts, words["no_second"])
 
 
 def _confirmed(found: Figures, figure: Figure, training: BoundedTraining, points: int) -> None:
@@ -379,30 +328,20 @@ def _confirmed(found: Figures, figure: Figure, training: BoundedTraining, points
 
 def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian) -> UnitFigures:
     """The least of the proved bounds, what the papers print, and the curve over users or their spread."""
-    terms, found = (mechanism, spec.steps, spec.delta, spec.protect), Figures()
+    terms, words, found = (mechanism, spec.steps, spec.delta, spec.protect), WORDS["units"], Figures()
     figure, second = confirmed_figure(*terms)
     found.put("epsilon_sound", figure.epsilon, second, figure.reason or "")
     published = as_published(mechanism, spec.steps, spec.delta)
-    found.values["epsilon_as_published"] = published.value
-    if published.reason is not None:
-        found.reasons["epsilon_as_published"] = published.reason
+    found.put("epsilon_as_published", published.value, None, published.reason or "")
     found.values["curve"] = {str(size): epsilon for size, epsilon in spread_curve(*terms).items()}
     if None in found.values["curve"].values():
         found.reasons["curve"] = "where there is no figure, none was found for so little noise"
-    found.put("epsilon_user_removal", None, None, WORDS["units"]["only_bounded"])
+    found.put("epsilon_user_removal", None, None, words["only_bounded"])
     found.alone = ["curve"] if second or figure.epsilon is None else ["epsilon_sound", "curve"]
     no_second = None
     if second is None:
-        why = WORDS["units"]["no_second_of_entities"]
-        no_second = why if figure.epsilon is not None else "there is no figure to confirm"
-    facts = {"adjacency": figure.relation, **_extent(spec, mechanism, algorithm1_figures(*terms))}
-    return UnitFigures(figure.relation, found, facts, no_second)
-
-
-def _extent(spec: TrainingSpec, mechanism: PoissonUsersGaussian, bounds: Algorithm1Figures) -> dict[str, Any]:
-    """Public constants of the sampling; M with its source, where an entity's users count."""
-    own, spread = mechanism.entities, bounds.spread
-    of_users = spec.protect.value == "users"
+        no_second = words["no_second_of_entities"] if figure.epsilon else "there is no figure to confirm"
+    own, bounds, of_users = mechanism.entities, algorithm1_figures(*terms), spec.protect.value == "users"
     facts: dict[str, Any] = {"users": mechanism.users, "K": None, "M": None, "M_source": None}
     if own is not None:
         facts |= {
@@ -411,8 +350,45 @@ def _extent(spec: TrainingSpec, mechanism: PoissonUsersGaussian, bounds: Algorit
             "estimator": own.estimator,
             "rule": own.rule,
         }
-    if spread is not None and not of_users:
-        facts |= {"M": spread.users, "M_source": spread.source.value}
+    if bounds.spread is not None and not of_users:
+        facts |= {"M": bounds.spread.users, "M_source": bounds.spread.source.value}
     facts["bounds"] = {"revealed": bounds.revealed, "chain": bounds.chain, "all_rule": bounds.all_rule}
-    facts["curve_meaning"] = WORDS["units"]["group_curve" if of_users else "spread_curve"]
-    return facts
+    facts["curve_meaning"] = words["group_curve" if of_users else "spread_curve"]
+    return UnitFigures(figure.relation, found, {"adjacency": figure.relation, **facts}, no_second)
+
+
+# Epsilon while a training runs: looked up on a curve that is composed before its steps are.
+
+
+Remark = Callable[[int], str]
+"""From the number of noisy steps that were made to what the progress line says of them."""
+_UNIT_FIGURES = 8
+
+
+def no_remark(steps: int) -> str:
+    """For a training without noise."""
+    return ""
+
+
+def live_epsilon(spec: TrainingSpec) -> Remark:
+    """An upper bound of what was spent so far, for one secret or unit; the card's figure is the exact one."""
+    spending, delta = spec.spending, spec.delta
+    if spending is None or (spec.trainer.hides_units and spec.settings.bounding.rule == NONE):
+        return no_remark
+    if spec.trainer.hides_units and not spec.trainer.samples_users:
+        return _of_units(spec)
+    curve = epsilon_curve(spending, delta, spec.relation if spending.rows == 1 else Relation.SUBSTITUTION)
+    return lambda steps: f", ε ≤ {upwards(curve.at(steps), 3)}"
+
+
+def _of_units(spec: TrainingSpec) -> Remark:
+    """Of K points: each figure takes a second, so few are composed, and each bounds the steps below it."""
+    own, known, stride = bounded_of(spec), dict[int, float](), math.ceil(spec.steps / _UNIT_FIGURES)
+
+    def remark(done: int) -> str:
+        count = min(spec.steps, stride * math.ceil(done / stride))
+        if count not in known:
+            known[count] = group_curve(spec.rows, own.sampling_rate, own.noise_multiplier, count)(spec.delta)
+        return f", ε ≤ {upwards(known[count], 3)}"
+
+    return remark

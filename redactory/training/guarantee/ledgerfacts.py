@@ -14,8 +14,7 @@ from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.releases import release_with
 from redactory.redaction.sealing import is_finished
-from redactory.training.guarantee.confidentiality import NOT_MEASURED, MissRates
-from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.spec import NOT_MEASURED, MissRates, TrainingSpec
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, mechanism_from_json
 from redactory.training.settings import TrainSettings, as_now
 from redactory.training.trainers import Trainer, trainer_of

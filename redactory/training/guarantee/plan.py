@@ -14,8 +14,9 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import calibrate_noise
-from redactory.training.accounting.curve import epsilon_curve
-from redactory.training.guarantee.confidentiality import MissRates, bayesian_epsilon
+from redactory.training.accounting.figures import epsilon_curve, some_steps
+from redactory.training.accounting.published import Estimator
+from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     Claim,
     bounded_of,
@@ -23,8 +24,7 @@ from redactory.training.guarantee.figures import (
     require_reasons,
     unit_figures,
 )
-from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.guarantee.words import WORDS
+from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
 from redactory.training.mechanism import TruncatedPoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
@@ -33,8 +33,7 @@ from redactory.training.uedp.algorithm1 import (
     figure_of,
     noise_scale,
 )
-from redactory.training.uedp.bounded_accounting import affected, conditions_of, suggested_cap, zero_out
-from redactory.training.uedp.published import Estimator
+from redactory.training.uedp.bounded_accounting import affected, suggested_cap, tried_caps, zero_out
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from redactory.training.units.settings import Protect
 
@@ -279,8 +278,8 @@ def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, A
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
     suggested = suggested_cap(points, users)
-    held, rows = conditions_of(spec.settings), []
-    for cap in sorted({suggested, *(1 << power for power in range(suggested.bit_length() + 1))}):
+    rows = []
+    for cap in tried_caps(suggested):
         kept = min(points, cap * users)
         own = replace(
             bounded_of(spec),
@@ -295,7 +294,7 @@ def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, A
                 "kept_at_most": kept,
                 "sampling_rate": own.sampling_rate,
                 "K": affected(own).gone,
-                "epsilon": zero_out(own, held, spec.delta).epsilon,
+                "epsilon": zero_out(own, spec.delta).epsilon,
             }
         )
     return rows
@@ -337,29 +336,16 @@ def _published(spec: TrainingSpec, steps: int) -> dict[str, Any] | None:
 
 def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
     """Epsilon, and what would be published, at up to eight numbers of steps."""
-    steps, parts = spec.steps, _UNIT_CURVE_POINTS
-    mechanism, held = spec.mechanism, conditions_of(spec.settings)
-    if isinstance(mechanism, PoissonUsersGaussian):
-        users = mechanism
-
-        def published(count: int) -> float | None:
-            found = as_published(users, count, spec.delta).value
-            return None if found is None else float(found["epsilon"])
-
-        def sound(count: int) -> float | None:
-            return figure_of(users, count, spec.delta, spec.protect).epsilon
-    else:
-
-        def published(count: int) -> float | None:
-            return None
-
-        def sound(count: int) -> float | None:
-            return zero_out(replace(bounded_of(spec), steps=count), held, spec.delta).epsilon
-
-    return [
-        {"steps": count, "epsilon": sound(count), "epsilon_as_published": published(count)}
-        for count in sorted({max(1, round(steps * part / parts)) for part in range(1, parts + 1)})
-    ]
+    own, rows = spec.mechanism, []
+    for count in some_steps(spec.steps, _UNIT_CURVE_POINTS):
+        published = None
+        if isinstance(own, PoissonUsersGaussian):
+            epsilon = figure_of(own, count, spec.delta, spec.protect).epsilon
+            published = (as_published(own, count, spec.delta).value or {}).get("epsilon")
+        else:
+            epsilon = zero_out(replace(bounded_of(spec), steps=count), spec.delta).epsilon
+        rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})
+    return rows
 
 
 # How many points a step draws, beside what the settings take them to be: what is odd, in words.

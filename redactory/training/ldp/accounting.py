@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -13,23 +12,27 @@ from pydantic import Field, PositiveInt
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
-from redactory.training.accounting import second
-from redactory.training.accounting.bounds import LARGEST_EPSILON, gaussian_epsilon
-from redactory.training.accounting.calibration import Search, coarseness, noise_for
-from redactory.training.accounting.figures import DISCRETIZATION, epsilon_of, parts_of
-from redactory.training.accounting.mixtures import (
-    NOTHING,
-    Branches,
-    Worlds,
-    composed_epsilon,
-    exchange,
-    grid_of,
+from redactory.training.accounting.bounds import LARGEST_EPSILON
+from redactory.training.accounting.figures import (
+    DISCRETIZATION,
+    Search,
+    coarseness,
+    epsilon_of,
+    noise_for,
+    single_grid,
 )
-from redactory.training.accounting.pairs import Branches as PairBranches
-from redactory.training.accounting.pairs import Mixture, Pair, directions, substitution
-from redactory.training.accounting.second import Bracket, Steps
-from redactory.training.accounting.second_opinion import NOT_FINITE, Stated, stated
-from redactory.training.accounting.spending import Spending, Spendings, in_clips
+from redactory.training.accounting.losses import composed_epsilon
+from redactory.training.accounting.pairs import (
+    NOTHING,
+    Pair,
+    Parts,
+    Spending,
+    Spendings,
+    exchange,
+    in_clips,
+    parts_of,
+)
+from redactory.training.accounting.second import NOT_FINITE, Bracket, Stated, bracket_of_parts, stated
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
@@ -69,6 +72,8 @@ Participation = Annotated[FixedSends | VisibleCoins | HiddenCoins, Field(discrim
 
 CALIBRATION_GRID = 1e-3
 _LARGEST_NOISE, _TOLERANCE = 10_000.0, 5e-5
+LARGEST_SECOND = 200.0
+"""Epsilons above this one are bounds that protect nobody: no second opinion is asked for."""
 
 
 def sensitivity(vectors: int) -> float:
@@ -103,96 +108,64 @@ def message_spendings(noise: float, vectors: int, participation: Participation) 
 
 def booked(noise: float, vectors: int, participation: Participation) -> Spendings:
     """What a budget books for a sentence before its first message: of visible coins, a send every step."""
-    if isinstance(participation, VisibleCoins):
-        return (Spending(message(noise, vectors), participation.steps),)
-    spent = message_spendings(noise, vectors, participation)
-    assert spent is not None
-    return spent
+    found = message_spendings(noise, vectors, participation)
+    return found or (Spending(message(noise, vectors), steps_of(participation)),)
+
+
+def _parts(noise: float, vectors: int, way: Participation) -> Parts:
+    """The pairs that dominate the messages; J sends are one at z/√J, for the mean of them is sufficient."""
+    sigma = message(noise, vectors).noise_multiplier
+    match way:
+        case FixedSends():
+            return ((((1.0, exchange(1.0, sigma / math.sqrt(way.sends))),), 1),)
+        case HiddenCoins():
+            return ((((1.0, exchange(way.rate, sigma)),), way.steps),)
+        case VisibleCoins():
+            coins = ((way.rate, exchange(1.0, sigma)), (1.0 - way.rate, Pair(NOTHING, NOTHING, sigma)))
+            return ((tuple(one for one in coins if one[0] > 0.0), way.steps),)
 
 
 def epsilon_sound(
-    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+    noise: float,
+    vectors: int,
+    participation: Participation,
+    delta: float,
+    encoder: Spendings = (),
+    grid: float = DISCRETIZATION,
 ) -> float | None:
     """Epsilon at ``delta`` of one sentence (or pair), all its training messages together; None over 4096.
 
     ``noise`` z = σ/C; ``encoder`` is what training the encoder spent on the same sentences, () where it is
-    public: its steps and the messages compose adaptively.
+    public: its steps and the messages compose adaptively.  ``GuaranteeError`` where coins are seen and a step
+    of the encoder exchanges several rows.
     """
-    return _epsilon(noise, vectors, participation, delta, encoder, DISCRETIZATION)
+    way, encoder, one = participation, in_clips(encoder), Spending(message(noise, vectors), 1)
+    if isinstance(way, VisibleCoins):
+        if any(spent.rows > 1 for spent in encoder):
+            raise GuaranteeError("beside an encoder that exchanges several rows no seen coins are accounted")
+        parts = (*parts_of(encoder, Relation.SUBSTITUTION), *_parts(noise, vectors, way))
+        found: float | None = composed_epsilon(parts, single_grid((*encoder, one), parts, grid), delta)
+    else:
+        if isinstance(way, FixedSends):
+            spent = (Spending(message(noise / math.sqrt(way.sends), vectors), 1),)
+        else:
+            spent = (Spending(message(noise, vectors, way.rate), way.steps),)
+        found = epsilon_of((*encoder, *spent), delta, Relation.SUBSTITUTION, grid)
+    return found if found is not None and found < LARGEST_EPSILON else None
 
 
-def calibrated_noise(
-    epsilon: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
-) -> float:
-    """The noise z, to four decimals upwards, at which :func:`epsilon_sound` is at most ``epsilon``.
-
-    ``GuaranteeError`` where no noise below 10,000 reaches it, or the encoder alone costs more.
-    """
-    own = epsilon_of(encoder, delta, Relation.SUBSTITUTION) if encoder else 0.0
-    if own is None or own >= epsilon:
-        raise GuaranteeError(
-            f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
-        )
-
-    def cost(coarser: float, noise: float) -> float:
-        found = _epsilon(noise, vectors, participation, delta, encoder, coarser * CALIBRATION_GRID)
-        return LARGEST_EPSILON if found is None else max(found, 1e-12)
-
-    rough = coarseness(CALIBRATION_GRID, epsilon, _most_steps(participation, encoder))
-    search = Search(start=1.0, least=1e-3, most=_LARGEST_NOISE, tolerance=_TOLERANCE, parts=1e4)
-    noise = noise_for(epsilon, partial(cost, 1.0), partial(cost, rough), search)
-    if noise is None:
-        raise GuaranteeError(f"no noise_multiplier below 10000 reaches epsilon {epsilon:g}")
-    while (found := epsilon_sound(noise, vectors, participation, delta, encoder)) is None or found > epsilon:
-        noise = math.ceil(noise * (1.0 + _TOLERANCE) * 1e4) / 1e4
-    return noise
-
-
-def _most_steps(way: Participation, encoder: Spendings) -> int:
-    own = way.sends if isinstance(way, FixedSends) else way.steps
-    return max(own, *(one.steps for one in encoder), 1)
-
-
-def _epsilon(
-    noise: float, vectors: int, way: Participation, delta: float, encoder: Spendings, grid: float
-) -> float | None:
-    whole, encoder = message(noise, vectors), in_clips(encoder)
-    inverse = max(1.0 / m.noise_multiplier for m in (whole, *(one.mechanism for one in encoder)))
-    widened = max(1.0, inverse, 0.1 * inverse**2)
-    match way:
-        case FixedSends() if not encoder:
-            found = gaussian_epsilon(2.0 * math.sqrt(way.sends) / whole.noise_multiplier, delta)
-        case VisibleCoins():
-            parts = parts_of(encoder, Relation.SUBSTITUTION)
-            sends = (_seen(whole.noise_multiplier, way.rate), way.steps)
-            found = composed_epsilon((*parts, sends), grid_of((*parts, sends), grid * widened), delta)
-        case FixedSends():
-            # J sends are one send at z/√J: the mean of the messages is sufficient
-            one = Spending(message(noise / math.sqrt(way.sends), vectors), 1)
-            return epsilon_of((*encoder, one), delta, Relation.SUBSTITUTION, grid)
-        case HiddenCoins():
-            hidden = Spending(message(noise, vectors, way.rate), way.steps)
-            return epsilon_of((*encoder, hidden), delta, Relation.SUBSTITUTION, grid)
-    return found if found < LARGEST_EPSILON else None
-
-
-def _seen(noise: float, rate: float) -> Branches:
-    """One step whose coin is seen: the sentence is sent, or it is not."""
-    coins = ((rate, exchange(1.0, noise)), (1.0 - rate, Worlds(NOTHING, NOTHING, noise)))
-    return tuple(one for one in coins if one[0] > 0.0)
-
-
-# The second accountant's word on the messages: every epsilon that is printed was computed twice.
-
-
-LARGEST_SECOND = 200.0
-"""Epsilons above this one are bounds that protect nobody: no second opinion is asked for."""
+def bracket(
+    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+) -> Bracket:
+    """The second accountant's bounds of the epsilon of one sentence, all its training messages together."""
+    before = parts_of(in_clips(encoder), Relation.SUBSTITUTION)
+    return bracket_of_parts((*before, *_parts(noise, vectors, participation)), delta)
 
 
 def confirmed_epsilon(
     noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
 ) -> Stated:
-    """:func:`~redactory.training.ldp.accounting.epsilon_sound`, stated where the second accountant proves it.
+    """:func:`epsilon_sound`, stated where the second accountant proves it.
 
     ``GuaranteeError`` where they contradict each other.  No bounds where there is no epsilon, or one over
     200, or where a step of the encoder exchanges several rows.
@@ -209,33 +182,29 @@ def confirmed_epsilon(
     )
 
 
-def bracket(
-    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
-) -> Bracket:
-    """Bounds of the epsilon of one sentence, all its training messages together."""
-    own: Steps = (
-        (_weighted_pairs(message(noise, vectors).noise_multiplier, participation), _steps(participation)),
-    )
-    before: Steps = tuple(
-        (directions(one.mechanism, Relation.SUBSTITUTION)[0], one.steps) for one in encoder if one.steps
-    )
-    return second.bracket_of((*before, *own), delta)
+def calibrated_noise(
+    epsilon: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
+) -> float:
+    """The noise z, to four decimals upwards, at which :func:`epsilon_sound` is at most ``epsilon``.
 
+    ``GuaranteeError`` where no noise below 10,000 reaches it, or the encoder alone costs more.
+    """
+    own = epsilon_of(encoder, delta, Relation.SUBSTITUTION)
+    if own is None or own >= epsilon:
+        raise GuaranteeError(
+            f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
+        )
 
-def _weighted_pairs(noise: float, way: Participation) -> PairBranches:
-    match way:
-        case FixedSends():
-            return ((1.0, substitution(1.0, noise / math.sqrt(way.sends))),)
-        case HiddenCoins():
-            return ((1.0, substitution(way.rate, noise)),)
-        case VisibleCoins():
-            nothing = Mixture((1.0,), (0.0,), noise)
-            coins = ((way.rate, substitution(1.0, noise)), (1.0 - way.rate, Pair(nothing, nothing)))
-            return tuple(one for one in coins if one[0] > 0.0)
+    def cost(coarser: float, noise: float) -> float:
+        found = epsilon_sound(noise, vectors, participation, delta, encoder, coarser * CALIBRATION_GRID)
+        return LARGEST_EPSILON if found is None else max(found, 1e-12)
 
-
-def _steps(way: Participation) -> int:
-    return 1 if isinstance(way, FixedSends) else way.steps
+    steps = max(steps_of(participation), *(one.steps for one in encoder), 1)
+    search = Search(1.0, 1e-3, _LARGEST_NOISE, _TOLERANCE, 1e4)
+    noise = noise_for(epsilon, cost, coarseness(CALIBRATION_GRID, epsilon, steps), search)
+    while (found := epsilon_sound(noise, vectors, participation, delta, encoder)) is None or found > epsilon:
+        noise = math.ceil(noise * (1.0 + _TOLERANCE) * 1e4) / 1e4
+    return noise
 
 
 # Who sends in which step, and whether the sentence or nothing: the three kinds of participation.

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import Spendings, event_tree
-from redactory.training.accounting.second_opinion import NOT_FINITE, Stated
+from redactory.training.accounting import Spendings, event_tree, published
+from redactory.training.accounting.second import NOT_FINITE, Stated
+from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import require_reasons
-from redactory.training.guarantee.words import WORDS
-from redactory.training.ldp import published
 from redactory.training.ldp.accounting import FixedSends, confirmed_epsilon, message_spendings, sensitivity
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Relation
@@ -61,7 +60,7 @@ def service_card(
         **_mechanism(settings, noise, spendings),
         **values,
         "reasons": reasons,
-        "as_published": {"note": published.NOTE, "why_not": published.WHY_NOT},
+        "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
         "accountants": _accountants(settings, spendings, found),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],

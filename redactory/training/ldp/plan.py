@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting import second_opinion
+from redactory.training.accounting import published
+from redactory.training.accounting.second import NOT_FINITE
+from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import Figures
-from redactory.training.guarantee.words import WORDS
-from redactory.training.ldp import published
 from redactory.training.ldp.accounting import (
     FixedSends,
     HiddenCoins,
@@ -73,7 +73,7 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
     found = Figures()
     one = confirmed_epsilon(noise, settings.vectors, way, settings.delta)
     words = WORDS["ldp"]["plan"]
-    why = words["not_finite"] if one.reason in (None, second_opinion.NOT_FINITE) else one.reason
+    why = words["not_finite"] if one.reason in (None, NOT_FINITE) else one.reason
     found.put("epsilon_sound", one.value, one.second, why)
     found.put("epsilon_as_published", _epsilon_published(settings, paper, noise), None, words["not_finite"])
     mu = 2.0 / message(noise, settings.vectors).noise_multiplier
@@ -189,7 +189,7 @@ def _formula(settings: LdpSettings, paper: Published) -> dict[str, Any]:
         "sampling": rate is not None and settings.participation.kind != "hidden",
         "fictitious": paper.true_share is not None,
     }
-    why = {key: words for key, words in published.WHY_NOT.items() if wrong[key]}
+    why = {key: words for key, words in published.LDP_WHY_NOT.items() if wrong[key]}
     return {"note": published.NOTE, "formula": formula, "rate": rate, "why_not": why}
 
 

@@ -13,7 +13,7 @@ from redactory.training.models.settings import BiLstmSettings
 from redactory.training.settings import BudgetSettings, ClipNorm, Probability
 
 if TYPE_CHECKING:
-    from redactory.training.accounting.spending import Spendings
+    from redactory.training.accounting import Spendings
 
 
 _JOINERS = "\u200c\u200d"

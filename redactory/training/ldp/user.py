@@ -21,9 +21,8 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError, Inpu
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
 from redactory.foundation.stream import RandomStream
-from redactory.training.accounting import Spending
+from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.spending import Spendings
 from redactory.training.guarantee.budget import Budget, BudgetExceeded, exchanged
 from redactory.training.lattice import noisy_on_lattice
 from redactory.training.ldp.accounting import booked, drawn_sends, steps_of

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Relation
 from redactory.training.trainers.base import Trainer
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
@@ -84,7 +82,7 @@ class UserLevel(Trainer):
         """About the least ζ >= 0.5 whose sound epsilon over all ``steps`` is at most the target."""
         from redactory.training.accounting import calibrate_noise
         from redactory.training.accounting.bounds import LARGEST_EPSILON
-        from redactory.training.accounting.calibration import Search, noise_for
+        from redactory.training.accounting.figures import Search, noise_for
         from redactory.training.uedp.algorithm1 import figures_of
 
         target, delta = settings.epsilon, settings.delta
@@ -97,11 +95,7 @@ class UserLevel(Trainer):
             found = figures_of(tried, steps, delta, protect, coarser).sound.epsilon
             return LARGEST_EPSILON if found is None else max(found, 1e-9)
 
-        search = Search(1.0, 0.5, _MOST_NOISE, _TOLERANCE)
-        noise = noise_for(target, partial(spent, 1.0), partial(spent, _ROUGH), search)
-        if noise is None:
-            raise GuaranteeError("no noise reaches the target epsilon: raise train.epsilon, or lower M")
-        return noise
+        return noise_for(target, spent, _ROUGH, Search(1.0, 0.5, _MOST_NOISE, _TOLERANCE))
 
     def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """Of one user; Algorithm 1 has no pair to compose."""

@@ -49,19 +49,18 @@ class UedpBounded(Trainer):
 
     def rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """K; without a cap there is no figure for a unit either."""
-        from redactory.training.uedp.bounded_accounting import affected, bounded_training
+        from redactory.training.uedp.bounded_accounting import BoundedTraining, affected
 
         try:
-            return affected(bounded_training(settings, 1.0, 0)).gone
+            return affected(BoundedTraining.of(settings, 1.0, 0)).gone
         except GuaranteeError:
             return 1
 
     def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
         """The noise multiplier that reaches the target epsilon under C1."""
-        from redactory.training.uedp.bounded_accounting import bounded_training, calibrate, conditions_of
+        from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate
 
-        training = bounded_training(settings, 1.0, steps)
-        return calibrate(settings.epsilon, training, conditions_of(settings), settings.delta)
+        return calibrate(settings.epsilon, BoundedTraining.of(settings, 1.0, steps), settings.delta)
 
     def kept(self, incidence: Any, settings: TrainSettings) -> Any:
         """The selection, its caps counted again: a function of the hypergraph and of ids (condition (b))."""

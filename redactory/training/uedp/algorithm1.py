@@ -20,12 +20,11 @@ import numpy as np
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, Curve, chain, revealed
-from redactory.training.accounting.mixtures import NOTHING, Shifts, Worlds, branches_curve, group_curve
-from redactory.training.accounting.pairs import group_weights
-from redactory.training.accounting.second import Bracket
-from redactory.training.accounting.second_opinion import one_exchanged
+from redactory.training.accounting.losses import branches_curve, group_curve
+from redactory.training.accounting.pairs import NOTHING, Mixture, Pair, group_law, mixture_of
+from redactory.training.accounting.published import NOTE, Estimator, published_epsilon, published_rate
+from redactory.training.accounting.second import Bracket, one_exchanged
 from redactory.training.mechanism import Relation
-from redactory.training.uedp.published import AS_PUBLISHED, Estimator, published_epsilon, published_rate
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from redactory.training.units.settings import (
     PRIVATE_POINTS_OF_A_USER,
@@ -200,14 +199,15 @@ def refusal(run: Algorithm1, conditions: Algorithm1Conditions, protect: Protect)
     return None
 
 
-def shift_law(touched: int, user_rate: float, protect: Protect) -> dict[int, float]:
+def shift_law(touched: int, user_rate: float, protect: Protect) -> Mixture:
     """The law of a step's largest shift in clips, b + 2j: b the user, j sampled holders of the entity."""
-    law: dict[int, float] = defaultdict(float)
+    law: dict[float, float] = defaultdict(float)
     coins = {0: 1.0} if protect is Protect.ENTITIES else {0: 1.0 - user_rate, 1: user_rate}
-    for holders, weight in group_weights(user_rate, touched).items():
+    holders = group_law(user_rate, touched)
+    for count, weight in zip(holders.means, holders.weights, strict=True):
         for own, coin in coins.items():
-            law[2 * int(holders) + own] += weight * coin
-    return {shift: weight for shift, weight in law.items() if weight > 0.0}
+            law[2 * count + own] += weight * coin
+    return mixture_of(law)
 
 
 def _chained(run: Algorithm1, touched: int, protect: Protect, delta: float, coarser: float) -> float:
@@ -226,7 +226,8 @@ def _all_rule(run: Algorithm1, touched: int, protect: Protect, delta: float, coa
     j is rounded up onto at most 24 values, which only enlarges the divergence; of the thinnest tail each
     step is counted as a failure.
     """
-    law = group_weights(run.user_rate, touched)
+    holders = group_law(run.user_rate, touched)
+    law = dict(zip(holders.means, holders.weights, strict=True))
     usual = {count: weight for count, weight in law.items() if weight > _THIN}
     remaining = delta - run.steps * math.fsum(weight for weight in law.values() if weight <= _THIN)
     if remaining <= 0.0:
@@ -236,21 +237,20 @@ def _all_rule(run: Algorithm1, touched: int, protect: Protect, delta: float, coa
     for count, weight in usual.items():
         binned[int(edges[np.searchsorted(edges, count)])] += weight
     branches = tuple(
-        (weight, Worlds(_given(run, count, protect), NOTHING, run.noise_ratio))
+        (weight, Pair(_given(run, count, protect), NOTHING, run.noise_ratio))
         for count, weight in sorted(binned.items())
     )
     return branches_curve(branches, run.steps, coarser)(remaining)
 
 
-def _given(run: Algorithm1, holders: int, protect: Protect) -> Shifts:
+def _given(run: Algorithm1, holders: int, protect: Protect) -> Mixture:
     """One step, the number of sampled holders known: shifts 0, 1, 2j, 2j + 1 by two coins."""
     user, entity = (0.0 if protect is Protect.ENTITIES else run.user_rate), run.entity_rate
     law: dict[float, float] = defaultdict(float)
     for own, coin in ((0.0, 1.0 - user), (1.0, user)):
         law[own] += coin * (1.0 - entity)
         law[2.0 * holders + own] += coin * entity
-    there = {shift: weight for shift, weight in sorted(law.items()) if weight > 0.0}
-    return Shifts(tuple(there), tuple(there.values()))
+    return mixture_of(law)
 
 
 def _adjacency(run: Algorithm1, conditions: Algorithm1Conditions) -> Adjacency:
@@ -422,10 +422,9 @@ def as_published(
         return Published(None, NO_SHARE)
     rate = published_rate(estimator, mechanism.sampling_rate, 1.0 if own is None else own.entity_rate)
     scale = noise_scale(mechanism)
-    found = published_epsilon(rate, scale, steps, delta)
     value = {
-        "note": AS_PUBLISHED,
-        "epsilon": found.epsilon,
+        "note": NOTE,
+        "epsilon": published_epsilon(rate, scale, steps, delta),
         "delta": delta,
         "estimator": estimator.value,
         "sampling_rate": rate,

@@ -2,26 +2,27 @@
 
 Formal guarantees: where taking a unit away makes at most K kept points null (gradient exactly 0), T
 steps are dominated by the T-fold mixture of Gaussians N(0, σ²) against Σ_j Bin(K, q)(j)·N(j, σ²), in
-both orders.  Conditions (a) to (e) say when K = k_u + k_e
-(``docs/explanation/uedp.md``, "What is promised instead").
+both orders.  Conditions (a) to (e) say when K = k_u + k_e; the code meets them whatever the corpus: (a)
+copies are points of their own, or ``read_incidence`` has listed every holder, else it refused; (b), (c) and
+(e) by construction; (d) by the words of the card (``docs/explanation/uedp.md``, "What is promised instead").
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, chain
-from redactory.training.accounting.calibration import Search, coarseness, noise_for
-from redactory.training.accounting.mixtures import FINEST_GRID, group_curve
+from redactory.training.accounting.figures import Search, coarseness, noise_for
+from redactory.training.accounting.losses import FINEST_GRID, group_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, Affected, bound, check_stable
 from redactory.training.uedp.incidence import Incidence
 from redactory.training.units.settings import (
-    PRIVATE_POINTS_OF_A_USER,
     Adjacency,
     Constants,
     Figure,
@@ -40,7 +41,8 @@ class BoundedTraining:
 
     ``k_user``, ``k_entity``: kept points of one user, of one entity; None where a unit has no cap.
     ``missed_mentions`` m: kept points in which an entity stands without being listed, that the figure is
-    to hold for all the same.
+    to hold for all the same.  ``constants`` says what q, T, σ, the caps and the normaliser are computed from;
+    ``entities_per_point`` r belongs to R-LOC.
     """
 
     sampling_rate: float
@@ -51,6 +53,8 @@ class BoundedTraining:
     protect: Protect = Protect.BOTH
     rule: str = GREEDY
     missed_mentions: int = 0
+    constants: Constants = Constants.GRAPH
+    entities_per_point: int | None = None
 
     def __post_init__(self) -> None:
         if not (0.0 < self.sampling_rate <= 1.0 and self.noise_multiplier > 0.0 and self.steps >= 0):
@@ -58,61 +62,22 @@ class BoundedTraining:
         if self.missed_mentions < 0 or any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
             raise ConfigurationError("k_user and k_entity: at least 1; missed mentions: at least 0")
 
-
-@dataclass(frozen=True)
-class Conditions:
-    """What a training states of itself: (a) to (e), the sampler, and where its constants come from."""
-
-    copies_accounted: bool
-    """(a) No text was dropped as another user's copy, or a kept text's hyperedge lists every holder."""
-    ordered_by_ids: bool
-    """(b) Order and ties of the selection follow from point ids and the hypergraph alone."""
-    null_is_zero: bool
-    """(c) A null point's gradient is exactly 0."""
-    mentions_listed: bool
-    """(d) The figure is printed as protecting the points in which the graph lists the entity."""
-    only_noisy_steps: bool
-    """(e) Nothing else is trained without noise."""
-    poisson: bool
-    """Each kept point is sampled by a coin of its own in each step."""
-    constants: Constants
-    """What q, T, σ, the caps and the normaliser are computed from."""
-
-
-_REASONS = {
-    "copies_accounted": "(a) texts were dropped as copies without their other holders being listed",
-    "ordered_by_ids": "(b) the selection looks at something besides point ids and the hypergraph",
-    "null_is_zero": "(c) a null point's gradient is not exactly 0",
-    "mentions_listed": "(d) the protected points are not those in which the graph lists the unit",
-    "only_noisy_steps": "(e) points are trained on without noise: "
-    f"no relation but '{PRIVATE_POINTS_OF_A_USER}' is left",
-    "poisson": "points are not sampled by independent coins",
-}
-
-
-def bounded_training(settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
-    """The constants that the figures of ``settings`` are computed from."""
-    own = settings.bounding
-    return BoundedTraining(
-        settings.sampling_rate,
-        noise_multiplier,
-        steps,
-        own.k_user,
-        own.k_entity,
-        settings.units.protect,
-        own.rule,
-        settings.units.missed_mentions,
-    )
-
-
-def conditions_of(settings: TrainSettings, poisson: bool = True) -> Conditions:
-    """Conditions (a) to (e) as ``uedp-bounded`` meets them, whatever the corpus.
-
-    (a) copies are points of their own, or ``read_incidence`` has listed every holder, else it refused;
-    (b), (c) and (e) by construction; (d) by the words of the card.
-    """
-    constants = Constants.PUBLIC if settings.bounding.constants == "public" else Constants.GRAPH
-    return Conditions(True, True, True, True, True, poisson, constants)
+    @classmethod
+    def of(cls, settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
+        """The constants that the figures of ``settings`` are computed from."""
+        own = settings.bounding
+        return cls(
+            settings.sampling_rate,
+            noise_multiplier,
+            steps,
+            own.k_user,
+            own.k_entity,
+            settings.units.protect,
+            own.rule,
+            settings.units.missed_mentions,
+            Constants.PUBLIC if own.constants == "public" else Constants.GRAPH,
+            own.entities_per_point,
+        )
 
 
 def affected(training: BoundedTraining) -> Affected:
@@ -134,52 +99,66 @@ def affected(training: BoundedTraining) -> Affected:
     return Affected(listed + training.missed_mentions)
 
 
-def zero_out(training: BoundedTraining, conditions: Conditions, delta: float) -> Figure:
+def zero_out(training: BoundedTraining, delta: float) -> Figure:
     """C1, the default: the unit's points are null in the other world, the hypergraph is the same."""
     name = relation(training.protect, Adjacency.FIXED_GRAPH)
-    return _stated(training, conditions, delta, name, Adjacency.FIXED_GRAPH, lambda: affected(training))
+    return _stated(training, delta, name, Adjacency.FIXED_GRAPH, partial(affected, training))
 
 
-def local(training: BoundedTraining, conditions: Conditions, delta: float, entities_per_point: int) -> Figure:
+def local(training: BoundedTraining, delta: float) -> Figure:
     """C2, R-LOC: the user's points vanish, the entity's become null; no point has more than r entities.
 
     k_u + k_e points go and up to k_u·r others come: a chain of two mixtures, about three times as dear.
     """
 
     def changed() -> Affected:
-        gone = affected(training).gone
         user = training.k_user if training.protect is not Protect.ENTITIES else 0
-        return Affected(gone, (user or 0) * entities_per_point)
+        return Affected(affected(training).gone, (user or 0) * (training.entities_per_point or 0))
 
-    if entities_per_point < 0:
-        raise ConfigurationError("entities_per_point: at least 0")
     name = relation(training.protect, Adjacency.USER_REMOVAL)
-    return _stated(training, conditions, delta, name, Adjacency.USER_REMOVAL, changed)
+    return _stated(training, delta, name, Adjacency.USER_REMOVAL, changed)
 
 
-def curve(
-    training: BoundedTraining, conditions: Conditions, delta: float, sizes: Iterable[int] = CURVE_SIZES
-) -> dict[int, Figure]:
+def curve(training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES) -> dict[int, Figure]:
     """C0: for each K of ``sizes`` the epsilon of any units with at most K points.
 
     Without a selection and with public constants those points may vanish; in every other training they
     are kept points of a fixed graph that become null.
     """
-    vanish = training.rule == NONE and conditions.constants is Constants.PUBLIC
+    vanish = training.rule == NONE and training.constants is Constants.PUBLIC
     adjacency = Adjacency.REMOVAL if vanish else Adjacency.FIXED_GRAPH
     return {
-        size: _stated(
-            training, conditions, delta, points_relation(size, adjacency), adjacency, partial(Affected, size)
-        )
+        size: _stated(training, delta, points_relation(size, adjacency), adjacency, partial(Affected, size))
         for size in sizes
     }
+
+
+def _stated(
+    training: BoundedTraining, delta: float, name: str, adjacency: Adjacency, changed: Callable[[], Affected]
+) -> Figure:
+    if not 0.0 < delta < 1.0:
+        raise ConfigurationError("delta: a number between 0 and 1 is needed")
+    try:
+        check_stable(training.rule, adjacency)
+        if adjacency is not Adjacency.FIXED_GRAPH and training.constants is not Constants.PUBLIC:
+            raise GuaranteeError(
+                "the sampling rate, the steps, the normaliser or the caps may follow the data: they differ "
+                "once points vanish"
+            )
+        points = changed()
+    except GuaranteeError as error:
+        return Figure(None, delta, name, f"no finite epsilon: {error}")
+    found = epsilon(training, points, delta)
+    if found >= LARGEST_EPSILON:
+        return Figure(None, delta, name, "no finite epsilon was found for so little noise")
+    return Figure(found, delta, name)
 
 
 def epsilon(training: BoundedTraining, changed: Affected, delta: float, coarser: float = 1.0) -> float:
     """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
 
-    No condition is asked: this is the arithmetic under :func:`zero_out`, :func:`local` and :func:`curve`.
-    A grid that is ``coarser`` by a factor is faster and only nearly as good.
+    The arithmetic under :func:`zero_out`, :func:`local` and :func:`curve`.  A grid that is ``coarser`` by a
+    factor is faster and only nearly as good.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
     gone = group_curve(changed.gone, rate, sigma, steps, coarser)
@@ -188,21 +167,14 @@ def epsilon(training: BoundedTraining, changed: Affected, delta: float, coarser:
     return chain(gone, group_curve(changed.come, rate, sigma, steps, coarser), delta, FINE_SPLITS)
 
 
-def calibrate(
-    target: float, training: BoundedTraining, conditions: Conditions, delta: float, tolerance: float = 2e-3
-) -> float:
+def calibrate(target: float, training: BoundedTraining, delta: float, tolerance: float = 2e-3) -> float:
     """The least noise multiplier σ whose C1 epsilon is <= ``target``, or up to a ``tolerance`` share more.
 
-    ``GuaranteeError`` where the conditions allow no figure at all, or no σ below 10⁶ reaches the target.
+    ``GuaranteeError`` where no unit has a cap, or no σ below 10⁶ reaches the target.
     """
-    if not target > 0.0:
-        raise ConfigurationError("epsilon: a target above 0 is needed")
-    refused = zero_out(replace(training, steps=0), conditions, delta).reason
-    if refused is not None:
-        raise GuaranteeError(refused)
-    if training.steps == 0:
-        raise ConfigurationError("steps: no noise can be calibrated for no steps")
     changed = affected(training)
+    if not (target > 0.0 and training.steps):
+        raise ConfigurationError("no noise can be calibrated for no steps, or for an epsilon of 0")
 
     def spent(coarser: float, sigma: float) -> float:
         found = epsilon(replace(training, noise_multiplier=sigma), changed, delta, coarser)
@@ -211,47 +183,7 @@ def calibrate(
     shift = changed.gone * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
     rough = coarseness(FINEST_GRID * max(1.0, 2.5 * changed.gone / start), target, training.steps)
-    search = Search(start, 1e-2, _MOST_NOISE, tolerance / 20.0)
-    noise = noise_for(target, partial(spent, 1.0), partial(spent, rough), search)
-    if noise is None:
-        raise GuaranteeError("no noise multiplier below 1000000 reaches the target epsilon")
-    return noise
-
-
-def _stated(
-    training: BoundedTraining,
-    conditions: Conditions,
-    delta: float,
-    name: str,
-    adjacency: Adjacency,
-    changed: Callable[[], Affected],
-) -> Figure:
-    if not 0.0 < delta < 1.0:
-        raise ConfigurationError("delta: a number between 0 and 1 is needed")
-    try:
-        check_stable(training.rule, adjacency)
-        reason = _broken(conditions, adjacency)
-        points = changed()
-    except GuaranteeError as error:
-        reason = str(error)
-    if reason is not None:
-        return Figure(None, delta, name, f"no finite epsilon: {reason}")
-    found = epsilon(training, points, delta)
-    if found >= LARGEST_EPSILON:
-        return Figure(None, delta, name, "no finite epsilon was found for so little noise")
-    return Figure(found, delta, name)
-
-
-def _broken(conditions: Conditions, adjacency: Adjacency) -> str | None:
-    for entry in fields(conditions):
-        if entry.name in _REASONS and getattr(conditions, entry.name) is not True:
-            return _REASONS[entry.name]
-    if adjacency is not Adjacency.FIXED_GRAPH and conditions.constants is not Constants.PUBLIC:
-        return (
-            "the sampling rate, the steps, the normaliser or the caps may follow the data: they differ once "
-            "points vanish"
-        )
-    return None
+    return noise_for(target, spent, rough, Search(start, 1e-2, _MOST_NOISE, tolerance / 20.0))
 
 
 # How many points each cap keeps, of which labels, and which cap to take: k is about n / U.
@@ -261,45 +193,13 @@ NO_ENTITY = "(no entity)"
 
 
 @dataclass(frozen=True)
-class Budget:
-    """A target: ε at δ in ``steps`` steps of ``batch_size`` expected points (q = batch size / kept)."""
+class Target:
+    """ε at δ in ``steps`` steps of ``batch_size`` expected points (q = batch size / kept)."""
 
     epsilon: float
     delta: float
     batch_size: int
     steps: int
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What one cap k_u = k_e = ``cap`` keeps.
-
-    ``by_label``: kept points that mention an entity of the label; ``(no entity)`` those of S.  ``users``,
-    ``entities``: those with a kept point.  ``affected`` K.  ``noise_multiplier`` σ reaches the budget;
-    ``relative_noise`` is σ / batch size, the noise on the mean gradient in clips.
-    """
-
-    cap: int
-    kept: int
-    by_label: dict[str, int]
-    users: int
-    entities: int
-    affected: int
-    sampling_rate: float | None = None
-    noise_multiplier: float | None = None
-    relative_noise: float | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """``suggested`` is the cap to take; the other counts describe the whole corpus."""
-
-    points: int
-    users: int
-    entities: int
-    by_label: dict[str, int]
-    suggested: int
-    choices: tuple[Choice, ...]
 
 
 def suggested_cap(points: int, units: int) -> int:
@@ -311,31 +211,51 @@ def suggested_cap(points: int, units: int) -> int:
     return max(1, round(points / units)) if units else 1
 
 
-def plan(
+def tried_caps(suggested: int) -> list[int]:
+    """The suggestion, and the powers of two up to past it."""
+    return sorted({suggested, *(1 << power for power in range(suggested.bit_length() + 1))})
+
+
+def cap_choices(
     incidence: Incidence,
     protect: Protect = Protect.BOTH,
     caps: Iterable[int] | None = None,
-    budget: Budget | None = None,
-) -> Plan:
-    """What each cap of ``caps`` keeps under ``greedy``; powers of two past the suggestion if absent.
+    target: Target | None = None,
+) -> dict[str, Any]:
+    """What each cap k_u = k_e of ``caps`` keeps of the corpus under ``greedy``, as JSON.
 
     The suggestion is n/U over the users (over the entities that stand in more than one point, where only
-    entities are protected).
+    entities are protected).  ``by_label`` counts points that mention an entity of the label, ``(no entity)``
+    those of S; ``affected`` is K; ``noise_multiplier`` σ reaches the ``target``, and ``relative_noise`` is
+    σ / batch size, the noise on the mean gradient in clips.
     """
     if not len(incidence):
         raise ConfigurationError("there is no point to plan for")
     degrees = (incidence.entities if protect is Protect.ENTITIES else incidence.users).degrees()
     shared = degrees[degrees > 1] if protect is Protect.ENTITIES else degrees[degrees > 0]
     suggested = suggested_cap(int(shared.sum()), len(shared))
-    powers = {1 << power for power in range(suggested.bit_length() + 1)}
-    tried = sorted({suggested, *powers} if caps is None else set(caps))
-    return Plan(
-        len(incidence),
-        *_units(incidence),
-        points_by_label(incidence),
-        suggested,
-        tuple(_choice(incidence, protect, cap, budget) for cap in tried),
-    )
+    choices = []
+    for cap in tried_caps(suggested) if caps is None else sorted(set(caps)):
+        k_user = cap if protect is not Protect.ENTITIES else None
+        k_entity = cap if protect is not Protect.USERS else None
+        kept = incidence.take(bound(incidence, k_user, k_entity))
+        training, rate, sigma = BoundedTraining(1.0, 1.0, 0, k_user, k_entity, protect), None, None
+        if target is not None:
+            rate = min(1.0, target.batch_size / len(kept))
+            asked = replace(training, sampling_rate=rate, steps=target.steps)
+            sigma = calibrate(target.epsilon, asked, target.delta, tolerance=1e-2)
+        choices.append(
+            {
+                "cap": cap,
+                "kept": len(kept),
+                **_counts(kept),
+                "affected": affected(training).gone,
+                "sampling_rate": rate,
+                "noise_multiplier": sigma,
+                "relative_noise": None if target is None or sigma is None else sigma / target.batch_size,
+            }
+        )
+    return {"points": len(incidence), **_counts(incidence), "suggested": suggested, "choices": choices}
 
 
 def points_by_label(incidence: Incidence) -> dict[str, int]:
@@ -344,31 +264,9 @@ def points_by_label(incidence: Incidence) -> dict[str, int]:
     return {**dict(sorted(counts.items())), NO_ENTITY: int(incidence.extended.sum())}
 
 
-def _choice(incidence: Incidence, protect: Protect, cap: int, budget: Budget | None) -> Choice:
-    k_user = cap if protect is not Protect.ENTITIES else None
-    k_entity = cap if protect is not Protect.USERS else None
-    kept = incidence.take(bound(incidence, k_user, k_entity))
-    rate = None if budget is None else min(1.0, budget.batch_size / len(kept))
-    training = BoundedTraining(
-        rate or 1.0, 1.0, budget.steps if budget is not None else 0, k_user, k_entity, protect, GREEDY
-    )
-    sigma = None
-    if budget is not None:
-        sigma = calibrate(budget.epsilon, training, _HELD, budget.delta, tolerance=1e-2)
-    return Choice(
-        cap,
-        len(kept),
-        points_by_label(kept),
-        *_units(kept),
-        affected(training).gone,
-        rate,
-        sigma,
-        None if budget is None or sigma is None else sigma / budget.batch_size,
-    )
-
-
-def _units(incidence: Incidence) -> tuple[int, int]:
-    return int((incidence.users.degrees() > 0).sum()), int((incidence.entities.degrees() > 0).sum())
-
-
-_HELD = Conditions(True, True, True, True, True, True, Constants.GRAPH)
+def _counts(incidence: Incidence) -> dict[str, Any]:
+    return {
+        "by_label": points_by_label(incidence),
+        "users": int((incidence.users.degrees() > 0).sum()),
+        "entities": int((incidence.entities.degrees() > 0).sum()),
+    }

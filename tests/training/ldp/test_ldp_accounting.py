@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.published import noise_published
 from redactory.training.accounting.second import Bracket
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp import accounting as second
@@ -30,7 +31,6 @@ from redactory.training.ldp.accounting import (
     message_spendings,
     sensitivity,
 )
-from redactory.training.ldp.published import noise_published
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, Relation

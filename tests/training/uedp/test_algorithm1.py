@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import revealed
+from redactory.training.accounting.pairs import mixture_of
+from redactory.training.accounting.published import published_epsilon
 from redactory.training.uedp.algorithm1 import (
     Algorithm1,
     Algorithm1Conditions,
@@ -25,7 +28,6 @@ from redactory.training.uedp.algorithm1 import (
     shift_law,
     sound_epsilon,
 )
-from redactory.training.uedp.published import published_epsilon
 from redactory.training.units.settings import Constants, Protect
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
@@ -126,17 +128,17 @@ def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(
     attack = lower_bound(run, 10)
     assert sound is not None
     assert least < attack <= sound <= 1.08 * attack
-    published = published_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA).epsilon
+    published = published_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA)
     assert spread == 20 or attack > 5 * published
 
 
 def test_one_clip_for_a_changed_user_would_fall_below_the_attack() -> None:
     """Sabotage: β instead of 2β, as Lemma 1 has it."""
     run = run_of(CONLL, 946)
-    halved = {shift // 2 + shift % 2: 0.0 for shift in shift_law(946, run.user_rate, Protect.BOTH)}
-    for shift, weight in shift_law(946, run.user_rate, Protect.BOTH).items():
+    law, halved = shift_law(946, run.user_rate, Protect.BOTH), Counter[float]()
+    for shift, weight in zip(law.means, law.weights, strict=True):
         halved[shift // 2 + shift % 2] += weight
-    assert revealed(halved, run.noise_ratio, run.steps, DELTA) < 0.6 * lower_bound(run, 10)
+    assert revealed(mixture_of(halved), run.noise_ratio, run.steps, DELTA) < 0.6 * lower_bound(run, 10)
 
 
 def worlds_of(

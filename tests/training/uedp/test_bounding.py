@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp import bounding
-from redactory.training.uedp.bounded_accounting import NO_ENTITY, Budget, plan, suggested_cap
+from redactory.training.uedp.bounded_accounting import NO_ENTITY, Target, cap_choices, suggested_cap
 from redactory.training.uedp.bounding import (
     ALL_KEEP,
     GREEDY,
@@ -245,37 +245,37 @@ def zipf() -> Incidence:
 
 def test_a_plan_says_what_each_cap_keeps() -> None:
     incidence = zipf()
-    found = plan(incidence, caps=(1, 4, 16))
-    assert found.points == 14_040
-    assert found.users == 946
-    assert found.suggested == 15 == suggested_cap(14_040, 946)
-    kept = [choice.kept for choice in found.choices]
+    found = cap_choices(incidence, caps=(1, 4, 16))
+    assert found["points"] == 14_040
+    assert found["users"] == 946
+    assert found["suggested"] == 15 == suggested_cap(14_040, 946)
+    kept = [choice["kept"] for choice in found["choices"]]
     assert kept[0] >= 944  # at least what a greedy without degrees keeps
     assert kept[1] >= 3_597
     assert kept[2] >= 7_344
-    assert all(choice.kept <= choice.cap * 946 for choice in found.choices)
-    assert [choice.affected for choice in found.choices] == [2, 8, 32]
-    for choice in found.choices:
-        assert set(choice.by_label) == {"L0", "L1", "L2", NO_ENTITY}
-        assert max(choice.by_label.values()) <= choice.kept <= sum(choice.by_label.values())
-    alone = plan(incidence, Protect.USERS, caps=(16,)).choices[0]
-    assert alone.kept > kept[2]
-    assert alone.affected == 16
+    assert all(choice["kept"] <= choice["cap"] * 946 for choice in found["choices"])
+    assert [choice["affected"] for choice in found["choices"]] == [2, 8, 32]
+    for choice in found["choices"]:
+        assert set(choice["by_label"]) == {"L0", "L1", "L2", NO_ENTITY}
+        assert max(choice["by_label"].values()) <= choice["kept"] <= sum(choice["by_label"].values())
+    alone = cap_choices(incidence, Protect.USERS, caps=(16,))["choices"][0]
+    assert alone["kept"] > kept[2]
+    assert alone["affected"] == 16
 
 
 def test_a_plan_for_a_target_has_the_noise_of_each_cap() -> None:
     world: World = {point: (point % 40, frozenset({point % 37})) for point in range(400)}
-    budget = Budget(epsilon=8.0, delta=1e-5, batch_size=10, steps=20)
-    found = plan(hypergraph(world), caps=(1, 4, 10, 16), budget=budget)
-    assert found.suggested == 10
-    assert [choice.cap for choice in plan(hypergraph(world)).choices] == [1, 2, 4, 8, 10, 16]
-    noises = [choice.relative_noise or 0.0 for choice in found.choices]
+    target = Target(epsilon=8.0, delta=1e-5, batch_size=10, steps=20)
+    found = cap_choices(hypergraph(world), caps=(1, 4, 10, 16), target=target)
+    assert found["suggested"] == 10
+    assert [choice["cap"] for choice in cap_choices(hypergraph(world))["choices"]] == [1, 2, 4, 8, 10, 16]
+    noises = [choice["relative_noise"] or 0.0 for choice in found["choices"]]
     assert min(noises) > 0.0
     assert noises[2] == pytest.approx(noises[0], rel=0.15)  # the cap is free while every place is taken
     assert noises[3] > noises[2]  # past n/U it is not
-    assert found.choices[0].sampling_rate == pytest.approx(10 / found.choices[0].kept)
+    assert found["choices"][0]["sampling_rate"] == pytest.approx(10 / found["choices"][0]["kept"])
     with pytest.raises(ConfigurationError):
-        plan(replace(hypergraph(world)).take(np.zeros(400, bool)))
+        cap_choices(replace(hypergraph(world)).take(np.zeros(400, bool)))
 
 
 def test_what_is_kept_can_be_taken() -> None:

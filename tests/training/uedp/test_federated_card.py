@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import second_opinion
+from redactory.training.accounting import second
 from redactory.training.guarantee.card import units_card
 from redactory.training.guarantee.ledgerfacts import LedgerFacts
 from redactory.training.settings import TRAINERS, TrainSettings
@@ -79,12 +79,12 @@ def test_a_user_alone_is_a_sampled_gaussian_that_two_accountants_agree_on(
 ) -> None:
     figure = figure_of(own, STEPS, DELTA, Protect.USERS)
     assert figure.epsilon == pytest.approx(0.009, abs=6e-4)
-    stated, second = confirmed_figure(own, STEPS, DELTA, Protect.USERS)
-    assert second is not None
+    stated, bounds = confirmed_figure(own, STEPS, DELTA, Protect.USERS)
+    assert bounds is not None
     assert stated == figure
-    assert second.lower <= (figure.epsilon or 0.0) <= second.upper
+    assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
     monkeypatch.setattr(federated_figures, "epsilon_of", lambda *told: 0.5)
-    monkeypatch.setattr(second_opinion, "epsilon_of", lambda *told: 0.5)
+    monkeypatch.setattr(second, "epsilon_of", lambda *told: 0.5)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirmed_figure(own, STEPS, DELTA, Protect.USERS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redactory.foundation.errors import upwards
-from redactory.training.guarantee.live import live_epsilon
+from redactory.training.guarantee.figures import live_epsilon
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings

@@ -1,0 +1,218 @@
+"""The main accountant's distributions against dp_accounting's, against integrals, and under sabotage."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from dp_accounting import NeighboringRelation
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from redactory.training.accounting import Spending, group_epsilon_of, losses, pairs, removal_epsilon_of
+from redactory.training.accounting.bounds import FINE_SPLITS, chain, gaussian_delta, revealed
+from redactory.training.accounting.losses import branches_curve, composed_deltas, group_curve
+from redactory.training.accounting.pairs import (
+    NOTHING,
+    Mixture,
+    Pair,
+    Parts,
+    branches_of,
+    group_law,
+    mixture_of,
+)
+from redactory.training.mechanism import PoissonGaussian, Relation
+from tests.training.uedp.worlds import hockey_stick, repeated
+
+THEIRS = {
+    Relation.SUBSTITUTION: NeighboringRelation.REPLACE_ONE,
+    Relation.ADD_OR_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
+}
+STEPS = [
+    (1.0, 0.01, 1e-3),
+    (3.0, 0.25, 1e-3),
+    (0.5, 0.1, 1e-2),
+    (8.0, 1.0, 1e-3),
+    (0.3, 0.5, 1e-2),
+    (5.0, 0.9, 1e-3),
+]
+"""Deviation in clips, sampling rate, width of the grid."""
+LAWS = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.01, 1.0)), min_size=1, max_size=4).map(
+    lambda rows: {round(size, 3): weight for size, weight in rows}
+)
+
+
+def law_of(law: dict[float, float]) -> Mixture:
+    return mixture_of({size: weight / sum(law.values()) for size, weight in law.items()})
+
+
+def as_dict(law: Mixture) -> dict[float, float]:
+    return dict(zip(law.means, law.weights, strict=True))
+
+
+def one_step(law: Mixture, sigma: float) -> Parts:
+    return ((((1.0, Pair(law, NOTHING, sigma)),), 1),)
+
+
+def theirs_of(law: Mixture, sigma: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        sigma, list(law.means), list(law.weights), value_discretization_interval=4e-3
+    )
+
+
+def _off(relation: Relation, deviation: float, rate: float, grid: float) -> float:
+    """The largest difference of a curve's delta from dp_accounting's, over losses of either sign."""
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        deviation,
+        sampling_prob=rate,
+        value_discretization_interval=grid,
+        neighboring_relation=THEIRS[relation],
+    )
+    epsilons = np.arange(-2.0, 12.0, 0.37)
+    losses.step_laws.cache_clear()
+    step = branches_of(PoissonGaussian(rate, deviation, 1.0, 1.0), relation)
+    ours = composed_deltas(((step, 1),), grid, epsilons + 1e-9)
+    return float(np.abs(ours - np.asarray(theirs.get_delta_for_epsilon(epsilons))).max())
+
+
+@pytest.mark.parametrize("relation", Relation)
+@pytest.mark.parametrize(("deviation", "rate", "grid"), STEPS)
+def test_the_distribution_is_dp_accountings(
+    relation: Relation, deviation: float, rate: float, grid: float
+) -> None:
+    assert _off(relation, deviation, rate, grid) < 1e-8
+
+
+def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = losses._places
+    with monkeypatch.context() as patch:
+        patch.setattr(losses, "_places", lambda pair, at: real(pair, at) + 0.1)
+        assert _off(Relation.SUBSTITUTION, 1.0, 0.25, 1e-3) > 1e-6
+    monkeypatch.setattr(
+        pairs, "group_law", lambda rate, points: mixture_of({0: 1 - 0.9 * rate, 1: 0.9 * rate})
+    )
+    assert _off(Relation.ADD_OR_REMOVE, 1.0, 0.25, 1e-3) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("points", "rate", "sigma", "steps"), [(8, 0.02, 4.0, 100), (3, 0.3, 2.0, 20), (1, 0.1, 1.0, 30)]
+)
+def test_a_group_costs_what_dp_accounting_says(points: int, rate: float, sigma: float, steps: int) -> None:
+    weights = stats.binom.pmf(range(points + 1), points, rate).tolist()
+    theirs = theirs_of(mixture_of(dict(enumerate(weights))), sigma).self_compose(steps)
+    ours = group_curve(points, rate, sigma, steps)
+    for delta in (1e-3, 1e-5, 1e-8):
+        assert ours(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=4e-3, abs=1e-3)
+
+
+def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
+    one, other = mixture_of({0: 0.9, 1: 0.1}), mixture_of({0: 0.5, 4: 0.5})
+    ours = branches_curve(((0.7, Pair(one, NOTHING, 3.0)), (0.3, Pair(other, NOTHING, 3.0))), 10)(1e-5)
+    theirs = theirs_of(one, 3.0).compute_mixture(theirs_of(other, 3.0), 0.7).self_compose(10)
+    assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=5e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(LAWS, st.floats(0.5, 3.0), st.floats(-3.0, 6.0))
+def test_both_curves_are_the_integrals_that_define_them(
+    law: dict[float, float], sigma: float, eps: float
+) -> None:
+    there = as_dict(law_of(law))
+    both = (hockey_stick(there, {0.0: 1.0}, sigma, eps), hockey_stick({0.0: 1.0}, there, sigma, eps))
+    found = composed_deltas(one_step(law_of(law), sigma), 1e-3, np.array([round(eps, 3)]))[0]
+    assert found == pytest.approx(max(both), abs=2e-3)
+    assert found >= max(both) - 1e-3 - 1e-6
+
+
+@settings(max_examples=15, deadline=None)
+@given(LAWS, st.integers(1, 3), st.floats(0.8, 3.0))
+def test_a_composed_epsilon_is_never_below_an_attack(
+    law: dict[float, float], steps: int, sigma: float
+) -> None:
+    """Looking at the sum of all steps is one attack; its own curve must lie below the figure."""
+    epsilon = branches_curve(((1.0, Pair(law_of(law), NOTHING, sigma)),), steps)(1e-3)
+    there, wide = repeated(as_dict(law_of(law)), steps), sigma * math.sqrt(steps)
+    assert hockey_stick(there, {0.0: 1.0}, wide, epsilon) <= 1e-3 + 1e-6
+    assert hockey_stick({0.0: 1.0}, there, wide, epsilon) <= 1e-3 + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.floats(1e-6, 0.999))
+def test_no_mass_of_a_binomial_is_lost_or_moved_down(points: int, rate: float) -> None:
+    law = as_dict(group_law(rate, points))
+    assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-12)
+    sizes = np.arange(points + 1)
+    ours = np.array([math.fsum(w for j, w in law.items() if j >= size) for size in sizes])
+    assert np.all(ours >= stats.binom.sf(sizes - 1, points, rate) * (1 - 1e-9) - 1e-15)
+    assert law.get(points, 0.0) > 0.0
+
+
+def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
+    """Sabotage: a law cut at j <= 1 and renormalised, as a careless accountant would, reports less."""
+    points, rate, sigma, steps = 16, 256 / 14_000, 2.0, 100
+    cut = law_of(dict(enumerate(stats.binom.pmf([0, 1], points, rate).tolist())))
+    careless = branches_curve(((1.0, Pair(cut, NOTHING, sigma)),), steps)
+    assert careless(1e-5) < 0.75 * group_curve(points, rate, sigma, steps)(1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.floats(0.01, 0.5), st.floats(1.0, 8.0))
+def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) -> None:
+    at = np.linspace(-2.0, 4.0, 61) + 1e-9
+    few, many = (
+        composed_deltas(one_step(group_law(rate, size), sigma), 1e-2, at) for size in (points, points + 1)
+    )
+    assert np.all(few <= many + 1e-6)
+
+
+def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:
+    """K/σ over 24 is answered by revealing, which is never below the exact pair."""
+    assert group_curve(0, 0.1, 1.0, 5)(1e-5) == group_curve(3, 0.1, 1.0, 0)(1e-5) == 0.0
+    assert group_curve(48, 0.01, 2.0, 3)(1e-5) < group_curve(50, 0.01, 2.0, 3)(1e-5) < math.inf
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_revealing_is_the_average_over_every_path(steps: int) -> None:
+    law = {0: 0.5, 1: 0.3, 4: 0.2}
+    epsilon = revealed(mixture_of(law), 6.0, steps, 1e-4)
+
+    def delta(eps: float) -> float:
+        total = 0.0
+        for path in product(law, repeat=steps):
+            mu = math.sqrt(sum(c * c for c in path)) / 6.0
+            total += math.prod(law[c] for c in path) * float(gaussian_delta(eps, np.array([mu]))[0])
+        return total
+
+    assert delta(epsilon) <= 1e-4 < delta(epsilon - 1e-4)
+
+
+def test_revealing_refuses_what_is_too_far_and_pays_for_what_a_transform_rounds_off() -> None:
+    """With delta near the rounding of the transform there is no figure, rather than a lucky one."""
+    assert revealed(mixture_of({1000: 1.0}), 1.0, 1, 1e-5) == math.inf
+    assert revealed(mixture_of({0: 1.0}), 4.0, 16, 1e-5) == 0.0
+    law = mixture_of({0: 0.9, 3: 0.1})
+    assert revealed(law, 4.0, 2_000, 1e-5) < revealed(law, 4.0, 2_000, 1e-18) == math.inf
+
+
+def test_the_chain_bounds_the_gaussian_that_it_passes_through() -> None:
+    """N(0) to N(1) to N(2): the chain of two single shifts is sound for the double one."""
+    one, both = (branches_curve(((1.0, Pair(mixture_of({m: 1}), NOTHING, 2.0)),), 1) for m in (1.0, 2.0))
+    assert chain(one, one, 1e-4) >= both(1e-4)
+    assert chain(lambda _: 1.0, lambda _: 2.0, 1e-5) == 3.0
+    assert chain(lambda _: math.inf, lambda _: 2.0, 1e-4) == math.inf
+    few = group_curve(2, 0.02, 8.0, 50), group_curve(24, 0.02, 8.0, 50)
+    assert chain(*few, 1e-5, FINE_SPLITS) <= chain(*few, 1e-5, (0.25, 0.5, 0.75)) + 1e-12
+
+
+@pytest.mark.parametrize(("points", "rate", "sigma", "steps"), [(8, 0.02, 4.0, 100), (2, 0.1, 2.0, 50)])
+def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma: float, steps: int) -> None:
+    """One pair under two names; the card's grid is the coarser one."""
+    spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
+    one_side, exact = removal_epsilon_of(spent, 1e-5, points), group_curve(points, rate, sigma, steps)
+    assert one_side is not None
+    assert exact(1e-5) * (1 - 1e-9) <= one_side <= exact(1e-5) * 1.005
+    assert group_epsilon_of(spent, 1e-5, points) == pytest.approx(chain(exact, exact, 1e-5), rel=5e-3)
