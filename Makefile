@@ -54,9 +54,9 @@ java:
 # last lines count the kills, and what was stuck, lost or leaked
 soak: $(VENV)/.dev
 	$(PIP) install --quiet $(TORCH) --editable '.[$(EXTRAS),dev,soak]'
-	$(BIN)/python -m tests.soak.fuzz_readers
-	$(BIN)/python -m tests.soak.fuzz_masker
-	$(BIN)/python -m tests.soak.fuzz_policies
+	$(BIN)/python -m tests.soak.fuzz readers
+	$(BIN)/python -m tests.soak.fuzz masker
+	$(BIN)/python -m tests.soak.fuzz policies
 	$(BIN)/python -m pytest -n 0 -s tests/soak/soak_*.py
 
 check: $(VENV)/.dev

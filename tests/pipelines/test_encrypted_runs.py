@@ -15,7 +15,6 @@ from pyarrow.parquet.encryption import create_decryption_properties
 
 import redactory
 from redactory.detectors import Detection
-from redactory.evaluation.report import write_report
 from redactory.foundation.errors import (
     CheckFailed,
     ConfigurationError,
@@ -229,40 +228,6 @@ def reseal(run: RunFolder) -> None:
     seal(run, manifest, [*(p for f in run.data_folders for p in parts(f)), run.card])
 
 
-@pytest.mark.usefixtures("no_rescan")
-def test_a_forger_without_the_signing_key_is_found(
-    copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, public = RunFolder(copy), keys["ann.sign.pub"]
-    shutil.rmtree(run.models)
-    for signer in (keys["bob.sign"], None):
-        monkeypatch.setenv(SIGNING, str(signer)) if signer else monkeypatch.delenv(SIGNING)
-        reseal(run)
-        assert not failed(copy) - {"report", "encryption"}
-        assert "signature" in failed(copy, public_key=public)
-    monkeypatch.setenv(SIGNING, str(keys["ann.sign"]))
-    reseal(run)
-    assert "signature" not in failed(copy, public_key=public)
-
-
-@pytest.mark.usefixtures("no_rescan")
-def test_a_model_that_was_signed_by_another_fails(
-    copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = RunFolder(copy).model("crt")
-    manifest = json.loads(model.manifest.read_text())
-    files = [model.root / name for name in manifest.pop("files")]
-    del manifest["signed_by"]
-    for measured in model.root.glob("*/_SUCCESS"):
-        # on the model as it was
-        shutil.rmtree(measured.parent)
-    monkeypatch.setenv(SIGNING, str(keys["bob.sign"]))
-    seal(model, manifest, files)
-    write_report(RunFolder(copy))
-    assert failed(copy) == set()
-    assert failed(copy, public_key=keys["ann.sign.pub"]) == {"model crt"}
-
-
 def _exchanged(run: RunFolder, folder: Path) -> None:
     one, other = parts(folder)[:2]
     first, second = one.read_bytes(), other.read_bytes()
@@ -430,18 +395,6 @@ def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
 # ------------------------------------------------------------------------------------------- the command line
 
 
-@pytest.mark.parametrize("kind", ["digest", "encryption", "signing"])
-def test_keys_new_writes_a_private_file_once(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "a.key"
-    done = call("keys", "new", kind, file, "--json")
-    assert done.exit_code == 0, done.output
-    files = json.loads(done.stdout)["files"]
-    assert files == [str(file), f"{file}.pub"][: 2 if kind == "signing" else 1]
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.read_text().strip() not in done.output
-    assert isinstance(call("keys", "new", kind, file).exception, ConfigurationError)
-
-
 def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.key"
     done = call("keys", "unwrap", whole, "--data-key", file)
@@ -454,11 +407,3 @@ def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Pa
     assert table.equals(read_part(path))
     assert isinstance(call("keys", "unwrap", whole, "--data-key", file).exception, ConfigurationError)
     assert isinstance(call("keys", "unwrap", curated, "--data-key", tmp_path / "b").exception, RunStateError)
-
-
-@pytest.mark.usefixtures("no_rescan")
-def test_verify_takes_a_public_key(whole: Path, keys: dict[str, Path]) -> None:
-    assert call("verify", whole, "--public-key", keys["ann.sign.pub"]).exit_code == 0
-    assert call("verify", whole, "--public-key", keys["bob.sign.pub"]).exit_code == 1
-    wrong = call("verify", whole, "--public-key", keys["ann.key"])
-    assert isinstance(wrong.exception, ConfigurationError)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
 import shutil
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,17 +67,6 @@ def test_a_second_run_is_refused_by_the_name_of_the_first(
     # the lock's file is still there, with the name of the dead in it
     assert json.loads((run / "state" / "lock").read_bytes())["process"]
     assert curated(rows, run) == 0
-    assert state_of(run) == undisturbed
-
-
-def test_of_many_that_begin_at_once_one_works(
-    rows: Path, undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    processes = [start(rows, run) for _ in range(5)]
-    outcomes = sorted(outcome(process) for process in processes)
-    assert outcomes[0] == 0
-    assert set(outcomes) <= {0, REFUSED}
     assert state_of(run) == undisturbed
 
 
@@ -153,29 +140,6 @@ def test_a_lock_that_was_given_back_while_it_was_waited_for_is_no_lock(
         assert path.exists()
         with pytest.raises(RunStateError):
             _holds_nobody(path)
-
-
-def test_threads_that_fight_for_it_are_never_two(tmp_path: Path) -> None:
-    path, inside, most, entered = tmp_path / "lock", 0, 0, 0
-
-    def fight() -> None:
-        nonlocal inside, most, entered
-        mine = 0
-        while mine < 15:
-            with contextlib.suppress(RunStateError), only_one(path, "the folder"):
-                inside += 1
-                most = max(most, inside)
-                time.sleep(0)
-                mine += 1
-                entered += 1
-                inside -= 1
-
-    threads = [threading.Thread(target=fight) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (most, entered) == (1, 90)
 
 
 def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,20 +223,6 @@ def test_a_difference_never_shows_a_value(begun: Path) -> None:
     configuration = {**head["configuration"], "detect": {**head["configuration"]["detect"], "lists": deny}}
     found = difference(head, {**head, "configuration": configuration})
     assert found == "configuration (detect.lists.deny)"
-
-
-def test_an_input_that_grows_while_it_is_read_is_found_out(tmp_path: Path) -> None:
-    rows, run = rows_file(tmp_path / "rows.jsonl"), tmp_path / "run"
-
-    def grow(work: str, *_: object) -> None:
-        if work == "ingest":
-            with rows.open("ab") as file:
-                file.write(b'{"text": "one more"}\n')
-
-    config = {**CONFIG, "input": str(rows)}
-    with pytest.raises(RunStateError, match=r"the input \(rows\.jsonl has changed\).*nobody writes"):
-        redactory.curate(config, output=run, detector=DigitDetector(), progress=grow)
-    assert not (run / "_SUCCESS").exists()
 
 
 def test_what_was_read_of_a_file_that_grew_is_never_counted(

@@ -295,6 +295,7 @@ run | files | link | report.html
 run | files | pipe | {public} manifest.json _SUCCESS state/journal.jsonl state/releases.jsonl public/more
 run | files | zero | {vault} report.html SHA256SUMS state/data-key.json
 run | no stray files | add | notes.txt public/part-00009.parquet audit/x models/crt/notes models/x/card.json
+run | no stray files | add | .hidden GUARANTEE/card.json _SUCCESS.old {model}/accuracy/x private/a/b
 run | no stray files | add | .tmp-1-README.md .tmp-9-config.json public/.tmp-1-{part} state/gate/result.json
 run | no stray files | add | {model}/.tmp-9-config.json
 run | no stray files | empty | more public/more models/more state/gate

@@ -23,7 +23,6 @@ from redactory.foundation.files import only_one, read_json
 from redactory.pipelines.checks import Check, Seen, checked
 from redactory.pipelines.evaluate_detection import known_since
 from redactory.pipelines.label import keep_recall, kept_recall
-from redactory.pipelines.share import sums_text
 from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import RunFolder, parts, read_manifest, seal
 from tests.pipelines.leaving import small_run
@@ -240,28 +239,6 @@ def test_a_true_run_holds_no_stray_and_says_what_no_digest_covers(run: RunFolder
     assert strays(run).detail == "the run holds nothing but what it declares"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("secret.txt", "guarantee.json", "GUARANTEE/card.json", "public/notes.txt", "private/a/b"),
-        *("audit/extra.json", "audit/spans/notes", "vault/part-09999.parquet", "manifest.json.bak"),
-        *("models/readme.txt", "models/crt2/guarantee.json", "models/crt/secret.txt", "models/crt/x/y/z"),
-        *("models/crt/membership/result.json", "models/crt/perplexity/note.md", ".hidden", "_SUCCESS.old"),
-        *("public/.tmp-1-part-00000.parquet", ".tmp-1-secret.txt", "models/crt/.tmp-x-manifest.json"),
-        # what a killed process left of a file is no part of a run either
-        *(".tmp-1-README.md", ".tmp-12-report.html", "models/crt/.tmp-3-MEASURED.md"),
-    ],
-)
-def test_a_file_that_nobody_declared_fails_by_its_name(run: RunFolder, name: str) -> None:
-    put(run, name)
-    found = strays(run)
-    assert (found.ok, found.detail.startswith(f"{name}: ")) == (False, True)
-    if name.startswith("models/"):
-        # nor does a manifest that lists it make it the run's
-        listed = read_manifest(run)["files"] | {name: {"sha256": file_sha256(run.root / name), "bytes": 2}}
-        assert not found_by("no stray files", run, files=listed).ok
-
-
 def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_at_work(
     run: RunFolder,
 ) -> None:
@@ -284,25 +261,6 @@ def test_a_training_at_work_leaves_the_check_open_and_may_not_promise_yet(run: R
     )
     put(run, "models/next/guarantee.json")
     assert not strays(run).ok
-
-
-@pytest.mark.parametrize("name", ["recall", "redaction", "gate"])
-def test_figures_without_a_seal_fail(run: RunFolder, name: str) -> None:
-    shutil.rmtree(run.recall.root)
-    put(run, f"state/{name}/result.json")
-    assert strays(run).detail.startswith(f"state/{name}/result.json (not sealed): ")
-
-
-def test_the_sums_of_a_fetched_run_say_what_the_manifest_says(run: RunFolder) -> None:
-    digests = {name: entry["sha256"] for name, entry in read_manifest(run)["files"].items()}
-    digests["manifest.json"] = file_sha256(run.manifest)
-    run.sums.write_text(sums_text(digests | {"report.html": "0" * 64}))
-    assert strays(run).ok
-    run.sums.write_text(sums_text(digests | {"public/part-00000.parquet": "0" * 64}))
-    assert "SHA256SUMS (it says another sha256 of public/part-00000.parquet)" in strays(run).detail
-    for more in (f"{'0' * 64}  nobody.txt\n", f"{'0' * 64}  public/part-00000.parquet\n", "anything"):
-        run.sums.write_text(sums_text(digests) + more)
-        assert not strays(run).ok
 
 
 def test_a_mode_that_lets_others_in_fails(run: RunFolder) -> None:
