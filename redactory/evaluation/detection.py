@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from redactory.detectors import Detection, Span, TextDetector
 from redactory.evaluation.recall import measure_misses
@@ -66,38 +65,31 @@ class LabelledPoint:
     spans: Sequence[Mapping[str, Any]]
 
 
-class Fates:
+class Fates(dict[str, Detection]):
     """F, and what the policies mark; each distinct text is detected once, for F is a function of the text."""
 
     def __init__(self, detector: TextDetector) -> None:
+        super().__init__()
         self._detector = detector
-        self._detections: dict[str, Detection] = {}
 
     def read(self, texts: Iterable[str], progress: Progress = silent) -> tuple[int, float]:
         """Detect what is new among ``texts``: how many they were, and the seconds they took."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._detections]
-        done, seconds = 0, 0.0
+        new = [text for text in dict.fromkeys(texts) if text not in self]
+        done, start = 0, time.perf_counter()
         while chunk := new[done : done + _CHUNK]:
-            start = time.perf_counter()
-            found = list(self._detector.detect(chunk))
-            seconds += time.perf_counter() - start
-            self._detections.update(zip(chunk, found, strict=True))
+            self.update(zip(chunk, self._detector.detect(chunk), strict=True))
             done += len(chunk)
             progress("detect", done, len(new), "texts")
-        return done, seconds
-
-    def detection(self, text: str) -> Detection:
-        """What the policies mark in a text that was read."""
-        return self._detections[text]
+        return done, time.perf_counter() - start
 
     def is_public(self, text: str) -> bool:
         """Whether a text that was read goes public."""
-        return route(text, self._detections[text]).side == PUBLIC
+        return route(text, self[text]).side == PUBLIC
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """F: (side or "quarantined", text masked by π) of each text."""
         self.read(texts)
-        fates = (route(text, self._detections[text]) for text in texts)
+        fates = (route(text, self[text]) for text in texts)
         return [("quarantined" if fate.failure else fate.side, fate.text) for fate in fates]
 
 
@@ -118,28 +110,36 @@ def measure_detection(
 
     ``interval`` says which interval is of which kind.  No text is in the result.
     """
-    texts = [point.text for point in points]
+    texts, fates = [point.text for point in points], Fates(detector)
     Fates(detector).read(texts[:_WARM_UP])
-    fates = Fates(detector)
     distinct, seconds = fates.read(texts, progress)
     misses = measure_misses(fates, texts, [point.spans for point in points], CONFIDENCE, progress)
-    result: dict[str, Any] = {
-        name: figures(_by_row(points, fates, marks), CONFIDENCE)
-        for name, marks in POLICIES.items()
-        if name in policies
+    result: dict[str, Any] = {}
+    for name in policies:
+        rows: dict[int, Counts] = defaultdict(Counter)
+        for point in points:
+            places = [(span.start, span.end) for span in POLICIES[name](fates[point.text])]
+            rows[point.row].update(count_matches(point.text, labelled_spans(point.spans), places))
+        result[name] = figures(list(rows.values()), CONFIDENCE)
+    missed = {
+        rate: {
+            **proportion(own["misses"], misses["n"], CONFIDENCE),
+            "misses": own["misses"],
+            "n": misses["n"],
+        }
+        for rate, own in ((rate, misses[rate]) for rate in ("gamma", "delta_2"))
     }
     if "strict" in policies:
-        result["gamma"] = _missed(misses["gamma"]["misses"], misses["n"])
-        result["highest_gamma"] = misses["highest_gamma_of_strata"]
+        result |= {"gamma": missed["gamma"], "highest_gamma": misses["highest_gamma_of_strata"]}
     return {
         **result,
-        "miss_rate": _missed(misses["delta_2"]["misses"], misses["n"]),
+        "miss_rate": missed["delta_2"],
         "public_share": public_share(points, fates.is_public),
         "strata": misses["strata"],
         "points": len(points),
         "distinct_points": distinct,
         "secrets": misses["n"],
-        "quarantined": sum(fates.detection(text).failure is not None for text in texts),
+        "quarantined": sum(fates[text].failure is not None for text in texts),
         "texts_per_second": distinct / seconds if seconds else None,
         "interval": INTERVALS,
     }
@@ -150,36 +150,16 @@ def public_share(points: Iterable[LabelledPoint], is_public: Callable[[str], boo
 
     {value, low, high, points, public, of_clean: {value, low, high, points, public}}.
     """
-    rows: dict[int, Counter[str]] = {}
-    for point in points:
-        row, public = rows.setdefault(point.row, Counter()), is_public(point.text)
-        for kind in ("all", "clean")[: 1 if point.spans else 2]:
-            row[kind] += 1
-            row[f"{kind} public"] += public
-    total = sum(rows.values(), Counter[str]())
+    known = [(point.row, bool(point.spans), is_public(point.text)) for point in points]
 
-    def of(kind: str) -> dict[str, Any]:
-        pairs = [(row[f"{kind} public"], row[kind]) for row in rows.values()]
-        counts = {"points": total[kind], "public": total[f"{kind} public"]}
-        return {**share(pairs, CONFIDENCE), **counts}
+    def of(some: list[tuple[int, bool, bool]]) -> dict[str, Any]:
+        rows: dict[int, list[bool]] = {row: [] for row, *_ in known}
+        for row, _, public in some:
+            rows[row].append(public)
+        counts = {"points": len(some), "public": sum(public for *_, public in some)}
+        return {**share([(sum(own), len(own)) for own in rows.values()], CONFIDENCE), **counts}
 
-    return {**of("all"), "of_clean": of("clean")}
-
-
-def _by_row(
-    points: Iterable[LabelledPoint], fates: Fates, marks: Callable[[Detection], tuple[Span, ...]]
-) -> list[Counts]:
-    rows: dict[int, Counts] = {}
-    for point in points:
-        places = [(span.start, span.end) for span in marks(fates.detection(point.text))]
-        rows.setdefault(point.row, Counter()).update(
-            count_matches(point.text, labelled_spans(point.spans), places)
-        )
-    return list(rows.values())
-
-
-def _missed(misses: int, n: int) -> dict[str, Any]:
-    return {**proportion(misses, n, CONFIDENCE), "misses": misses, "n": n}
+    return {**of(known), "of_clean": of([one for one in known if not one[1]])}
 
 
 # What marks find of labelled spans: counts of one text, and the figures that sums of them give.
@@ -205,30 +185,24 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: It
     solid = np.fromiter((not sign.isspace() for sign in text), np.bool_, len(text))
     found = _united(_bare(text, marks))
     wanted = [(bounds, label) for start, end, label in labelled for bounds in _bare(text, [(start, end)])]
-    masked = _inside(found, len(text)) & solid
-    true = _inside((bounds for bounds, _ in wanted), len(text)) & solid
+    masked, true = np.zeros_like(solid), np.zeros_like(solid)
+    for flags, places in ((masked, found), (true, [bounds for bounds, _ in wanted])):
+        for start, end in places:
+            flags[start:end] = solid[start:end]
     counts: Counts = Counter()
     for name, flags in (("chars_marked", masked), ("chars_labelled", true), ("chars_both", masked & true)):
         counts[ALL, name] = int(flags.sum())
-    before, before_masked, before_true = (
-        np.concatenate([[0], np.cumsum(flags)]) for flags in (solid, masked, true)
-    )
     exact = {bounds for bounds, _ in wanted} & set(found)
-    spans = [("labelled", bounds, label, before_masked) for bounds, label in wanted]
-    spans += [("marked", bounds, ALL, before_true) for bounds in found]
+    spans = [("labelled", bounds, label, masked) for bounds, label in wanted]
+    spans += [("marked", bounds, ALL, true) for bounds in found]
     for kind, (start, end), label, other in spans:
-        chars, covered = int(before[end] - before[start]), int(other[end] - other[start])
+        chars, covered = int(solid[start:end].sum()), int(other[start:end].sum())
+        counts[ALL, kind] += 1
         for name, hit in zip(MATCHES, ((start, end) in exact, covered == chars, covered > 0), strict=True):
             counts[ALL, f"{name}_{kind}"] += hit
-        counts[ALL, kind] += 1
         if kind == "labelled":
-            own = {
-                "labelled": 1,
-                "cover_labelled": covered == chars,
-                "chars_labelled": chars,
-                "chars_both": covered,
-            }
-            counts.update({(label, name): int(count) for name, count in own.items()})
+            own = {"labelled": 1, "cover_labelled": int(covered == chars), "chars_labelled": chars}
+            counts.update({(label, name): count for name, count in {**own, "chars_both": covered}.items()})
     return counts
 
 
@@ -311,13 +285,6 @@ def _united(intervals: list[Interval]) -> list[Interval]:
         else:
             united.append((start, end))
     return united
-
-
-def _inside(intervals: Iterable[Interval], length: int) -> NDArray[np.bool_]:
-    flags = np.zeros(length, np.bool_)
-    for start, end in intervals:
-        flags[start:end] = True
-    return flags
 
 
 def _f(precision: Sums, recall: Sums, beta: int) -> Sums:

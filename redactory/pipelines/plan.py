@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +40,9 @@ def plan(
     The training is that of ``config`` with ``settings``, or, without a configuration, of ``settings`` alone.
     Their keys are those of the section ``train`` (``sampling_rate``, ``federated.users``), other sections' in
     full (``dedup.mode``), and the numbers of a plan alone: ``steps``, ``points``, ``users``, ``gamma``,
-    ``delta_2`` and ``bayesian`` (:class:`~redactory.training.guarantee.plan.Known`); values may be text, such
-    as "50/946".  With ``trainer`` ``ldp`` they are keys of
-    :class:`~redactory.training.ldp.settings.LdpSettings` and, for the figure as published,
-    ``published.epsilon``, ``published.rate``, ``published.steps`` and ``published.true_share``.
+    ``delta_2`` and ``bayesian`` (:class:`~redactory.training.guarantee.plan.Known`).  With ``trainer``
+    ``ldp`` they are keys of :class:`~redactory.training.ldp.settings.LdpSettings` and, for the figure as
+    published, ``published.epsilon``, ``published.rate``, ``published.steps`` and ``published.true_share``.
 
     A finished run of ``config`` adds its points and its measured recall, or its users and entities.  ``plot``
     is an SVG file to write, epsilon against steps.  Nothing is trained.
@@ -53,28 +50,13 @@ def plan(
     require_training_packages()
     if plot is not None:
         require_matplotlib()
-    given = {key.removeprefix("train."): _value(value) for key, value in settings.items()}
+    given = {key.removeprefix("train."): value for key, value in settings.items()}
     with waiting(progress, "account noise"):
         if config is None and given.get("trainer") == LDP:
             if plot is not None:
                 raise ConfigurationError("a plan of messages (ldp) has no steps to plot: leave out plot")
             return _of_messages(given)
         return _of_training(config, given, output, plot)
-
-
-def _value(value: Any) -> Any:
-    """What text such as 50/946, [2, 4] or null stands for."""
-    if isinstance(value, str) and (value[:1] in ("[", "{") or value in ("null", "true", "false")):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    if isinstance(value, str) and "/" in value:
-        try:
-            return float(Fraction(value))
-        except (ValueError, ZeroDivisionError):
-            return value
-    return value
 
 
 def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,11 +81,11 @@ def _of_training(
 
     names = [entry.name for entry in fields(Known) if entry.name in given]
     numbers = {name: _number(name, given.pop(name)) for name in names}
-    loaded = (
-        _numbers_alone(given, numbers)
-        if config is None
-        else _changed(load_config(config, output=output), given)
-    )
+    if config is None:
+        loaded = _numbers_alone(given, numbers)
+    else:
+        loaded = load_config(config, output=output)
+        loaded = check(_sections(given, loaded.model_dump(exclude_unset=True))) if given else loaded
     run, train = RunFolder(Path(loaded.output)), loaded.train
     finished = config is not None and is_finished(run)
     recall = train.recall or (measured_last(run) if finished else None)
@@ -126,16 +108,9 @@ def _of_training(
 
 
 def _number(name: str, value: Any) -> Any:
-    """A number that may be given as text."""
-    try:
-        found = float(value) if isinstance(value, str) else value
-    except ValueError:
-        raise ConfigurationError(f"{name}: a number is needed") from None
-    return int(found) if isinstance(found, float) and found.is_integer() and abs(found) > 1 else found
-
-
-def _changed(config: Config, given: Mapping[str, Any]) -> Config:
-    return check(_sections(given, config.model_dump(exclude_unset=True))) if given else config
+    if not isinstance(value, int | float):
+        raise ConfigurationError(f"{name}: a number is needed")
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) > 1 else value
 
 
 def _sections(given: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_a_configuration_is_planned_as_it_would_be_trained(tmp_path: Path) -> No
     own = PoissonGaussian(0.1, 2.0, 1.0, 1.0)
     assert result["epsilon"] == epsilon(own, 20, 1e-5, Relation.SUBSTITUTION)
     assert (tmp_path / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
-    changed = redactory.plan(path, noise_multiplier="8/2", **{"train.epochs": "1"})
+    changed = redactory.plan(path, noise_multiplier=4.0, **{"train.epochs": 1})
     assert (changed["steps"], changed["noise_multiplier"]) == (10, 4.0)
 
 
@@ -176,7 +176,7 @@ def test_flagging_everything_leaves_nothing_uncovered() -> None:
 @pytest.mark.parametrize("points", [3, 14, 49, 107])
 def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
     """At q = 1/14 it planned 45 steps in three epochs, and the trainer made 42."""
-    own = {"trainer": "dpsgd", "sampling_rate": f"1/{points}", "epochs": 3, "noise_multiplier": 2.0}
+    own = {"trainer": "dpsgd", "sampling_rate": 1 / points, "epochs": 3, "noise_multiplier": 2.0}
     assert planned(**own, group_sizes=[])["steps"] == 3 * math.ceil(1.0 / (1.0 / points))
 
 
@@ -294,7 +294,7 @@ def test_bounded_contributions_need_this_noise(
 def test_the_curve_over_points_needs_no_cap() -> None:
     rule = {"bounding.rule": "none", "bounding.constants": "public"}
     found = planned(
-        trainer="uedp-bounded", sampling_rate="256/14000", noise_multiplier=2.0, steps=500, **rule
+        trainer="uedp-bounded", sampling_rate=256 / 14000, noise_multiplier=2.0, steps=500, **rule
     )
     assert [found["curve"][k] for k in ("1", "2", "4", "8", "16")] == pytest.approx(
         [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
@@ -352,7 +352,7 @@ def test_the_cap_that_is_suggested_keeps_most_for_nothing() -> None:
 
 def test_user_level_has_a_figure_of_its_own() -> None:
     """DP-FedAvg: the Poisson-sampled Gaussian over users; the papers' accountant gives more, not less."""
-    own = {"trainer": "user-level", "federated.users": 946, "federated.user_rate": "50/946"}
+    own = {"trainer": "user-level", "federated.users": 946, "federated.user_rate": 50 / 946}
     found = planned(**own, noise_multiplier=2.0, steps=50)
     assert found["adjacency"] == "user removal"
     assert found["epsilon_sound"] == pytest.approx(0.831, abs=2e-3)
@@ -403,7 +403,7 @@ def test_a_configuration_of_units_is_planned_as_it_would_be_trained() -> None:
 # Messages.
 
 
-COINS = {"participation.rate": 0.05, "participation.steps": 200, "delta": "1/872"}
+COINS = {"participation.rate": 0.05, "participation.steps": 200, "delta": 1 / 872}
 
 
 def messages(**settings: Any) -> dict[str, Any]:
@@ -420,7 +420,7 @@ def test_three_sends() -> None:
     assert found["epsilon_as_published"] == pytest.approx(3.71, abs=0.01)
     assert set(found["as_published"]["why_not"]) == {"sensitivity"}
     assert any("send once" in line for line in found["notes"])
-    pair = messages(noise_multiplier=2.0, pairs="true")
+    pair = messages(noise_multiplier=2.0, pairs=True)
     assert pair["sensitivity"] == pytest.approx(2.828, abs=1e-3)
 
 
@@ -428,7 +428,7 @@ def test_three_sends() -> None:
 def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
     found = messages(
         epsilon=3.0,
-        **{"participation.kind": kind, "participation.rate": 0.1, "participation.steps": "30"},
+        **{"participation.kind": kind, "participation.rate": 0.1, "participation.steps": 30},
     )
     assert 2.98 < found["epsilon_sound"] <= 3.0
     assert found["noise_source"] == "found for the target"
@@ -437,7 +437,7 @@ def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
 
 def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
     seen = {**COINS, "participation.kind": "visible"}
-    found = messages(**seen, **{"published.epsilon": 0.8, "published.true_share": "1/10"})
+    found = messages(**seen, **{"published.epsilon": 0.8, "published.true_share": 0.1})
     figures = found["inference"]
     assert figures["epsilon_claimed"] == pytest.approx(0.8, rel=1e-6)
     assert figures["epsilon_visible"] == pytest.approx(140.0, abs=0.1)
