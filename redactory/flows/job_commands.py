@@ -100,19 +100,19 @@ def release_list(job: Path, log: bool) -> Shown:
 @command(
     releases,
     "approve",
-    "run own_config reason",
+    "run reason",
     by=BY,
     empty=switch("Also where it holds no point, public or private."),
 )
-def release_approve(run: Path, by: str, reason: str, own_config: str | None, empty: bool) -> Shown:
+def release_approve(run: Path, by: str, reason: str, empty: bool) -> Shown:
     """Release a held run all the same; the name and the reason go into the log."""
-    return _decided(redactory.approve_release(run, by, reason, own_config, empty=empty))
+    return _decided(redactory.approve_release(run, by, reason, empty=empty))
 
 
-@command(releases, "reject", "run own_config reason", by=BY)
-def release_reject(run: Path, by: str, reason: str, own_config: str | None) -> Shown:
+@command(releases, "reject", "run reason", by=BY)
+def release_reject(run: Path, by: str, reason: str) -> Shown:
     """Give a run up: the next scheduled run reads its material as new."""
-    return _decided(redactory.reject_release(run, by, reason, own_config))
+    return _decided(redactory.reject_release(run, by, reason))
 
 
 def _decided(result: dict[str, Any]) -> Shown:

@@ -36,7 +36,7 @@ from redactory.foundation.records import Record, read_records
 from redactory.pipelines.config import HookSettings, NightlySettings
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX as PINNED
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import alone
 from redactory.pipelines.release import FATES
 from redactory.pipelines.release_log import (
@@ -135,12 +135,12 @@ def decide(
     run: RunFolder,
     event: Event,
     facts: Mapping[str, Any],
-    config: Given | NightlySettings | None,
+    settings: NightlySettings | None = None,
 ) -> list[str]:
     """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed."""
     name = run.root.resolve().name
-    _entered(run, event, facts, _settings_of(config, standings(read_log(job))[name]))
-    return carry_out(job, config).get(name, [])
+    _entered(run, event, facts, settings or _settings_of(standings(read_log(job))[name]))
+    return carry_out(job, settings).get(name, [])
 
 
 def _entered(
@@ -151,10 +151,10 @@ def _entered(
     return enter(run, event, **facts, **({FOLLOWS: follows} if follows else {}))
 
 
-def carry_out(job: JobFolder, config: Given | NightlySettings | None) -> dict[str, list[str]]:
+def carry_out(job: JobFolder, settings: NightlySettings | None = None) -> dict[str, list[str]]:
     """Do what follows from the decisions of a job and is not done: of each run concerned, the failed hooks.
 
-    ``config`` is whose hooks are called; by default that of the file that each run was begun with.  Asked
+    ``settings`` are whose hooks are called; by default those of the file that each run was begun with.  Asked
     again and again it does what is left, and nothing twice, but for a hook that was called by a process that
     came no further.
     """
@@ -168,10 +168,10 @@ def carry_out(job: JobFolder, config: Given | NightlySettings | None) -> dict[st
     write_metrics(job)
     done: dict[str, list[str]] = {}
     for record in left:
-        settings = _settings_of(config, known[record.body["run"]])
-        if settings is not None or record.body[FOLLOWS] == [_INDEX]:
+        own = settings or _settings_of(known[record.body["run"]])
+        if own is not None or record.body[FOLLOWS] == [_INDEX]:
             # without settings a hook waits for a scheduled run, which has them
-            done[record.body["run"]] = _call_and_enter(job, record, settings)
+            done[record.body["run"]] = _call_and_enter(job, record, own)
     return done
 
 
@@ -184,17 +184,15 @@ def _call_and_enter(job: JobFolder, record: Record, settings: NightlySettings | 
     return failed
 
 
-def _settings_of(config: Given | NightlySettings | None, own: Standing) -> NightlySettings | None:
-    """The section ``nightly`` of ``config``, or of the file that a run was begun with; None without one."""
-    if isinstance(config, NightlySettings):
-        return config
-    if config is not None:
-        return load_config(config).nightly
+def _settings_of(own: Standing) -> NightlySettings | None:
+    """The section ``nightly`` of the file that a run was begun with; None without one.
+
+    None where it is gone, or is another by now, too: what is decided about a run does not depend on it.
+    """
     file = own.begun and own.begun.body.get("config")
     try:
         return load_config(file).nightly if file else None
     except RedactoryError:
-        # the file is gone, or is another by now: what is decided about a run does not depend on it
         return None
 
 
@@ -239,16 +237,14 @@ LONGEST = 500
 """Characters of a name or a reason in the log."""
 
 
-def approve_release(
-    run: str | Path, by: str, reason: str, config: Given | None = None, *, empty: bool = False
-) -> dict[str, Any]:
+def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
     """Release a held run all the same; ``latest`` leads to it, and the hooks of a release are called.
 
-    ``config`` is the job's configuration; by default the file that the run was begun with.
-    A run without a single point, public or private, is released with ``empty`` only.
-    ``{"run", "state", "latest", "empty", "hooks_failed"}``; ``RunStateError`` where the run is not held.
+    Hooks are those of the file that the run was begun with.  A run without a single point, public or private,
+    is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "hooks_failed"}``;
+    ``RunStateError`` where the run is not held.
     """
-    with _deciding(run, by, reason, config) as (folder, job, own):
+    with _deciding(run, by, reason) as (folder, job, own):
         if own.state != "held":
             raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
         manifest = read_manifest(folder)
@@ -262,23 +258,23 @@ def approve_release(
             )
         facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
         more = {"empty": True} if nothing else {}
-        failed = decide(job, folder, Event.APPROVED, {**facts, **more}, config)
+        failed = decide(job, folder, Event.APPROVED, {**facts, **more})
     result = {"run": str(folder.root), "latest": latest_of(job), "hooks_failed": failed}
     return {**result, "state": "released", "empty": nothing}
 
 
-def reject_release(run: str | Path, by: str, reason: str, config: Given | None = None) -> dict[str, Any]:
+def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:
     """Give a run up: it will not be released, and the next scheduled run reads its material as new.
 
     What it counted for in the index across runs is taken out.  ``left_out`` are later runs that went by it:
     a point of theirs that repeats one of this run was left out, and stays so.  The folder itself stays.
     """
-    with _deciding(run, by, reason, config) as (folder, job, own):
+    with _deciding(run, by, reason) as (folder, job, own):
         if own.state == "rejected":
             raise RunStateError(f"{own.run} was rejected before")
         entries = _index_entries(folder) if is_finished(folder) else []
         facts = {"by": by, "reason": reason, **({"index": entries} if entries else {})}
-        failed = decide(job, folder, Event.REJECTED, facts, config)
+        failed = decide(job, folder, Event.REJECTED, facts)
     left_out = []
     for name in standings(read_log(job)) if entries else ():
         if is_finished(other := job.run(name)):
@@ -289,9 +285,7 @@ def reject_release(run: str | Path, by: str, reason: str, config: Given | None =
 
 
 @contextmanager
-def _deciding(
-    place: str | Path, by: str, reason: str, config: Given | None
-) -> Iterator[tuple[RunFolder, JobFolder, Standing]]:
+def _deciding(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFolder, JobFolder, Standing]]:
     """A run, its job and how it stands, while nobody else writes; what an earlier process left is done."""
     for word in (by, reason):
         if not word.strip() or len(word) > LONGEST or not word.isprintable():
@@ -301,7 +295,7 @@ def _deciding(
     if job is None:
         raise RunStateError(f"{run.root} belongs to no job: it was never held or released")
     with alone(run):
-        carry_out(job, config)
+        carry_out(job)
         own = standings(read_log(job)).get(run.root.name)
         if own is None:
             raise RunStateError(

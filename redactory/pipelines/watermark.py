@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
@@ -105,8 +105,7 @@ def changed_since(pieces: Iterable[Piece]) -> list[str]:
     return list(names)
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """A piece that a scheduled run was planned with, and that run; None where it was rejected."""
 
     piece: Piece
@@ -127,7 +126,7 @@ def watermark(records: Iterable[Record]) -> Watermark:
                 files[piece.url] = _with(files.get(piece.url, []), Seen(piece, run))
         elif record.type == Event.REJECTED:
             for url, seen in files.items():
-                files[url] = [replace(own, run=None) if own.run == run else own for own in seen]
+                files[url] = [own._replace(run=None) if own.run == run else own for own in seen]
     for seen in files.values():
         # what was given back at the end is as new as what follows it
         while seen and seen[-1].run is None:
@@ -149,19 +148,16 @@ def _with(seen: list[Seen], new: Seen) -> list[Seen]:
 # The plan of a scheduled run: what is new in each file, and that what was read before is still what it was.
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What is read: ``slices``, and for each file with a last row that is not whole, its bytes."""
 
-    slices: tuple[Piece, ...]
-    waiting: tuple[tuple[str, int], ...] = ()
+    slices: list[Piece]
+    waiting: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the release log: files, places and digests; no text."""
-        return {
-            "slices": [asdict(piece) for piece in self.slices],
-            "waiting": [{"path": name, "bytes": size} for name, size in self.waiting],
-        }
+        waiting = [{"path": name, "bytes": size} for name, size in self.waiting.items()]
+        return {"slices": [asdict(piece) for piece in self.slices], "waiting": waiting}
 
 
 class _Changed(Exception):
@@ -186,9 +182,7 @@ def plan_reading(
     anew = {source.url for source in find_by_path(tuple(again), config.input.format)} if again else set()
     if strange := anew - {source.url for source in sources}:
         raise ConfigurationError(f"--again: {min(strange)} is not a file of the input (input.path)")
-    slices: list[Piece] = []
-    waiting: list[tuple[str, int]] = []
-    changed: list[str] = []
+    plan, changed = Plan([], {}), list[str]()
     for source in sources:
         known, asked = seen.get(source.url, ()), source.url in anew.difference(done)
         try:
@@ -196,8 +190,8 @@ def plan_reading(
         except _Changed as how:
             changed.append(f"{source.name} ({how})")
             continue
-        slices += [replace(piece, again=asked and bool(known)) for piece in pieces]
-        waiting += [(source.name, rest)] if rest else []
+        plan.slices.extend(replace(piece, again=asked and bool(known)) for piece in pieces)
+        plan.waiting.update({source.name: rest} if rest else {})
     if changed:
         more = [f"and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
         raise InputError(
@@ -205,7 +199,7 @@ def plan_reading(
             "reads what is added at the end. Put the file back as it was, or read all of it as new: --again "
             "FILE"
         )
-    return Plan(tuple(slices), tuple(waiting))
+    return plan
 
 
 def _growth(

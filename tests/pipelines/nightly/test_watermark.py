@@ -173,25 +173,17 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
     file, world = tmp_path / "a.jsonl", World(tmp_path)
     file.write_bytes(b'{"text": "one"}\n{"text": "two"}')
     # an object that is whole is a row, with or without its line end
-    assert (world.plan().slices[0].rows, world.plan().waiting) == (2, ())
+    assert (world.plan().slices[0].rows, world.plan().waiting) == (2, {})
     file.write_bytes(b'{"text": "one"}\n{"text": "tw')
     plan = world.plan()
     assert [(piece.rows, piece.to_byte) for piece in plan.slices] == [(1, 16)]
-    assert plan.waiting == ((str(file), 12),)
+    assert plan.waiting == {str(file): 12}
     world.night(now=SOON)
     assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
     with file.open("ab") as more:
         more.write(b'o"}\n{"text": "three"}\n')
     with pytest.raises(InputError, match="its row 2 has gone on"):
         world.plan()
-
-
-def test_a_table_with_a_header_alone_waits_for_its_rows(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.append("b.csv", [], 0)
-    assert not world.plan(SOON).slices
-    world.append("b.csv", [0], 0)
-    assert [piece.rows for piece in world.plan().slices] == [2]
 
 
 @pytest.mark.parametrize(
