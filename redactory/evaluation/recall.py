@@ -18,9 +18,8 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import mask, merge_intervals
+from redactory.redaction.mask import PRIVATE, mask, merge_intervals
 from redactory.redaction.shards import read_batches, read_column
-from redactory.redaction.sides import PRIVATE
 
 Fate = tuple[str, str]
 DetectFate = Callable[[Sequence[str]], Sequence[Fate]]

@@ -44,9 +44,8 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import mask, merge_intervals
+from redactory.redaction.mask import PRIVATE, mask, merge_intervals
 from redactory.redaction.shards import read_batches
-from redactory.redaction.sides import PRIVATE
 
 _COMMON_GOAL = 1e-3
 _NAMED = 5

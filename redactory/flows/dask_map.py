@@ -38,7 +38,7 @@ from redactory.pipelines.release import versions
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.work import Job
 from redactory.redaction import RunFolder, is_finished
-from redactory.redaction.keyservice import configured_service
+from redactory.redaction.encryption import configured_service
 
 LOCAL = "local"
 PATIENCE = 20.0

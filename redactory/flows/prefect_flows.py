@@ -39,7 +39,7 @@ from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.train import check_device
 from redactory.pipelines.watermark import is_dated
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
-from redactory.redaction.keyservice import configured_service
+from redactory.redaction.encryption import configured_service
 from redactory.redaction.sealing import SIGNED_BY, configured_signer
 
 DECISIONS = ("public", "private", "duplicate", "quarantined")

@@ -50,10 +50,17 @@ from redactory.redaction import (
     read_manifest,
     read_part,
 )
+from redactory.redaction.encryption import configured_service
 from redactory.redaction.folder import ExportFolder, is_export_folder
-from redactory.redaction.keyservice import configured_service
-from redactory.redaction.releases import Release, present_release, release_with, releases
-from redactory.redaction.sealing import SIGNED_BY, check_signature, irregular_in
+from redactory.redaction.sealing import (
+    SIGNED_BY,
+    Release,
+    check_signature,
+    irregular_in,
+    present_release,
+    release_with,
+    releases,
+)
 from redactory.redaction.shards import keyed_digest, table_digest
 
 if TYPE_CHECKING:

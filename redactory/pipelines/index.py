@@ -26,7 +26,7 @@ from redactory.pipelines.output_folder import check_apart
 from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, capacities, gone, opened, purpose_of
 from redactory.pipelines.work import Job, OpenIndex
 from redactory.redaction import RunFolder, is_finished
-from redactory.redaction.releases import releases
+from redactory.redaction.sealing import releases
 
 SCHEME = 1
 """Counted up whenever a digest comes to be of something else than before, for the same settings."""

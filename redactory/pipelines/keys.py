@@ -16,8 +16,7 @@ from redactory.pipelines.output_folder import alone
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder
-from redactory.redaction.encryption import destroy, key_identity, rewrapped
-from redactory.redaction.keyservice import KeyService, LocalKey, service_of
+from redactory.redaction.encryption import KeyService, LocalKey, destroy, key_identity, rewrapped, service_of
 
 
 def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:

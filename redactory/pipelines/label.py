@@ -30,7 +30,7 @@ from redactory.pipelines.models import seal_result
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, broken_files, is_finished, read_batches, read_manifest, seal
 from redactory.redaction.folder import SampleFolder
-from redactory.redaction.releases import release_with
+from redactory.redaction.sealing import release_with
 
 _SEED_BITS, _KEY_BYTES = 53, 32
 ESTIMAND = (

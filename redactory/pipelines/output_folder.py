@@ -23,8 +23,8 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.files import expansion, is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
+from redactory.redaction.encryption import configured_service
 from redactory.redaction.folder import PUBLIC_FOLDER, job_of
-from redactory.redaction.keyservice import configured_service
 from redactory.redaction.sealing import configured_signer
 
 

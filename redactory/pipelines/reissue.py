@@ -46,8 +46,7 @@ from redactory.redaction import (
     write_manifest,
 )
 from redactory.redaction.folder import JobFolder, job_of
-from redactory.redaction.releases import present_release
-from redactory.redaction.sealing import SIGNED_BY, configured_signer
+from redactory.redaction.sealing import SIGNED_BY, configured_signer, present_release
 
 FORMAT = "redactory-reissue/1"
 

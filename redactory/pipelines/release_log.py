@@ -21,7 +21,7 @@ from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateErr
 from redactory.foundation.records import Record, RecordLog, chain_heads, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, job_of
-from redactory.redaction.releases import present_release
+from redactory.redaction.sealing import present_release
 
 PATIENCE, _PAUSE = 10.0, 0.05
 """Seconds that a record waits for another process to write its own, and between two attempts."""

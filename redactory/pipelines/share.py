@@ -38,9 +38,9 @@ from redactory.redaction import (
     read_manifest,
     require_regular,
 )
+from redactory.redaction.encryption import configured_service
 from redactory.redaction.folder import ExportFolder, is_export
-from redactory.redaction.keyservice import configured_service
-from redactory.redaction.releases import releases
+from redactory.redaction.sealing import releases
 
 PATIENCE = 60.0
 """Seconds that what leaves waits for another export, or for a takedown at its end."""

@@ -68,8 +68,7 @@ from redactory.redaction import (
     route,
 )
 from redactory.redaction.folder import is_export_folder
-from redactory.redaction.releases import release_with
-from redactory.redaction.sealing import check_signature
+from redactory.redaction.sealing import check_signature, release_with
 
 
 def verify(

@@ -15,8 +15,12 @@ from redactory.redaction.folder import RunFolder as RunFolder
 from redactory.redaction.folder import SealedFolder as SealedFolder
 from redactory.redaction.folder import part_name as part_name
 from redactory.redaction.mask import MASK as MASK
+from redactory.redaction.mask import PRIVATE as PRIVATE
+from redactory.redaction.mask import PUBLIC as PUBLIC
+from redactory.redaction.mask import Fate as Fate
 from redactory.redaction.mask import mask as mask
 from redactory.redaction.mask import merge_intervals as merge_intervals
+from redactory.redaction.mask import route as route
 from redactory.redaction.sealing import broken_files as broken_files
 from redactory.redaction.sealing import is_finished as is_finished
 from redactory.redaction.sealing import list_files as list_files
@@ -36,9 +40,5 @@ from redactory.redaction.shards import read_between as read_between
 from redactory.redaction.shards import read_column as read_column
 from redactory.redaction.shards import read_part as read_part
 from redactory.redaction.shards import write_part as write_part
-from redactory.redaction.sides import PRIVATE as PRIVATE
-from redactory.redaction.sides import PUBLIC as PUBLIC
-from redactory.redaction.sides import Fate as Fate
-from redactory.redaction.sides import route as route
 from redactory.redaction.values import ValueDigests as ValueDigests
 from redactory.redaction.values import open_values as open_values

@@ -41,7 +41,7 @@ _KIND = re.compile(r"[A-Za-z]{1,64}")
 
 @dataclass(frozen=True)
 class KmsKey:
-    """A :class:`~redactory.redaction.keyservice.KeyService` over one KMS key."""
+    """A :class:`~redactory.redaction.encryption.KeyService` over one KMS key."""
 
     key_id: str
 

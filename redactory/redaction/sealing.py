@@ -1,8 +1,12 @@
-"""Signing: an Ed25519 signature of a folder's manifest, and through it of every file that it lists.
+"""Sealing: digests, signatures and earlier releases of a finished folder.
 
-The manifest names the public key that it is signed with, so that a signature cannot just be taken away;
-the signature, 64 bytes over the manifest's bytes, lies beside it.  Who holds only the folder can check
-that the two fit; that the key is the right one can be told by a public key from elsewhere alone.
+An Ed25519 signature of a folder's manifest covers every file that it lists.  The manifest names the public
+key that it is signed with, so that a signature cannot just be taken away; the signature, 64 bytes over the
+manifest's bytes, lies beside it.  Who holds only the folder can check that the two fit; that the key is the
+right one can be told by a public key from elsewhere alone.
+
+A run that was written anew names in its manifest which one it ``supersedes``; that one is kept at
+``releases/<n>/``, so that what was trained, measured or signed before can still be proved.
 """
 
 from __future__ import annotations
@@ -14,14 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.foundation.canonical import canonical_json, file_sha256
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import irregular, read_json, why_not_in, write_bytes, write_json, write_text
 from redactory.foundation.keys import DigestKey, load_signing_key
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
-from redactory.redaction.shards import content_of, is_encrypted, keyed_digest
+from redactory.redaction.shards import content_of, keyed_digest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+# Signing: an Ed25519 signature of a folder's manifest, and through it of every file that it lists.
 
 
 SIGNED_BY = "signed_by"
@@ -153,7 +160,13 @@ def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | Non
     With ``key``, an encrypted part gets the keyed digest of what it holds too: its bytes differ each
     time it is written, its content does not.
     """
-    return {path.relative_to(folder.root).as_posix(): _entry(folder, path, key) for path in sorted(files)}
+    listed: Listing = {}
+    for path in sorted(files):
+        name = path.relative_to(folder.root).as_posix()
+        listed[name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+        if key is not None and path.suffix == ".parquet" and (content := content_of(path)) is not None:
+            listed[name]["content"] = keyed_digest(key, name, content)
+    return listed
 
 
 def write_manifest(folder: SealedFolder, body: dict[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
@@ -190,7 +203,12 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
             f"{folder.root} is not a folder that Redactory finished: it has no {folder.manifest.name} that "
             "can be read; give another folder"
         ) from None
-    _require_known(folder, form)
+    version = form.rpartition("/")[2]
+    if version.isdecimal() and int(version) > FORMAT_VERSION:
+        raise RunStateError(
+            f"{folder.root.name} has the format {form}, which a newer version of Redactory wrote: upgrade "
+            "this one (pip install --upgrade redactory)"
+        )
     return value
 
 
@@ -209,18 +227,14 @@ def broken_files(folder: SealedFolder) -> list[str]:
     seal = f"{file_sha256(folder.manifest)}\n".encode()
     if folder.success.stat().st_size != len(seal) or folder.success.read_bytes() != seal:
         return ["manifest.json: differs from the digest in _SUCCESS"]
-    found = ((name, _broken(folder, name, entry)) for name, entry in read_manifest(folder)["files"].items())
-    return [f"{name}: {problem}" for name, problem in found if problem]
-
-
-def _broken(folder: SealedFolder, name: str, entry: Mapping[str, Any]) -> str | None:
-    """How a listed file is not as it was sealed; None where it is."""
-    if problem := why_not_in(folder.root, name):
-        return problem
-    path = folder.root / name
-    # of files of another length, which may be any, nothing is read
-    whole = path.stat().st_size == entry["bytes"] and file_sha256(path) == entry["sha256"]
-    return None if whole else "sha256 differs"
+    found = []
+    for name, entry in read_manifest(folder)["files"].items():
+        path, problem = folder.root / name, why_not_in(folder.root, name)
+        # of files of another length, which may be any, nothing is read
+        if not problem and (path.stat().st_size != entry["bytes"] or file_sha256(path) != entry["sha256"]):
+            problem = "sha256 differs"
+        found += [f"{name}: {problem}"] if problem else []
+    return found
 
 
 def require_regular(run: RunFolder) -> None:
@@ -241,25 +255,6 @@ def irregular_in(run: RunFolder) -> list[str]:
     # what is no folder is no finished run, and refused as such
     odd = irregular(run.root, kept) if run.root.is_dir() else []
     return [path.relative_to(run.root).as_posix() for path in odd]
-
-
-def _require_known(folder: SealedFolder, form: str) -> None:
-    """``RunStateError`` where a version to come has written the folder."""
-    version = form.rpartition("/")[2]
-    if version.isdecimal() and int(version) > FORMAT_VERSION:
-        raise RunStateError(
-            f"{folder.root.name} has the format {form}, which a newer version of Redactory wrote: upgrade "
-            "this one (pip install --upgrade redactory)"
-        )
-
-
-def _entry(folder: SealedFolder, path: Path, key: DigestKey | None) -> dict[str, Any]:
-    entry = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-    if key is not None and path.suffix == ".parquet" and is_encrypted(path):
-        content = content_of(path)
-        if content is not None:
-            entry["content"] = keyed_digest(key, path.relative_to(folder.root).as_posix(), content)
-    return entry
 
 
 def _unfinished(folder: SealedFolder) -> RunStateError:
@@ -292,3 +287,43 @@ def measured_on(model: ModelFolder, result: SealedFolder) -> bool:
     manifest = read_manifest(result)
     own = manifest.get("evaluation", result.root.name) == result.root.name
     return bool(own and manifest.get("parent") == file_sha256(model.manifest))
+
+
+# The releases of a run: the present one and those before it, each named by the one that followed.
+
+
+class Release(NamedTuple):
+    """One release: its number from 1, the sha256 of its manifest, and the manifest."""
+
+    number: int
+    digest: str
+    manifest: dict[str, Any]
+
+
+def present_release(run: RunFolder) -> Release:
+    """The release that the folder holds now; ``RunStateError`` where the run is not finished."""
+    manifest = read_manifest(run)
+    return Release(manifest.get("release", 1), file_sha256(run.manifest), manifest)
+
+
+def releases(run: RunFolder) -> list[Release]:
+    """Every release of a finished run, the oldest first.
+
+    ``CheckFailed`` where one is missing, or is not the one that the next one names.
+    """
+    found = [present_release(run)]
+    while (digest := found[-1].manifest.get("supersedes")) is not None:
+        number = found[-1].number - 1
+        kept = run.release(number)
+        if number < 1 or not kept.manifest.is_file() or file_sha256(kept.manifest) != digest:
+            raise CheckFailed(f"releases/{number}/manifest.json is not what release {number + 1} names")
+        found.append(Release(number, digest, read_json(kept.manifest)))
+    return found[::-1]
+
+
+def release_with(run: RunFolder, digest: str) -> Release | None:
+    """The release whose manifest has the sha256 ``digest``; None where the run never had it."""
+    present = present_release(run)
+    if present.digest == digest or "supersedes" not in present.manifest:
+        return present if present.digest == digest else None
+    return next((release for release in releases(run) if release.digest == digest), None)

@@ -12,8 +12,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.redaction import shards
 from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import PRIVATE, PUBLIC
 from redactory.redaction.shards import part_rows, parts, read_rows
-from redactory.redaction.sides import PRIVATE, PUBLIC
 from redactory.training.runinput import parent_digest, require_unchanged
 
 Row = dict[str, Any]

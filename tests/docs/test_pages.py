@@ -14,7 +14,7 @@ from redactory.detectors import detector
 from redactory.detectors.rules import RULES
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import documents, formats
-from redactory.redaction.sides import MASK_REASON
+from redactory.redaction.mask import MASK_REASON
 from tests.docs.pages import DOCS, EVERYTHING, PAGES, README, ROOT, generator, name_of
 
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users|opt|mnt)/")

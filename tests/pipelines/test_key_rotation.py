@@ -39,8 +39,8 @@ from redactory.redaction import (
     read_batches,
     read_manifest,
 )
+from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
-from redactory.redaction.keyservice import LocalKey
 from tests.pipelines.support import DigitDetector, call, data_bytes, write_rows
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"

@@ -25,7 +25,7 @@ from redactory.pipelines import release
 from redactory.pipelines.reissue import finish_reissue
 from redactory.pipelines.release_log import Event, enter, history, put_back
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal, succeed
-from redactory.redaction.releases import releases
+from redactory.redaction.sealing import releases
 from tests.conftest import KEY
 from tests.pipelines.support import LINES as ONE_A_LINE
 from tests.pipelines.support import DigitDetector, call, failed, write_rows

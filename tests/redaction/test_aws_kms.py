@@ -24,7 +24,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.keys import new_key
 from redactory.redaction import RunFolder, aws_kms, establish_key, key_of, read_batches
 from redactory.redaction.aws_kms import KmsKey
-from redactory.redaction.keyservice import SERVICE_VARIABLE
+from redactory.redaction.encryption import SERVICE_VARIABLE
 from tests.pipelines.support import DigitDetector, write_rows
 
 LOCAL_KEY = "REDACTORY_ENCRYPTION_KEY_FILE"
@@ -96,7 +96,7 @@ def configured(kms: Kms, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _configure(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redactory.redaction.keyservice import service_of
+    from redactory.redaction.encryption import service_of
 
     # asked once a process, which serves one key
     service_of.cache_clear()

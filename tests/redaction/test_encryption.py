@@ -33,7 +33,7 @@ from redactory.redaction import (
     write_part,
     write_secret,
 )
-from redactory.redaction.keyservice import SERVICE_VARIABLE, KeyService, LocalKey
+from redactory.redaction.encryption import SERVICE_VARIABLE, KeyService, LocalKey
 from redactory.redaction.shards import table_digest
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY"

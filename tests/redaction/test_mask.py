@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
-from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, mask, merge_intervals, route, sides
-from redactory.redaction.sides import fates
+from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, mask, merge_intervals, route
 
 FIRST_MARKED = 0xE000
 """Marked characters are distinct private-use code points, which no drawn text holds."""
@@ -161,7 +161,7 @@ def test_a_fate_holds_its_promises_and_is_a_function_of_its_own_point(
         assert holds_its_promises(text, detection, fate)
     order = list(range(len(given_points)))
     random.shuffle(order)
-    together = fates([given_points[i][0] for i in order], [given_points[i][1] for i in order])
+    together = [route(*given_points[i]) for i in order]
     assert together == [alone[i] for i in order]
 
 
@@ -199,5 +199,5 @@ def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not holds_its_promises("Ann", Detection(failure="too_long"), Fate(PUBLIC, "Ann", ()))
     assert not holds_its_promises("Ann", Detection((ANN,)), Fate(PRIVATE, "Ann", ("spacy:PERSON",), 1))
     assert not holds_its_promises("Ann", Detection((), (ANN,)), Fate(PUBLIC, "Ann", ()))
-    monkeypatch.setattr(sides, "_STANDING", re.compile("<NOT-THE-MASK>"))
+    monkeypatch.setattr(sys.modules[route.__module__], "_STANDING", re.compile("<NOT-THE-MASK>"))
     assert not holds_its_promises(f"So {MASK}?", Detection(), route(f"So {MASK}?", Detection()))

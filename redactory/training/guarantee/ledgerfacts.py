@@ -12,8 +12,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.releases import release_with
-from redactory.redaction.sealing import is_finished
+from redactory.redaction.sealing import is_finished, release_with
 from redactory.training.guarantee.spec import NOT_MEASURED, MissRates, TrainingSpec
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, mechanism_from_json
 from redactory.training.settings import TrainSettings, as_now
