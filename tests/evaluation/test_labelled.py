@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redactory.evaluation.labelled import as_task, labelled_points, labelled_rows, labelling_interface
+from redactory.evaluation.labelled import as_task, labelled_rows, labelling_interface
 from redactory.evaluation.sample import (
     Marked,
     SampledText,
@@ -196,26 +196,6 @@ def test_files_of_another_kind_are_refused(content: bytes, tmp_path: Path) -> No
         list(labelled_rows(path))
     with pytest.raises(InputError, match="cannot be read"):
         list(labelled_rows(tmp_path / "none"))
-
-
-def test_spans_are_clipped_to_the_points_that_hold_them() -> None:
-    row = {
-        "text": "Bob: one two\nthree",
-        "template_id": 4,
-        "spans": [
-            {"start": 0, "end": 3, "label": "NAME"},
-            {"start": 9, "end": 15, "label": "ACROSS", "value": "kept"},
-            {"start": 8, "end": 9, "label": "WHITE"},
-        ],
-    }
-    points = list(
-        labelled_points(row, lambda text: [("Bob: ", "one two", "\n", "Bob"), ("", "three", "", None)])
-    )
-    across = {"label": "ACROSS", "value": "kept", "number": 1, "template_id": 4}
-    assert points == [
-        ("one two", [{"start": 4, "end": 7, **across}]),
-        ("three", [{"start": 0, "end": 2, **across}]),
-    ]
 
 
 def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:

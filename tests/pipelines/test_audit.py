@@ -18,7 +18,7 @@ import redactory
 from redactory.detectors.settings import _read_rows, write_fitted
 from redactory.evaluation.recall import place_points
 from redactory.evaluation.report import promises, render_report
-from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA, Stratum, Unmeasured, upper_bounds
+from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
@@ -250,19 +250,6 @@ def test_labels_give_the_misses_of_the_pipeline(run: Path, truth: Truth, tmp_pat
     assert not [row["text"] for row in rows if row["text"] in text]
 
 
-def test_the_bounds_are_those_of_the_strata(run: Path, truth: Truth, tmp_path: Path) -> None:
-    sample = audit_sample(run, 12, seed=2)
-    assert not any(own["whole"] for own in sample["strata"].values())
-    result = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates)
-    strata = {}
-    for name, s in result["strata"].items():
-        counts = (s["points"], s["draws"], s["secrets"], s["missed_by_strict"])
-        strata[name] = Stratum(counts[0], None if s["whole"] else counts[1], *counts[2:])
-    bounds = upper_bounds(strata, 0.95, Unmeasured(0, sample["quarantined"]))
-    for name in ("gamma", "delta_2"):
-        assert getattr(bounds, name) <= result["misses"][name]["upper"] <= 1.01 * getattr(bounds, name)
-
-
 def rates_of(run: Path, truth: Truth, name: str | None = None) -> tuple[float, float]:
     """γ and δ₂ of the run as it is, of all secrets or of those with a label, counted out."""
     texts, asked, gamma, delta_2 = texts_in(run), 0.0, 0.0, 0.0
@@ -300,25 +287,6 @@ def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) ->
         failed["gamma"] += misses["gamma"]["upper"] < gamma
         failed["delta_2"] += misses["delta_2"]["upper"] < delta_2
     assert max(failed.values()) <= 2
-
-
-def test_label_studio_gives_the_same(run: Path, truth: Truth, tmp_path: Path) -> None:
-    sample = audit_sample(run, 60, seed=2)
-    by_rows = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates, date=DAY)
-    tasks = read_json(Path(sample["files"]["tasks"]))
-    for task in tasks:
-        results = [
-            {"type": "labels", "value": {"start": s["start"], "end": s["end"], "labels": [s["label"]]}}
-            for s in truth[task["data"]["point_id"]]
-        ]
-        task["annotations"] = [{"was_cancelled": False, "result": results}]
-    export = tmp_path / "project-1.json"
-    export.write_text(json.dumps(tasks[::-1]), encoding="utf-8")
-    assert score(run, export, fates=fates, date=DAY) == by_rows
-    tasks[0]["annotations"] = []
-    export.write_text(json.dumps(tasks), encoding="utf-8")
-    with pytest.raises(InputError, match="row 1: 0 submitted annotations"):
-        score(run, export, fates=fates)
 
 
 def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) -> None:

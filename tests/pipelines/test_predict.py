@@ -22,7 +22,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, InputEr
 from redactory.foundation.files import read_json
 from redactory.redaction import RunFolder
 from redactory.training import load_model
-from redactory.training.model import load_classifier
+from redactory.training.model import LanguageModel, load_classifier
 from tests.pipelines.support import DigitDetector, write_rows
 
 CLASSES = ("money", "law")
@@ -31,6 +31,12 @@ SENTENCES = {
     "law": ("the law of the state applies", "governed by law", "the court decides"),
 }
 TEXTS = ["the rent is due today", "the court decides", ""]
+GPT2 = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64}
+MODELS: dict[str, dict[str, Any]] = {
+    "classes": {"trainer": "noiseless", "task": "classify", "classes": list(CLASSES)},
+    "words": {"trainer": "sgd", "learning_rate": 0.05},
+    "gpt2": {"trainer": "sgd", "model": GPT2, "max_tokens": 20},
+}
 
 
 def _row(number: int) -> dict[str, Any]:
@@ -41,8 +47,8 @@ def _row(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run with a classifier and a language model."""
-    root = tmp_path_factory.mktemp("apply")
+    """A run with a classifier, an LSTM and a GPT-2."""
+    root = tmp_path_factory.mktemp("predict")
     rows = [_row(number) for number in range(24)]
     test = [*rows[:10], {**rows[10], "kind": None}, {**rows[11], "kind": "xyzzy"}]
     config: dict[str, Any] = {
@@ -61,9 +67,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         "threads": 1,
     }
     redactory.curate(config, output=root / "run", detector=DigitDetector())
-    told = {"trainer": "noiseless", "name": "classes", "task": "classify", "classes": list(CLASSES)}
-    redactory.train({**config, "train": {**train, **told}}, output=root / "run")
-    redactory.train({**config, "train": {**train, "trainer": "sgd", "name": "words"}}, output=root / "run")
+    for name, own in MODELS.items():
+        redactory.train({**config, "train": {**train, "name": name, **own}}, output=root / "run")
     return RunFolder(root / "run")
 
 
@@ -79,12 +84,14 @@ def test_the_error_rate_is_that_of_every_point_by_itself(run: RunFolder) -> None
     assert read_json(run.model("classes").result("accuracy").root / "result.json") == result
     assert "xyzzy" not in json.dumps(result)
     assert "test errors" in run.report.read_text()
-    verified = {check["name"]: check for check in redactory.verify(run.root)["checks"]}
-    assert verified["model classes"]["ok"], verified["model classes"]
-    assert verified["report"]["ok"]
+    assert all(
+        check["ok"]
+        for check in redactory.verify(run.root)["checks"]
+        if check["name"] in ("model classes", "report")
+    )
 
 
-class _Told:
+class _Answers:
     """A classifier whose answers are given: text i is answered with class ``answers[i]``."""
 
     def __init__(self, answers: list[int], classes: int) -> None:
@@ -102,7 +109,7 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
     names = [f"c{number}" for number in range(classes)]
     given_: list[Any] = data.draw(st.lists(st.sampled_from([*names, None, "else"]), min_size=1, max_size=30))
     answers = data.draw(st.lists(st.integers(0, classes - 1), min_size=len(given_), max_size=len(given_)))
-    model: Any = _Told(answers, classes)
+    model: Any = _Answers(answers, classes)
     texts = [str(number) for number in range(len(given_))]
     if not set(names) & set(given_):
         with pytest.raises(InputError):
@@ -117,10 +124,8 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
     assert sum(one["texts"] for one in result["by_class"]) == sum(one["said"] for one in result["by_class"])
     most = max(sum(row) for row in expected)
     assert result["majority_error_rate"] == pytest.approx(1 - most / len(pairs))
-    right = (0.6, 0.1)
-    assert result["log_loss"] == pytest.approx(
-        -np.mean([np.log(right[true != said]) for true, said in pairs])
-    )
+    losses = [np.log((0.6, 0.1)[true != said]) for true, said in pairs]
+    assert result["log_loss"] == pytest.approx(-np.mean(losses))
 
 
 def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: RunFolder) -> None:
@@ -129,13 +134,11 @@ def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: 
     assert [[one["class"] for one in answers] for answers in result["results"]] == [
         [CLASSES[int(row.argmax())]] for row in scores
     ]
-    card = read_json(run.model("classes").guarantee)
-    told = result["guarantee"]
-    assert {key: told[key] for key in ("trainer", "unit", "relation", "epsilon", "delta", "holds")} == {
-        key: card[key] for key in ("trainer", "unit", "relation", "epsilon", "delta", "holds")
-    }
-    assert told["epsilon"] is None
-    assert told["reason"]
+    card, promise = read_json(run.model("classes").guarantee), result["guarantee"]
+    for key in ("trainer", "unit", "relation", "epsilon", "delta", "holds"):
+        assert promise[key] == card[key]
+    assert promise["epsilon"] is None
+    assert promise["reason"]
 
 
 def _said(codec: Any, number: int) -> str:
@@ -145,7 +148,7 @@ def _said(codec: Any, number: int) -> str:
 
 
 def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
-    """Told by reading the text token by token; ids that read the same are one answer."""
+    """By reading the text token by token; ids that read the same are one answer."""
     result = redactory.predict(run.model("words").root, TEXTS, top=1_000_000)
     model = load_model(run.model("words"))
     codec = model.tokenizer
@@ -162,40 +165,93 @@ def test_next_words_are_the_likeliest_after_the_text(run: RunFolder) -> None:
         assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
+def _greedy(model: LanguageModel, prompt: str, tokens: int) -> str:
+    """The likeliest token after the other, read one at a time."""
+    state, ids, codec = model.network.initial_state(1), [], model.tokenizer
+    reading = [codec.begin_id, *codec.encode(prompt)]
+    while len(ids) < tokens:
+        for number in reading:
+            scores, state = model.network.step(torch.tensor([number]), state)
+        reading = [int(scores[0, : codec.size].argmax())]
+        if reading[0] == codec.end_id:
+            break
+        ids += reading
+    return codec.decode(ids)
+
+
+@pytest.mark.parametrize("name", ["words", "gpt2"])
+def test_the_likeliest_text_is_that_of_reading_one_token_at_a_time(run: RunFolder, name: str) -> None:
+    folder = run.model(name)
+    found = redactory.predict(folder.root, TEXTS, write=2, tokens=9, temperature=0)
+    assert found["texts"] == [[_greedy(load_model(folder), prompt, 9)] * 2 for prompt in TEXTS]
+    assert redactory.predict(folder.root, TEXTS, write=2, tokens=9, top_k=1)["texts"] == found["texts"]
+    assert found["guarantee"]["trainer"] == "sgd"
+
+
+def test_a_seed_writes_the_same_texts_and_without_one_it_is_drawn(run: RunFolder) -> None:
+    folder = run.model("words").root
+    first = redactory.predict(folder, TEXTS, write=3, tokens=12)
+    other = redactory.predict(folder, TEXTS, write=3, tokens=12)
+    assert redactory.predict(folder, TEXTS, write=3, tokens=12, seed=first["seed"]) == first
+    assert other["seed"] != first["seed"]
+    assert other["texts"] != first["texts"]
+    assert [len(texts) for texts in first["texts"]] == [3, 3, 3]
+    assert len({text for texts in first["texts"] for text in texts}) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "says"),
+    [
+        *(("words", own, "predict: give a top") for own in (
+            {"texts": ()}, {"write": 0}, {"tokens": 0}, {"top_k": 0}, {"top": 0},
+            {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")},
+        )),
+        ("classes", {}, "writes nothing"),
+        ("gpt2", {"tokens": 64}, r"context of 64, so ask for at most 63 \(--tokens 63\)"),
+    ],
+)  # fmt: skip
+def test_arguments_out_of_range_are_refused(run: RunFolder, name: str, wrong: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        redactory.predict(run.model(name).root, **{"write": 1, **wrong})
+
+
 def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_path: Path) -> None:
-    classes = run.model("classes").root
-    with pytest.raises(ConfigurationError, match="writes nothing"):
-        redactory.predict(classes, TEXTS, write=1)
-    with pytest.raises(RunStateError, match="models/NAME"):
-        redactory.predict(run.root, TEXTS)
-    with pytest.raises(RunStateError, match="models/NAME"):
-        redactory.predict(tmp_path / "nothing", TEXTS)
-    copy = tmp_path / "copy"
+    classes, copy = run.model("classes").root, tmp_path / "copy"
+    for wrong in (run.root, tmp_path / "nothing"):
+        with pytest.raises(RunStateError, match="models/NAME"):
+            redactory.predict(wrong, TEXTS)
     shutil.copytree(classes, copy)
     assert redactory.predict(copy, TEXTS) == redactory.predict(classes, TEXTS) | {"model": "copy"}
     card = read_json(copy / "guarantee.json")
     (copy / "guarantee.json").write_text(json.dumps({**card, "epsilon": 0.1, "holds": True}))
-    with pytest.raises(CheckFailed, match="guarantee"):
+    with pytest.raises(CheckFailed, match=r"guarantee\.json: sha256 differs"):
+        redactory.predict(copy, TEXTS)
+    (copy / "_SUCCESS").unlink()
+    with pytest.raises(RunStateError, match="no finished model"):
         redactory.predict(copy, TEXTS)
 
 
-def test_the_commands(run: RunFolder, tmp_path: Path) -> None:
-    runner, classes = CliRunner(), str(run.model("classes").root)
-    asked = runner.invoke(app, ["predict", classes, "--text", TEXTS[0], "--json"])
-    assert asked.exit_code == 0, asked.output
-    assert json.loads(asked.stdout) == redactory.predict(classes, TEXTS[:1])
+def test_the_command(run: RunFolder, tmp_path: Path) -> None:
+    runner, classes, words = CliRunner(), str(run.model("classes").root), str(run.model("words").root)
     from_rows = write_rows(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS[:2]])
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]) + "\n\n")
     expected = redactory.predict(classes, TEXTS[:2])
     for given_ in ([str(from_rows)], [str(tmp_path / "texts.txt")], ["-"]):
         found = runner.invoke(app, ["predict", classes, *given_, "--json"], input="\n".join(TEXTS[:2]))
         assert json.loads(found.stdout) == expected, given_
-    shown = runner.invoke(app, ["predict", str(run.model("words").root), "--text", "the rent"])
+    shown = runner.invoke(app, ["predict", words, "--text", "the rent"])
     assert shown.exit_code == 0, shown.output
     assert "no guarantee holds" in shown.stdout
     assert "Why: " in shown.stdout
+    asked = ["predict", words, "--text", TEXTS[0], "--generate", "2", "--tokens", "6", "--seed", "4"]
+    written = redactory.predict(words, TEXTS[:1], write=2, tokens=6, seed=4)
+    assert json.loads(runner.invoke(app, [*asked, "--json"]).stdout) == written
+    shown = runner.invoke(app, asked)
+    for text in written["texts"][0]:
+        readable = (c if c.isprintable() or c in "\n\t" else "�" for c in TEXTS[0] + text)
+        assert "".join(readable) in shown.stdout
+    assert "Seed: 4" in shown.stdout
     page = runner.invoke(app, ["evaluate", "model", str(run.root), "--model", "classes"])
-    assert page.exit_code == 0, page.output
     assert "Taken for" in page.stdout
     for wrong in ([], ["-", "--text", "a"], [str(write_rows(tmp_path / "bad.jsonl", [{"text": 3}]))]):
         assert runner.invoke(app, ["predict", classes, *wrong]).exit_code != 0
