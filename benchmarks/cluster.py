@@ -29,7 +29,7 @@ import redactory
 from redactory.flows.dask_map import dask_map, on_dask
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.maps import StageMap, peak_memory_mb, processes
+from redactory.pipelines.work import StageMap, peak_memory_mb, processes
 from redactory.redaction import RunFolder, parts
 
 WAYS = ("dask-1", "dask-2", "processes-1", "processes-2")

@@ -28,16 +28,17 @@ from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
 from redactory.dedup import NearSettings
-from redactory.dedup.near import NEAR_RANGES, Comparison, choose_range, compare_buckets, join_groups
+from redactory.dedup.near import NEAR_RANGES, choose, compare_buckets, join_groups
+from redactory.dedup.plan import write_entries
 from redactory.dedup.signatures import (
+    ROW,
     Shingler,
     SignedFiles,
-    Signer,
-    TextFacts,
     Words,
     banding_for,
     buckets,
     parameters,
+    signatures,
     write_signed,
 )
 from redactory.foundation.keys import DigestKey
@@ -109,7 +110,7 @@ def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[s
     sets = Shingler(KEY, settings.shingle, Words(MASK)).sets(distinct)
     values = [frozenset(v.tolist()) for v in np.split(sets.values, sets.offsets[1:-1])]
     banding = banding_for(threshold, settings.permutations)
-    columns = np.stack(buckets(Signer(banding.permutations).signatures(sets), banding))
+    columns = np.stack(buckets(signatures(sets, banding.permutations), banding))
     dropped = near_duplicates(distinct, settings)
     counts: Counter[str] = Counter()
     for one, other, similarity in _all_pairs(values, threshold):
@@ -162,23 +163,22 @@ def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 
 def near_duplicates(texts: list[str], settings: NearSettings) -> dict[int, int]:
     """{dropped text: the one that stays for it}, by the stages of mode minhash with their files."""
-    banding, ids = banding_for(settings.threshold, settings.permutations), np.arange(len(texts))
+    banding = banding_for(settings.threshold, settings.permutations)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files = [SignedFiles(folder / "buckets", folder / "rows", folder / "shingles")]
-        rank = KEY.purpose("dedup/rank")
-        ranks = [int.from_bytes(KEY.text_digest(rank, text.encode())[:8], "little") for text in texts]
-        zeros = np.zeros(len(texts), np.uint64)
-        facts = TextFacts(ids.astype(np.int64), zeros.astype(np.uint8), zeros, np.array(ranks, np.uint64))
-        write_signed(files[0], facts, Shingler(KEY, settings.shingle, Words(MASK)).sets(texts), banding)
-        ranges = {n: [folder / f"{n}-{i}" for i in range(NEAR_RANGES)] for n in ("pairs", "groups", "near")}
-        for number, out in enumerate(ranges["pairs"]):
-            asked = Comparison(settings.threshold, frozenset({0}), False, out, folder / "none")
-            compare_buckets(files, number, asked)
-        join_groups(ranges["pairs"], ranges["groups"])
-        for groups, out in zip(ranges["groups"], ranges["near"], strict=True):
-            choose_range(files, groups, settings.threshold, out)
-        return {int(i): int(first) for out in ranges["near"] for i, first in np.load(out)}
+        files, rank = [SignedFiles(folder, 0)], KEY.purpose("dedup/rank")
+        rows = np.zeros(len(texts), ROW)
+        rows["id"] = np.arange(len(texts))
+        rows["rank"] = [int.from_bytes(KEY.text_digest(rank, text.encode())[:8], "little") for text in texts]
+        write_signed(files[0], rows, Shingler(KEY, settings.shingle, Words(MASK)).sets(texts), banding)
+        forests, groups = (
+            [folder / f"{name}-{i}" for i in range(NEAR_RANGES)] for name in ("pairs", "groups")
+        )
+        for number, out in enumerate(forests):
+            write_entries(out, compare_buckets(files, number, settings.threshold, {0}, False)[0])
+        join_groups(forests, groups)
+        chosen = (choose(files, np.load(path), settings.threshold).tolist() for path in groups)
+        return {point: first for pairs in chosen for point, first in pairs}
 
 
 def speed(texts: list[str], rounds: int, text_dedup: str | None) -> dict[str, Any]:

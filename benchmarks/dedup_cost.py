@@ -26,7 +26,7 @@ from redactory.dedup import RANGES, plan_range, write_digests
 from redactory.dedup.plan import OnePass
 from redactory.detectors import Detection, TextDetector
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.maps import StageMap, Task, timed
+from redactory.pipelines.work import StageMap, Task, timed
 
 DEDUP_STAGES = ("dedup", "dedup in one pass", "sign", "compare", "group", "choose")
 MODES: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.pipelines.maps import peak_memory_mb
+from redactory.pipelines.work import peak_memory_mb
 from redactory.redaction import RunFolder, read_manifest
 
 TEMPLATE = "My ID is: {digits}"

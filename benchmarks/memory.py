@@ -99,7 +99,7 @@ def _write(path: Path, mb: int, lines: Iterable[str]) -> None:
 
 def _curate(corpus: Path, kind: str) -> dict[str, Any]:
     import redactory
-    from redactory.pipelines.maps import peak_memory_mb
+    from redactory.pipelines.work import peak_memory_mb
 
     mode = "turn" if kind == "engines" else "document"
     start = time.perf_counter()

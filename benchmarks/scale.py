@@ -223,7 +223,7 @@ def _curate(config: str, output: str) -> dict[str, Any]:
 
 
 def _serial(cpu_of: dict[str, float], task: Any, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    from redactory.pipelines.maps import name_of, timed
+    from redactory.pipelines.work import name_of, timed
 
     for number in numbers:
         begun = time.process_time()

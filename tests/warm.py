@@ -121,12 +121,12 @@ def _import_everything() -> None:
     from redactory.detectors import DetectSettings, policy_hashes
     from redactory.evaluation import report as model_report
     from redactory.flows.cli import app
-    from redactory.pipelines.stages import detect
+    from redactory.pipelines.stages import points
 
     for name in redactory.__all__:
         getattr(redactory, name)
     settings = DetectSettings()
-    list(detect.loaded(settings.model_dump_json(), *policy_hashes(settings).values()).detect([_TEXT]))
+    list(points.loaded(settings.model_dump_json(), *policy_hashes(settings).values()).detect([_TEXT]))
     templates = model_report._environment()
     for name in templates.list_templates(["j2"]):
         templates.get_template(name)

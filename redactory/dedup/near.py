@@ -1,7 +1,7 @@
 """Near-duplicates: texts that share a bucket, verified by their true similarity, grouped and chosen among.
 
 Buckets are compared range by range (:func:`compare_buckets`), the pairs are joined to groups, however long
-the chain between two texts (:func:`join_groups`), and of each group some stay (:func:`choose_range`).  All
+the chain between two texts (:func:`join_groups`), and of each group some stay (:func:`choose`).  All
 within a side and a group of texts alone; across the split pairs are only listed.  With what earlier runs
 kept, texts are compared in the same way (:func:`near_earlier`), so that every dropped text has a
 near-duplicate in a shard of this run or an earlier one.  No bound on what one text changes is proved.
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.index import NOBODY, earlier_of
-from redactory.dedup.plan import PAIR, Entries, read_range, write_entries
-from redactory.dedup.signatures import BUCKET, Hashes, SignedFiles, SignedTexts, SomeTexts, jaccard
+from redactory.dedup.plan import PAIR, Entries, Ids, entries_in, read_range, write_entries
+from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
 
 PUBLIC_SIDE, PRIVATE_SIDE = 0, 1
 NEAR_RANGES, PIECES, WHOLE = 8, 32, 1 << 24
@@ -37,15 +35,15 @@ _SLOTS = 1 << 16
 Shingles = frozenset[int]
 
 
-@dataclass
 class Forest:
     """Texts joined by verified pairs: each points towards the lowest place of its tree."""
 
-    parents: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
 
     def root(self, point: int) -> int:
         """The lowest place that is joined to ``point``."""
-        parents = self.parents
+        parents = self._parents
         root = point
         while (above := parents.get(root, root)) != root:
             root = above
@@ -56,88 +54,65 @@ class Forest:
     def join(self, one: int, other: int) -> None:
         """Join the trees of two places."""
         low, high = sorted((self.root(one), self.root(other)))
-        self.parents[low] = low
-        self.parents[high] = low
+        self._parents[low] = self._parents[high] = low
 
-    def pairs(self, ids: NDArray[np.int64]) -> Entries:
+    def pairs(self, ids: Ids) -> Entries:
         """(id, first) of every text that is joined to another, by id; ``ids``, ascending, are the places'."""
-        places = sorted(self.parents)
-        pairs = np.empty(len(places), PAIR)
-        pairs["id"] = ids[places]
-        pairs["first"] = ids[[self.root(place) for place in places]]
-        return pairs
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What is compared: texts of the sides ``within``, and, if ``across``, those of one with the other's.
-
-    ``pairs`` gets a forest of the near pairs within sides, where any is asked for; ``across_pairs`` a
-    private text for each public one that it nearly duplicates.
-    """
-
-    threshold: float
-    within: frozenset[int]
-    across: bool
-    pairs: Path
-    across_pairs: Path
+        return np.array([(ids[place], ids[self.root(place)]) for place in sorted(self._parents)], PAIR)
 
 
 def compare_buckets(
-    files: Sequence[SignedFiles], number: int, asked: Comparison, ranges: int = NEAR_RANGES
-) -> Counter[str]:
+    files: Sequence[SignedFiles],
+    number: int,
+    threshold: float,
+    within: Collection[int],
+    across: bool,
+    ranges: int = NEAR_RANGES,
+) -> tuple[Entries, Entries, Counter[str]]:
     """Compare the texts that share a bucket of one of ``ranges`` hash ranges, in all partitions.
 
-    Counts what was compared; ``crowded`` are texts that were not compared with all of a bucket of more
-    than :data:`FEW`.  Needs memory for a piece of the range, the shingles of some texts, and about 150
-    bytes a text with a near-duplicate.
+    Those of the sides ``within``, and, if ``across``, those of one side with the other's.  Returns a forest
+    of the near pairs within sides (``PAIR``), a private text for each public one that it nearly duplicates
+    (``ACROSS``), and counts; ``crowded`` are texts that were not compared with all of a bucket of more than
+    :data:`FEW`.  Needs memory for a piece of the range, the shingles of some texts, and about 150 bytes a
+    text with a near-duplicate.
     """
-    texts, counts = SignedTexts(files), Counter[str]()
-    joined, found = np.empty(0, PAIR), np.empty(0, ACROSS)
+    counts, joined, found = Counter[str](), np.empty(0, PAIR), np.empty(0, ACROSS)
     for piece, pieces in _pieces_of(number, files, ranges):
         entries = _read(files, piece, pieces)
-        if not len(entries):
-            continue
-        same = entries["high"][1:] == entries["high"][:-1]
-        entries = entries[np.append(False, same) | np.append(same, False)]
-        if not len(entries):
-            continue
+        bucket = entries["high"]
+        shared = np.zeros(len(entries), bool)
+        shared[1:] = bucket[1:] == bucket[:-1]
+        shared[:-1] |= shared[1:]
         # from here on a text is known by its place among those of the piece, which are in the order of ids
-        ids, places = np.unique(entries["id"], return_inverse=True)
-        some, bucket = texts.some(ids), entries["high"]
-        forest = Forest()
-        buckets = _of_one_side(bucket, places, some.rows, asked.within)
-        for members in some.along(buckets, lambda members: members):
-            _join_bucket(some, members, asked.threshold, forest, counts)
+        ids, places = np.unique(entries["id"][shared], return_inverse=True)
+        texts, bucket, forest = SignedTexts(files, ids), bucket[shared], Forest()
+        for members in _of_one_side(bucket, places, texts.rows, within):
+            _join_bucket(texts, members, threshold, forest, counts)
         joined = merged_forest(np.concatenate([joined, forest.pairs(ids)]))
-        if asked.across:
-            both = _of_both_sides(bucket, places, some.rows)
-            pairs = np.fromiter(_pairs_across(some, both, asked.threshold, counts), ACROSS)
-            pairs["public"], pairs["private"] = ids[pairs["public"]], ids[pairs["private"]]
-            found = nearest(np.concatenate([found, pairs]))
-    if asked.within:
-        write_entries(asked.pairs, joined)
-    if asked.across:
-        write_entries(asked.across_pairs, found)
-    return counts
+        if across:
+            near = _pairs_across(texts, bucket, places, threshold, counts)
+            pairs = [(ids[one], ids[other], similarity) for one, other, similarity in near]
+            found = nearest(np.concatenate([found, np.array(pairs, ACROSS)]))
+    return joined, found, counts
 
 
 def _pieces_of(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
     """The pieces that one of ``ranges`` is read in, and of how many: the same, whatever ``ranges`` is."""
-    held = sum(len(np.load(one.buckets, mmap_mode="r")) for one in files)
+    held = entries_in(one.of("buckets") for one in files)
     pieces = (NEAR_RANGES * PIECES if held > WHOLE else NEAR_RANGES) // ranges
     return ((piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces))
 
 
 def _read(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
     """The entries of a piece, by bucket and id."""
-    tables = [read_range(one.buckets, piece, pieces) for one in files]
+    tables = [read_range(one.of("buckets"), piece, pieces) for one in files]
     entries = np.concatenate([np.empty(0, BUCKET), *tables])
     return entries[np.lexsort((entries["id"], entries["high"]))]
 
 
 def _of_one_side(
-    bucket: Hashes, places: NDArray[np.int64], rows: Entries, within: frozenset[int]
+    bucket: NDArray[np.uint64], places: Ids, rows: Entries, within: Collection[int]
 ) -> Iterator[list[int]]:
     """The places of each bucket's texts of one side and group, by rank, where there are two or more."""
     mine = np.isin(rows["side"], list(within))[places]
@@ -150,19 +125,6 @@ def _of_one_side(
             yield ordered[first:last].tolist()
 
 
-def _of_both_sides(
-    bucket: Hashes, places: NDArray[np.int64], rows: Entries
-) -> Iterator[tuple[list[int], list[int]]]:
-    """The public and the private places, ascending, of each bucket that holds both."""
-    side = rows["side"][places]
-    order = np.lexsort((places, side, bucket))
-    ordered, side = places[order], side[order]
-    for first, last in _equal(bucket[order]):
-        middle = first + int(np.searchsorted(side[first:last], PRIVATE_SIDE))
-        if first < middle < last:
-            yield ordered[first:middle].tolist(), ordered[middle:last].tolist()
-
-
 def _equal(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """The (first, end) of each run of rows whose keys are equal."""
     if len(keys[0]):
@@ -171,7 +133,7 @@ def _equal(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
 
 
 def _join_bucket(
-    texts: SomeTexts, members: list[int], threshold: float, forest: Forest, counts: Counter[str]
+    texts: SignedTexts, members: list[int], threshold: float, forest: Forest, counts: Counter[str]
 ) -> None:
     """Join the near pairs among one bucket's texts of one side and group, which come in order of rank.
 
@@ -200,30 +162,28 @@ def _join_bucket(
 
 
 def _pairs_across(
-    texts: SomeTexts,
-    shared: Iterable[tuple[list[int], list[int]]],
-    threshold: float,
-    counts: Counter[str],
+    texts: SignedTexts, bucket: NDArray[np.uint64], places: Ids, threshold: float, counts: Counter[str]
 ) -> Iterator[tuple[int, int, float]]:
     """(public, private, similarity): one near pair of each public text of the buckets that has any."""
+    side = texts.rows["side"][places]
+    order = np.lexsort((places, side, bucket))
+    ordered, side = places[order], side[order]
     found: set[int] = set()
-    for public, private in texts.along(shared, lambda both: [*both[0], *both[1][:FEW]]):
-        for one in public:
-            if one not in found and (pair := _first_near(texts, one, texts, private, threshold, counts)):
+    for first, last in _equal(bucket[order]):
+        middle = first + int(np.searchsorted(side[first:last], PRIVATE_SIDE))
+        private = ordered[middle:last].tolist()
+        for one in ordered[first:middle].tolist() if private else ():
+            if one in found:
+                continue
+            if pair := _first_near(texts.shingles_of(one), texts, private, threshold, counts):
                 found.add(one)
                 yield one, *pair
 
 
 def _first_near(
-    texts: SomeTexts,
-    place: int,
-    others: SomeTexts,
-    candidates: Sequence[int],
-    threshold: float,
-    counts: Counter[str],
+    own: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
 ) -> tuple[int, float] | None:
-    """The first of the first :data:`FEW` candidates that is near the text at ``place``, and how similar."""
-    own = texts.shingles_of(place)
+    """The first of the first :data:`FEW` candidates that is near a text, and how similar."""
     for candidate in candidates[:FEW]:
         counts["compared"] += 1
         if (similarity := jaccard(own, others.shingles_of(candidate))) >= threshold:
@@ -257,41 +217,37 @@ def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int
 
 def merged_forest(pairs: Entries) -> Entries:
     """The forest of all ``pairs``: each id of theirs once, with the lowest id it is joined to."""
-    # on first use: scipy takes a fifth of a second
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     ids, places = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
-    arrows = np.ones(len(pairs), np.int8), (places[: len(pairs)], places[len(pairs) :])
-    _, group = connected_components(coo_array(arrows, (len(ids), len(ids))), directed=False)
+    one, other = places[: len(pairs)], places[len(pairs) :]
+    lowest, changed = np.arange(len(ids)), True
+    while changed:
+        before = lowest.copy()
+        least = np.minimum(before[before[one]], before[before[other]])
+        # both ends, and what they hung from, come to hang from the lower one; then every chain is halved
+        for end in (one, other, before[one], before[other]):
+            np.minimum.at(lowest, end, least)
+        lowest = lowest[lowest]
+        changed = not np.array_equal(lowest, before)
     out = np.empty(len(ids), PAIR)
-    out["id"], out["first"] = ids, ids[np.unique(group, return_index=True)[1][group]]
+    out["id"], out["first"] = ids, ids[lowest]
     return out
 
 
-def choose_range(
-    files: Sequence[SignedFiles], groups: Path, threshold: float, out: Path, earlier: Sequence[Path] = ()
-) -> int:
-    """Choose who stays in each group of one file of :func:`join_groups`; the number of dropped texts.
+def choose(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
+    """Choose who stays in each group of ``pairs`` (as :func:`join_groups` wrote them).
 
-    ``out`` gets (id, first) of the dropped, by id, for a :class:`~redactory.dedup.plan.DuplicatePlan`.
-    Holds about 100 bytes a text of the range in memory, and half a kilobyte for each text of one group
-    that stays.  Points that ``earlier`` names (``index.write_earlier``) are out before, and stand for none.
+    Gives (id, first) of the dropped.  Holds about 100 bytes a text in memory, and half a kilobyte for each
+    text of one group that stays.
     """
-    pairs = np.load(groups)
-    pairs = pairs[earlier_of(earlier, pairs["id"]) == NOBODY]
-    texts = SignedTexts(files).some(pairs["id"])
-    order = np.lexsort((texts.rows["id"], texts.rows["rank"], pairs["first"]))
-    bounds = [*np.unique(pairs["first"], return_index=True)[1].tolist(), len(pairs)]
+    texts = SignedTexts(files, pairs["id"])
+    order = np.lexsort((texts.ids, texts.rows["rank"], pairs["first"]))
     found = [np.empty(0, PAIR)]
-    ranked = (order[first:last].tolist() for first, last in pairwise(bounds))
-    for group in texts.along(ranked, lambda group: group):
-        if dropped := list(greedy(group, texts.shingles_of, threshold)):
-            found.append(np.array(dropped, PAIR))
+    for first, last in _equal(pairs["first"]):
+        dropped = list(greedy(order[first:last].tolist(), texts.shingles_of, threshold))
+        found.append(np.array(dropped, PAIR))
     chosen = np.concatenate(found)
-    chosen["id"], chosen["first"] = pairs["id"][chosen["id"]], pairs["id"][chosen["first"]]
-    write_entries(out, np.sort(chosen, order="id"))
-    return len(chosen)
+    chosen["id"], chosen["first"] = texts.ids[chosen["id"]], texts.ids[chosen["first"]]
+    return chosen
 
 
 def greedy(
@@ -331,19 +287,18 @@ def _rarity(group: Sequence[int], shingles_of: Callable[[int], Shingles]) -> Cal
 # What earlier runs kept.
 
 
-def copy_signed(files: SignedFiles, kept: NDArray[np.int64], side: int, out: SignedFiles) -> int:
+def copy_signed(files: SignedFiles, kept: Ids, side: int, out: SignedFiles) -> int:
     """Commit the signed texts of one partition that are of ``side`` and among ``kept``; how many."""
-    rows = np.load(files.rows)
+    rows = np.load(files.of("rows"))
     rows = rows[(rows["side"] == side) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
     begin = np.cumsum(counts) - counts
     places = np.repeat(rows["start"] - begin, counts) + np.arange(counts.sum())
-    shingles = np.load(files.shingles, mmap_mode="r")[places]
-    held = np.load(files.buckets)
+    shingles, held = np.load(files.of("shingles"), mmap_mode="r")[places], np.load(files.of("buckets"))
     rows["start"] = begin
-    write_entries(out.buckets, held[np.isin(held["id"], rows["id"])])
-    write_entries(out.shingles, shingles)
-    write_entries(out.rows, rows)
+    write_entries(out.of("buckets"), held[np.isin(held["id"], rows["id"])])
+    write_entries(out.of("shingles"), shingles)
+    write_entries(out.of("rows"), rows)
     return len(rows)
 
 
@@ -360,27 +315,21 @@ def near_earlier(
     ``earlier`` are that run's texts of the same side.  Holds a piece of the range, like
     :func:`compare_buckets`.
     """
-    own, theirs, counts, found = SignedTexts(files), SignedTexts(earlier), Counter[str](), set[int]()
+    counts, found = Counter[str](), set[int]()
     for piece, pieces in _pieces_of(number, [*files, *earlier], ranges):
         new, old = _read(files, piece, pieces), _read(earlier, piece, pieces)
         new, old = new[np.isin(new["high"], old["high"])], old[np.isin(old["high"], new["high"])]
-        if not len(new):
-            continue
         own_ids, places = np.unique(new["id"], return_inverse=True)
         their_ids, their_places = np.unique(old["id"], return_inverse=True)
-        one, other = own.some(own_ids), theirs.some(their_ids)
-        first, last = (
-            np.searchsorted(old["high"], new["high"], side=end).tolist() for end in ("left", "right")
-        )
+        own, theirs = SignedTexts(files, own_ids), SignedTexts(earlier, their_ids)
+        first, last = (np.searchsorted(old["high"], new["high"], end).tolist() for end in ("left", "right"))
         for place, begin, end in zip(places.tolist(), first, last, strict=True):
-            point, mine = int(own_ids[place]), one.rows[place]
+            point, mine = int(own_ids[place]), own.rows[place]
             if mine["side"] != side or point in found:
                 continue
-            same = [
-                c
-                for c in their_places[begin:end].tolist()
-                if other.rows["side"][c] == side and other.rows["group"][c] == mine["group"]
-            ]
-            if _first_near(one, place, other, same, threshold, counts):
+            candidates = their_places[begin:end]
+            rows = theirs.rows[candidates]
+            same = candidates[(rows["side"] == side) & (rows["group"] == mine["group"])].tolist()
+            if _first_near(own.shingles_of(place), theirs, same, threshold, counts):
                 found.add(point)
     return found, counts

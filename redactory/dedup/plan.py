@@ -1,13 +1,9 @@
-"""Digest files: sorted (digest, point id) pairs of one partition, readable by hash range."""
+"""Repeated texts, exactly: digest files by hash range, the plan of who stands for whom, Bloom's one pass."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +11,43 @@ import numpy as np
 from numpy.typing import NDArray
 from rbloom import Bloom
 
-from redactory.foundation.canonical import canonical_json
-from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import commit
 from redactory.foundation.keys import DIGEST_BYTES
 
-ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("id", "<i8")])
-RANKED = np.dtype([("high", "<u8"), ("low", "<u8"), ("rank_high", "<u8"), ("rank_low", "<u8"), ("id", "<i8")])
+DIGEST = np.dtype([("high", "<u8"), ("low", "<u8")])
+ENTRY = np.dtype([*DIGEST.descr, ("id", "<i8")])
+RANKED = np.dtype([*DIGEST.descr, ("rank_high", "<u8"), ("rank_low", "<u8"), ("id", "<i8")])
+PAIR = np.dtype([("id", "<i8"), ("first", "<i8")])
+"""A point, and what stands for it: another point, or the place of an earlier run."""
+RANGES = 16
+"""Hash ranges of a plan, a file each, where no other number is asked for."""
+PIECES, WHOLE = 16, 1 << 24
+"""Pieces that a range is read in, from this many digests in all on."""
+TRACKED = 100_000
+"""Digests of a side, about, that mode ``bloom`` remembers exactly, to measure its false positives."""
 Entries = NDArray[Any]
+Ids = NDArray[np.int64]
 
 
 def write_digests(
-    path: Path, digests: Sequence[bytes], ids: NDArray[np.int64], ranks: Sequence[bytes] | None = None
+    path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequence[bytes] | None = None
 ) -> None:
     """Commit the pairs of one partition, sorted by digest, then rank where there are ranks, then id.
 
     ``digests`` and ``ranks`` are 16 bytes each, as many as ``ids``; ``ValueError`` otherwise.
     """
-    entries = np.empty(len(ids), dtype=ENTRY if ranks is None else RANKED)
+    entries = np.empty(len(ids), ENTRY if ranks is None else RANKED)
     entries["high"], entries["low"] = _words(digests, len(ids))
     if ranks is not None:
         entries["rank_high"], entries["rank_low"] = _words(ranks, len(ids))
     entries["id"] = ids
-    write_entries(path, in_order(entries))
+    write_entries(path, _in_order(entries))
+
+
+def _words(digests: Sequence[bytes], count: int) -> Entries:
+    if len(digests) != count or any(len(digest) != DIGEST_BYTES for digest in digests):
+        raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not go with {count} ids")
+    return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
 
 
 def write_entries(path: Path, entries: Entries) -> None:
@@ -46,50 +56,132 @@ def write_entries(path: Path, entries: Entries) -> None:
         np.save(file, entries)
 
 
+def entries_in(paths: Iterable[Path]) -> int:
+    """How many entries these files hold together."""
+    return sum(len(np.load(path, mmap_mode="r")) for path in paths)
+
+
 def read_range(path: Path, number: int, ranges: int) -> Entries:
     """The entries whose digest lies in hash range ``number`` of ``ranges`` (a power of two)."""
     entries = np.load(path, mmap_mode="r")
-    shift = np.uint64(64 - (ranges.bit_length() - 1))
-    bounds = (np.array([number, number + 1], dtype=object) * (1 << int(shift))).tolist()
-    first = int(np.searchsorted(entries["high"], np.uint64(bounds[0])))
-    if number + 1 == ranges:
-        return np.array(entries[first:])
-    return np.array(entries[first : int(np.searchsorted(entries["high"], np.uint64(bounds[1])))])
+    size = (1 << 64) // ranges
+    first = np.searchsorted(entries["high"], np.uint64(number * size))
+    last = np.searchsorted(entries["high"], np.uint64((number + 1) * size - 1), "right")
+    return np.array(entries[first:last])
 
 
-def ranges_of(entries: Entries, ranges: int) -> NDArray[np.int64]:
+def ranges_of(entries: Entries, ranges: int) -> Ids:
     """The hash range of each of ``entries``, of ``ranges`` (a power of two)."""
     # by one bit first: no number of 64 bits can be shifted by 64
     return ((entries["high"] >> np.uint64(1)) >> np.uint64(63 - (ranges.bit_length() - 1))).astype(np.int64)
 
 
-def in_order(entries: Entries) -> Entries:
+def _in_order(entries: Entries) -> Entries:
     """``entries`` by digest, where digests are equal by rank if they have one, and then by id."""
     ranks = ("rank_low", "rank_high") if entries.dtype == RANKED else ()
-    names = ("id", *ranks, "low", "high")
-    return entries[np.lexsort([entries[name] for name in names])]
+    return entries[np.lexsort([entries[name] for name in ("id", *ranks, "low", "high")])]
+
+
+def _is_new(entries: Entries) -> NDArray[np.bool_]:
+    """Which of ``entries``, in order, have another digest than the one before."""
+    new = np.ones(len(entries), bool)
+    new[1:] = (entries["high"][1:] != entries["high"][:-1]) | (entries["low"][1:] != entries["low"][:-1])
+    return new
+
+
+# The plan: for every repeated digest, the point that stands for it.
+
+
+def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int = RANGES) -> int:
+    """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; the number of repeats.
+
+    ``out`` gets the (id, first) pairs sorted by id, where ``first`` is the point with the same digest
+    that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
+    piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
+    """
+    pieces = PIECES if entries_in(digest_files) > WHOLE else 1
+    found = [np.empty(0, PAIR)]
+    for piece in range(number * pieces, (number + 1) * pieces):
+        entries = _in_order(np.concatenate([read_range(p, piece, ranges * pieces) for p in digest_files]))
+        new = _is_new(entries)
+        leaders = np.flatnonzero(new)
+        pairs = np.empty(len(entries) - len(leaders), PAIR)
+        pairs["id"] = entries["id"][~new]
+        pairs["first"] = entries["id"][leaders[np.cumsum(new) - 1]][~new]
+        found.append(pairs)
+    return write_pairs(out, np.concatenate(found))
+
+
+def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
+    """Commit pairs, sorted by id; how many there are."""
+    table = pairs if isinstance(pairs, np.ndarray) else np.array(list(pairs), PAIR)
+    write_entries(path, table[np.lexsort((table["first"], table["id"]))])
+    return len(table)
+
+
+def first_of(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
+    """For each of ``ids``, in any order, the lowest ``first`` that these files of pairs have for it.
+
+    What they do not have gives ``default``, or else itself.
+    """
+    distinct_ids, places = np.unique(ids, return_inverse=True)
+    nothing = np.iinfo(np.int64).max
+    found = np.full(len(distinct_ids), nothing)
+    for path in files if len(ids) else ():
+        pairs = np.load(path, mmap_mode="r")
+        low, high = np.searchsorted(pairs["id"], [distinct_ids[0], distinct_ids[-1] + 1])
+        mine = np.array(pairs[low:high])
+        at = np.searchsorted(distinct_ids, mine["id"])
+        asked = distinct_ids[at] == mine["id"]
+        np.minimum.at(found, at[asked], mine["first"][asked])
+    first: Ids = np.where(found == nothing, distinct_ids if default is None else default, found)[places]
+    return first
+
+
+# Digests that earlier runs saw.
+
+
+def distinct(tables: Sequence[Entries]) -> Entries:
+    """The digests of all ``tables``, sorted, each once, without ids."""
+    entries = np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)])
+    entries = entries[np.lexsort((entries["low"], entries["high"]))]
+    return entries[_is_new(entries)]
+
+
+def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
+    """Commit the digests of all ``files`` as :func:`distinct` has them, one range at a time; how many."""
+    count = sum(len(distinct([read_range(path, n, ranges) for path in files])) for n in range(ranges))
+    with commit(out) as temporary:
+        table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))
+        place = 0
+        for number in range(ranges):
+            found = distinct([read_range(path, number, ranges) for path in files])
+            table[place : place + len(found)] = found
+            place += len(found)
+        table.flush()
+    return count
+
+
+def are_among(path: Path, entries: Entries) -> NDArray[np.bool_]:
+    """Which of ``entries`` are among the digests that :func:`distinct` gave and a file holds."""
+    found = np.zeros(len(entries), bool)
+    table = np.load(path, mmap_mode="r")
+    high, low = table["high"], table["low"]
+    place, end = (np.searchsorted(high, entries["high"], side) for side in ("left", "right"))
+    # two digests with one high word hardly ever meet, but they may
+    while (live := np.flatnonzero(place < end)).size:
+        found[live] |= low[place[live]] == entries["low"][live]
+        place[live] += 1
+    return found
+
+
+# Mode ``bloom``: sets of digests in fixed memory.
 
 
 def as_numbers(entries: Entries) -> list[int]:
-    """The digests as signed 128-bit numbers."""
+    """The digests as signed 128-bit numbers, as the filters take them."""
     high, low = entries["high"].view("<i8").tolist(), entries["low"].tolist()
     return [(h << 64) | rest for h, rest in zip(high, low, strict=True)]
-
-
-def _words(digests: Sequence[bytes], count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    if len(digests) != count or any(len(digest) != DIGEST_BYTES for digest in digests):
-        raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not go with {count} ids")
-    words = np.frombuffer(b"".join(digests), dtype=">u8").reshape(-1, 2)
-    return words[:, 0], words[:, 1]
-
-
-# Bloom filters over keyed digests: in front of an exact plan, and as a mode of their own.
-
-
-SCREEN_ERROR_RATE = 0.01
-"""Share of the unique texts that the filter in front of a plan lets into its digest table."""
-TRACKED = 100_000
-"""Digests of a side, about, that mode ``bloom`` remembers exactly, to measure its false positives."""
 
 
 def bloom_filter(capacity: int, error_rate: float) -> Bloom:
@@ -103,9 +195,9 @@ def bloom_filter(capacity: int, error_rate: float) -> Bloom:
     return Bloom(max(1, capacity), error_rate, operator.index)
 
 
-def may_hold(bloom: Bloom, entries: Entries) -> NDArray[np.bool_]:
-    """Which of ``entries`` may have been added."""
-    return np.fromiter((digest in bloom for digest in as_numbers(entries)), bool, len(entries))
+def read_bloom(path: Path) -> Bloom:
+    """A filter that was written with its method ``save_bytes``."""
+    return Bloom.load_bytes(path.read_bytes(), operator.index)
 
 
 class OnePass:
@@ -135,151 +227,3 @@ class OnePass:
                 self.tracked_new += 1
                 self.tracked_lost += seen
         return dropped
-
-
-# A Bloom filter in a file: every parameter stands in its head, and other parameters are refused.
-
-
-FORMAT = "redactory-bloom/1"
-HASH = "blake2b-128, keyed"
-
-
-@dataclass(frozen=True)
-class BloomParameters:
-    """What makes a filter the one that is looked for.
-
-    ``purpose`` names the digests' subkey and ``key`` the key itself by its fingerprint; ``side`` is
-    public, private or both; ``policy`` is the hash of what decided texts and sides.
-    """
-
-    capacity: int
-    error_rate: float
-    purpose: str
-    key: str
-    side: str
-    policy: str
-
-
-def save_bloom(path: Path, bloom: Bloom, parameters: BloomParameters, added: int) -> None:
-    """Commit ``bloom``: one line of JSON, then its bits.  ``added`` digests are in it, for the record."""
-    content = bloom.save_bytes()
-    head = {
-        "format": FORMAT,
-        "hash": HASH,
-        **dataclasses.asdict(parameters),
-        "added": added,
-    }
-    head["sha256"] = _digest(head, content)
-    with commit(path) as temporary, temporary.open("wb") as file:
-        file.write(canonical_json(head) + b"\n")
-        file.write(content)
-
-
-def load_bloom(path: Path, parameters: BloomParameters) -> Bloom:
-    """The filter of ``path``, made with exactly ``parameters``.
-
-    ``RunStateError`` names the first parameter that differs, and both values; ``CheckFailed`` is
-    raised for a file that is no filter, is cut off, or holds other bits than were written.
-    """
-    head, content = _read(path)
-    expected = {"format": FORMAT, "hash": HASH, **dataclasses.asdict(parameters)}
-    for name, value in expected.items():
-        if head.get(name) != value:
-            raise RunStateError(
-                f"{path.name} holds a filter with {name} {head.get(name)}, and {name} {value} is asked for; "
-                "give the parameters that it was made with, or begin a new one"
-            )
-    sealed = head.pop("sha256", None)
-    if _digest(head, content) != sealed:
-        raise CheckFailed(f"{path.name} does not hold what was written: restore it, or begin a new one")
-    return Bloom.load_bytes(content, operator.index)
-
-
-def _digest(head: dict[str, Any], content: bytes) -> str:
-    """Of the head and the bits together."""
-    return hashlib.sha256(canonical_json(head) + b"\n" + content).hexdigest()
-
-
-def _read(path: Path) -> tuple[dict[str, Any], bytes]:
-    line, _, content = path.read_bytes().partition(b"\n")
-    try:
-        head = json.loads(line)
-    except ValueError:
-        head = None
-    if not isinstance(head, dict) or "format" not in head:
-        raise CheckFailed(f"{path.name} is not one of Redactory's Bloom filters")
-    return head, content
-
-
-# The duplicate plan: for every repeated digest, the point that stands for it.
-
-
-RANGES = 16
-"""Hash ranges of a plan, a file each, where no other number is asked for."""
-PIECES, WHOLE = 16, 1 << 24
-"""Pieces that a range is read in, from this many digests in all on."""
-
-PAIR = np.dtype([("id", "<i8"), ("first", "<i8")])
-
-
-def plan_range(
-    digest_files: Sequence[Path],
-    number: int,
-    out: Path,
-    ranges: int = RANGES,
-) -> int:
-    """Find the repeated digests of one of ``ranges`` hash ranges in all partitions; the number of repeats.
-
-    ``out`` gets the (id, first) pairs sorted by id, where ``first`` is the point with the same digest
-    that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
-    piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
-    """
-    digests = sum(len(np.load(path, mmap_mode="r")) for path in digest_files)
-    pieces = PIECES if digests > WHOLE else 1
-    found = [np.empty(0, PAIR)]
-    for piece in range(number * pieces, (number + 1) * pieces):
-        tables = [read_range(path, piece, ranges * pieces) for path in digest_files]
-        found.append(_repeats(in_order(np.concatenate(tables))))
-    pairs = np.concatenate(found)
-    write_entries(out, pairs[np.argsort(pairs["id"], kind="stable")])
-    return len(pairs)
-
-
-def _repeats(entries: Entries) -> Entries:
-    """(id, first) of every entry, in order, that has the digest of one before it."""
-    new = np.ones(len(entries), dtype=bool)
-    new[1:] = (entries["high"][1:] != entries["high"][:-1]) | (entries["low"][1:] != entries["low"][:-1])
-    leaders = np.flatnonzero(new)
-    pairs = np.empty(len(entries) - len(leaders), dtype=PAIR)
-    pairs["id"] = entries["id"][~new]
-    pairs["first"] = entries["id"][leaders[np.cumsum(new) - 1]][~new]
-    return pairs
-
-
-class DuplicatePlan:
-    """All ranges of a plan, asked a partition at a time."""
-
-    def __init__(self, range_files: Sequence[Path]) -> None:
-        self._files = tuple(range_files)
-
-    def first_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each of ``ids`` (sorted; all of a partition or some), the point that stands for it.
-
-        A point that repeats none stands for itself.
-        """
-        first = ids.copy()
-        if not len(ids):
-            return first
-        for path in self._files:
-            pairs = np.load(path, mmap_mode="r")
-            low, high = np.searchsorted(pairs["id"], [ids[0], ids[-1] + 1])
-            found = np.array(pairs[low:high])
-            places = np.searchsorted(ids, found["id"])
-            asked = ids[places] == found["id"]
-            first[places[asked]] = found["first"][asked]
-        return first
-
-    def first_of_any(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """:meth:`first_of` for ids in any order, some of them more than once."""
-        distinct, places = np.unique(ids, return_inverse=True)
-        return self.first_of(distinct)[places]

@@ -1,15 +1,57 @@
-"""Settings of deduplication, as they stand in the configuration file."""
+"""Settings of deduplication as they stand in the configuration file, and what each mode is and proves."""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from redactory.foundation.errors import some
 from redactory.foundation.settings import Settings
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 Mode = Literal["exact", "folded", "bloom", "minhash", "none"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a mode does, and what it proves (``docs/guarantees.md``, "Deduplication").
+
+    ``group_size``: substitutions in the multiset of kept texts when one point is exchanged; None where no
+    bound holds, and no finite epsilon can be stated.  The guarantee takes both ``name`` and ``group_size``
+    from a run's manifest: ``tests/dedup/test_rules.py`` tries every corpus of a small world against them.
+    """
+
+    name: str
+    group_size: int | None
+    planned: bool = False
+    """Whether it begins with a plan over the digests of redacted texts."""
+    folded: bool = False
+    """Whether texts that differ in case, signs, white space or digits alone have one digest."""
+    one_pass: bool = False
+    """Whether repeats are dropped in one pass, by a Bloom filter."""
+    near: bool = False
+    """Whether near-duplicates are dropped; a text of an earlier run is compared, too."""
+
+    @property
+    def by_digest(self) -> bool:
+        """Whether a text of an earlier run is known by its digest."""
+        return self.one_pass or (self.planned and not self.near)
+
+
+RULES: dict[Mode, Rule] = {
+    "exact": Rule("S1", 1, planned=True),
+    "folded": Rule("S2", 2, planned=True, folded=True),
+    "none": Rule("none", 1),
+    "minhash": Rule("near-greedy", None, planned=True, near=True),
+    "bloom": Rule("bloom", None, one_pass=True),
+}
 
 
 class BloomSettings(Settings):
@@ -102,7 +144,7 @@ class DedupSettings(Settings):
 
     @model_validator(mode="after")
     def _an_index_drops_something(self) -> Self:
-        if self.index is not None and self.modes() == {"none"}:
+        if self.index is not None and not any(r.planned or r.one_pass for r in self.rules().values()):
             raise ValueError("index has no meaning with mode none, which keeps every point: leave it out")
         return self
 
@@ -110,6 +152,22 @@ class DedupSettings(Settings):
         """The mode of ``public`` or ``private``."""
         return self.private_mode if side == "private" and self.private_mode else self.mode
 
-    def modes(self) -> set[Mode]:
-        """The modes of both sides."""
-        return {self.mode_of("public"), self.mode_of("private")}
+    def rules(self) -> dict[str, Rule]:
+        """The rule of each side, public and private."""
+        return {side: RULES[self.mode_of(side)] for side in ("public", "private")}
+
+
+@functools.cache
+def _template() -> Template:
+    # on first use: Jinja takes a tenth of a second
+    from jinja2 import Template
+
+    text = (files("redactory.dedup") / "summary.j2").read_text(encoding="utf-8")
+    template: Template = Template(text, autoescape=False)
+    return template
+
+
+def summary(facts: dict[str, Any]) -> list[str]:
+    """What a run's deduplication did and proves, in sentences about the section ``dedup`` of its manifest."""
+    written = _template().render(facts=facts, rules=RULES, some=some, many="{:,}".format)
+    return written.strip().splitlines()

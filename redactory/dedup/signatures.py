@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,185 +189,112 @@ def parameters(settings: NearSettings) -> dict[str, Any]:
     }
 
 
-class Signer:
-    """Signatures of datasketch's MinHash (scheme ``affine32``), many texts at once.
+@functools.cache
+def _constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    # datasketch's, drawn as it draws them: importing it takes half a second
+    draw, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
+    multipliers: NDArray[np.uint32] = draw.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
+    return multipliers, draw.randint(0, 1 << 32, permutations, dtype=np.uint32)
 
-    The values are bit for bit those of ``MinHash.bulk`` on the highest 32 bits of the shingles.
+
+def signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint32]:
+    """uint32 [texts, permutations]: datasketch's MinHash (scheme ``affine32``) of many texts at once.
+
+    The values are bit for bit those of ``MinHash.bulk`` on the highest 32 bits of the shingles; a few
+    thousand shingles are in work at a time.
     """
-
-    def __init__(self, permutations: int) -> None:
-        # the library's constants, drawn as it draws them: importing it takes half a second
-        draw, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
-        odd: NDArray[np.uint32] = draw.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
-        self._multipliers = odd
-        self._summands: NDArray[np.uint32] = draw.randint(0, 1 << 32, permutations, dtype=np.uint32)
-
-    def signatures(self, sets: ShingleSets) -> NDArray[np.uint32]:
-        """uint32 [texts, permutations]; a few thousand shingles are in work at a time."""
-        count = len(sets.offsets) - 1
-        out = np.empty((count, len(self._multipliers)), np.uint32)
-        first = 0
-        while first < count:
-            last = int(np.searchsorted(sets.offsets, sets.offsets[first] + _CHUNK, side="right")) - 1
-            last = min(count, max(first + 1, last))
-            begin, end = sets.offsets[first], sets.offsets[last]
-            values = _mixed32((sets.values[begin:end] >> np.uint64(32)).astype(np.uint32))
-            permuted = values[:, None] * self._multipliers + self._summands
-            np.minimum.reduceat(permuted, sets.offsets[first:last] - begin, axis=0, out=out[first:last])
-            first = last
-        return out
+    count, (multipliers, summands) = len(sets.offsets) - 1, _constants(permutations)
+    out = np.empty((count, permutations), np.uint32)
+    first = 0
+    while first < count:
+        last = int(np.searchsorted(sets.offsets, sets.offsets[first] + _CHUNK, side="right")) - 1
+        last = min(count, max(first + 1, last))
+        begin, end = sets.offsets[first], sets.offsets[last]
+        values = (sets.values[begin:end] >> np.uint64(32)).astype(np.uint32)
+        # MurmurHash3's finalizer, with which datasketch mixes a hash before it is permuted
+        values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        values = values ^ (values >> np.uint32(16))
+        permuted = values[:, None] * multipliers + summands
+        np.minimum.reduceat(permuted, sets.offsets[first:last] - begin, axis=0, out=out[first:last])
+        first = last
+    return out
 
 
-def buckets(signatures: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
+def buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
     """One column a band: the 64-bit hash of the band's values, so that no two bands share a bucket."""
-    wide = signatures.astype(np.uint64)
+    wide = signed.astype(np.uint64)
     return [
         joined([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
         for band in range(banding.bands)
     ]
 
 
-def _mixed32(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """MurmurHash3's 32-bit finalizer, with which datasketch mixes a hash before it is permuted."""
-    values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return values ^ (values >> np.uint32(16))
-
-
 # Signed texts: what near-duplicates are found and verified by, on disk, and without any text.
 
 
-Run = TypeVar("Run")
 BUCKET = np.dtype([("high", "<u8"), ("id", "<i8")])
 ROW = np.dtype(
     [("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("side", "u1"), ("group", "<u8"), ("rank", "<u8")]
 )
-SETS_HELD, SETS_READ, FILES_MAPPED = 1 << 16, 1 << 13, 64
-"""Sets of shingles that are held at a time, that are read at once, and files of each kind."""
+"""A signed text: its point, its shingles' place, its side (0 or 1), the group within which texts are
+near-duplicates, and its rank: of two, the one of the lower rank stays."""
+PARTITION_BITS = 32
+"""A point's id is its partition, and below so many bits its row in it."""
+SETS_HELD, FILES_MAPPED = 1 << 16, 256
+"""Sets of shingles that are held at a time, and files that are mapped: each keeps a descriptor."""
 
 
 @dataclass(frozen=True)
 class SignedFiles:
     """Where one partition's signed texts lie."""
 
-    buckets: Path
-    rows: Path
-    shingles: Path
+    folder: Path
+    partition: int
+
+    def of(self, kind: str) -> Path:
+        """The file of the ``buckets``, ``rows`` or ``shingles``."""
+        return self.folder / f"part-{self.partition:05d}-{kind}.npy"
 
 
-@dataclass(frozen=True)
-class TextFacts:
-    """Of each text: its point ``ids`` (sorted), ``sides`` (0 or 1), ``groups`` and ``ranks``.
-
-    Texts are near-duplicates within a side and a group only; of two, the one of the lower rank stays.
-    """
-
-    ids: NDArray[np.int64]
-    sides: NDArray[np.uint8]
-    groups: NDArray[np.uint64]
-    ranks: NDArray[np.uint64]
-
-
-def write_signed(files: SignedFiles, facts: TextFacts, sets: ShingleSets, banding: Banding) -> None:
-    """Commit the signed texts of one partition."""
-    columns = buckets(Signer(banding.permutations).signatures(sets), banding)
-    held = np.empty(len(facts.ids) * banding.bands, BUCKET)
-    held["high"] = np.concatenate(columns)
-    held["id"] = np.tile(facts.ids, banding.bands)
-    rows = np.empty(len(facts.ids), ROW)
-    rows["id"], rows["start"], rows["count"] = facts.ids, sets.offsets[:-1], np.diff(sets.offsets)
-    rows["side"], rows["group"], rows["rank"] = facts.sides, facts.groups, facts.ranks
-    write_entries(files.buckets, held[np.lexsort((held["id"], held["high"]))])
-    write_entries(files.shingles, sets.values)
-    write_entries(files.rows, rows)
+def write_signed(files: SignedFiles, rows: Entries, sets: ShingleSets, banding: Banding) -> None:
+    """Commit the signed texts of one partition; ``rows`` (by id) lack the places of the shingles alone."""
+    columns = buckets(signatures(sets, banding.permutations), banding)
+    held = np.empty(len(rows) * banding.bands, BUCKET)
+    held["high"], held["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
+    rows["start"], rows["count"] = sets.offsets[:-1], np.diff(sets.offsets)
+    write_entries(files.of("buckets"), held[np.lexsort((held["id"], held["high"]))])
+    write_entries(files.of("shingles"), sets.values)
+    write_entries(files.of("rows"), rows)
 
 
 class SignedTexts:
-    """The signed texts of all partitions; a few files are mapped at a time."""
+    """The signed texts of ``ids``, each known by its place among them: its row, its shingles when asked."""
 
-    def __init__(self, files: Sequence[SignedFiles]) -> None:
-        self._files: list[SignedFiles] = []
-        begin = []
-        for one in files:
-            table = np.load(one.rows, mmap_mode="r")
-            if len(table):
-                self._files.append(one)
-                begin.append(int(table["id"][0]))
-        self._begin = np.array(begin, np.int64)
-        # a mapped file keeps a descriptor, and there can be more partitions than descriptors
-        self.shingles = lru_cache(FILES_MAPPED)(self._shingles)
-        """All shingles of a partition, by its place among those that hold texts."""
+    def __init__(self, files: Sequence[SignedFiles], ids: NDArray[np.int64]) -> None:
+        self.ids, self.rows = ids, np.empty(len(ids), ROW)
+        order = np.argsort(ids, kind="stable")
+        cuts = np.flatnonzero(np.diff(ids[order] >> PARTITION_BITS)) + 1
+        for mine in np.split(order, cuts) if len(ids) else ():
+            table = np.load(files[ids[mine[0]] >> PARTITION_BITS].of("rows"), mmap_mode="r")
+            self.rows[mine] = table[np.searchsorted(table["id"], ids[mine])]
+        places = [self.rows["start"].tolist(), self.rows["count"].tolist()]
+        partitions = (ids >> PARTITION_BITS).tolist()
 
-    def some(self, ids: NDArray[np.int64]) -> SomeTexts:
-        """The texts of ``ids``, all of which are signed, in this order."""
-        rows = np.empty(len(ids), ROW)
-        partitions = np.searchsorted(self._begin, ids, side="right") - 1
-        order = np.argsort(partitions, kind="stable")
-        begin = np.unique(partitions[order], return_index=True)[1].tolist()
-        for first, last in pairwise([*begin, len(ids)]):
-            mine = order[first:last]
-            table = np.load(self._files[partitions[mine[0]]].rows, mmap_mode="r")
-            rows[mine] = table[np.searchsorted(table["id"], ids[mine])]
-        return SomeTexts(self, rows, partitions)
+        @lru_cache(FILES_MAPPED)
+        def shingles(partition: int) -> NDArray[np.uint64]:
+            return np.asarray(np.load(files[partition].of("shingles"), mmap_mode="r"))
 
-    def _shingles(self, number: int) -> NDArray[np.uint64]:
-        return np.asarray(np.load(self._files[number].shingles, mmap_mode="r"))
+        @lru_cache(SETS_HELD)
+        def shingles_of(place: int) -> frozenset[int]:
+            start, count = places[0][place], places[1][place]
+            return frozenset(shingles(partitions[place])[start : start + count].tolist())
 
-
-class SomeTexts:
-    """Some signed texts, each known by its place: their ``rows``, and their shingles when asked for."""
-
-    def __init__(self, texts: SignedTexts, rows: Entries, partitions: NDArray[np.int64]) -> None:
-        self.rows = rows
-        self._texts, self._partitions = texts, partitions
-        self._start, self._count = np.ascontiguousarray(rows["start"]), np.ascontiguousarray(rows["count"])
-        self._lone = lru_cache(SETS_HELD)(self._set)
-        self._read: dict[int, frozenset[int]] = {}
-
-    def shingles_of(self, place: int) -> frozenset[int]:
-        """The shingles of the text at a place."""
-        read = self._read.get(place)
-        return self._lone(place) if read is None else read
-
-    def along(self, runs: Iterable[Run], places_of: Callable[[Run], Sequence[int]]) -> Iterator[Run]:
-        """``runs`` as they come, the shingles of the texts of many small ones read at once beforehand."""
-        block: list[Run] = []
-        places: list[int] = []
-        for run in runs:
-            mine = places_of(run)
-            if len(places) + len(mine) > SETS_READ:
-                yield from self._reading(block, places)
-                block, places = [], []
-            block.append(run)
-            # a run that is too large is read text by text
-            places += mine if len(mine) <= SETS_READ else []
-        yield from self._reading(block, places)
+        self.shingles_of = shingles_of
 
     def jaccard(self, one: int, other: int) -> float:
         """The true Jaccard similarity of the shingles of two texts."""
         return jaccard(self.shingles_of(one), self.shingles_of(other))
-
-    def _reading(self, block: list[Run], places: list[int]) -> Iterator[Run]:
-        self._read = dict(self._sets(np.unique(np.array(places, np.int64))))
-        yield from block
-        self._read = {}
-
-    def _sets(self, places: NDArray[np.int64]) -> Iterator[tuple[int, frozenset[int]]]:
-        """(place, its shingles), one partition after the other."""
-        order = places[np.argsort(self._partitions[places], kind="stable")]
-        begin = np.unique(self._partitions[order], return_index=True)[1].tolist()
-        for first, last in pairwise([*begin, len(order)]):
-            mine = order[first:last]
-            start, ends = self._start[mine], np.cumsum(self._count[mine], dtype=np.int64)
-            index = np.arange(ends[-1]) + np.repeat(start - ends + self._count[mine], self._count[mine])
-            values = self._texts.shingles(int(self._partitions[mine[0]]))[index].tolist()
-            for place, (begins, ends_) in zip(mine.tolist(), pairwise([0, *ends.tolist()]), strict=True):
-                yield place, frozenset(values[begins:ends_])
-
-    def _set(self, place: int) -> frozenset[int]:
-        start = int(self._start[place])
-        shingles = self._texts.shingles(int(self._partitions[place]))
-        return frozenset(shingles[start : start + int(self._count[place])].tolist())
 
 
 def jaccard(one: frozenset[int], other: frozenset[int]) -> float:

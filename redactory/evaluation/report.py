@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from redactory.dedup.rules import summary as dedup_summary
+from redactory.dedup.settings import summary as dedup_summary
 from redactory.detectors import blind_of, blind_words
 from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.drift import METRICS

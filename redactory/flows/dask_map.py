@@ -32,11 +32,10 @@ from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.maps import StageMap, Task, name_of, timed
 from redactory.pipelines.output_folder import check_keys, check_output
 from redactory.pipelines.release import versions
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.work import Job
+from redactory.pipelines.work import Job, StageMap, Task, name_of, timed
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.encryption import configured_service
 

@@ -30,7 +30,6 @@ from redactory.pipelines import train as training
 from redactory.pipelines import verify as verification
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.nightly import nightly as plain_nightly
 from redactory.pipelines.readers import find_sources
@@ -38,6 +37,7 @@ from redactory.pipelines.release import summary
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.train import check_device
 from redactory.pipelines.watermark import is_dated
+from redactory.pipelines.work import StageMap
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.redaction.encryption import configured_service
 from redactory.redaction.sealing import SIGNED_BY, configured_signer

@@ -20,8 +20,8 @@ from redactory.flows.server import TAG
 from redactory.foundation.errors import SealedError
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.maps import StageMap, Task, name_of, timed
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.work import StageMap, Task, name_of, timed
 
 RETRY_SECONDS = [2.0, 8.0]
 """How long a task waits before each further attempt, drawn out by up to half of it."""

@@ -157,7 +157,7 @@ def _templates() -> Environment:
 
 _WORDS = {
     "curated_hints": "redactory.pipelines.curated_hints.curated_hints",
-    "dedup_sentences": "redactory.dedup.rules.summary",
+    "dedup_sentences": "redactory.dedup.settings.summary",
     "finding_line": "redactory.flows.job_commands.finding_line",
     "hit_line": "redactory.flows.evaluate_commands.hit_line",
     "mend": "redactory.pipelines.curated_hints.MENDS.get",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,8 @@ from redactory.foundation.progress import Progress, StageReport, merge_reports, 
 from redactory.foundation.records import RecordLog
 from redactory.pipelines import index as indexing
 from redactory.pipelines.config import Config
-from redactory.pipelines.index import check_index
 from redactory.pipelines.journal import Journal, check_made_of, difference
 from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.maps import StageMap, Task, peak_memory_mb, processes
 from redactory.pipelines.output_folder import (
     check_apart,
     check_keys,
@@ -40,8 +38,8 @@ from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.share import check_store, publish_configured
-from redactory.pipelines.stages import dedup, detect, ingest, redact
-from redactory.pipelines.work import Job, ranges_for
+from redactory.pipelines.stages import dedup, points
+from redactory.pipelines.work import Job, StageMap, Task, peak_memory_mb, processes, ranges_for
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
 
@@ -66,45 +64,31 @@ def curate(
     was done.
     """
     settings = load_config(config, output=output, workers=workers)
+    run = RunFolder(Path(settings.output))
     check_keys()
-    check_store(settings.store, RunFolder(Path(settings.output)))
-    done = _curate(settings, resume, stage_map, detector, sources, progress)
+    check_store(settings.store, run)
+    if is_finished(run) and resume:
+        forget_holder(run)
+        done = sealed(run.state, _asked_again, run, settings, sources)
+    else:
+        check_output(run, resume)
+        check_apart(Path(settings.output), "output", settings.input.path)
+        # before the engines: a mistyped path is told at once
+        found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
+        wordless("checking the engines", check_before_reading, settings, progress)
+        indexing.check_index(settings, load_digest_key())
+        check_sources(settings, found)
+        done = sealed(run.state, _alone, run, settings, resume, found, stage_map, detector, progress)
     return publish_configured(settings.store, done, progress)
 
 
-def _curate(
-    settings: Config,
-    resume: bool,
-    stage_map: StageMap | None,
-    detector: TextDetector | None,
-    sources: list[Source] | None,
-    progress: Progress,
-) -> dict[str, Any]:
-    run = RunFolder(Path(settings.output))
-    if is_finished(run) and resume:
-        forget_holder(run)
-        return sealed(run.state, _asked_again, run, settings, sources)
-    check_output(run, resume)
-    check_apart(Path(settings.output), "output", settings.input.path)
-    # before the engines: a mistyped path is told at once
-    found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
-    wordless("checking the engines", _check_engines, settings, progress)
-    check_index(settings, load_digest_key())
-    check_sources(settings, found)
-    return sealed(run.state, _run_alone, run, settings, resume, found, stage_map, detector, progress)
-
-
-def _check_engines(config: Config, progress: Progress) -> None:
-    with waiting(progress, "check engines"):
-        check_before_reading(config)
-
-
-def check_before_reading(config: Config) -> None:
+def check_before_reading(config: Config, progress: Progress = silent) -> None:
     """Refuse what can be told wrong from the configuration alone (``ConfigurationError``)."""
-    segmenter(config.segment)
-    if config.detect.patterns:
-        check_patterns(config.detect.patterns, config.detect.language)
-    policy_records(config.detect)
+    with waiting(progress, "check engines"):
+        segmenter(config.segment)
+        if config.detect.patterns:
+            check_patterns(config.detect.patterns, config.detect.language)
+        policy_records(config.detect)
 
 
 def _asked_again(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
@@ -113,9 +97,7 @@ def _asked_again(run: RunFolder, config: Config, sources: list[Source] | None) -
     return summary(run)
 
 
-def _run_alone(
-    run: RunFolder, config: Config, resume: bool, sources: list[Source], *work: Any
-) -> dict[str, Any]:
+def _alone(run: RunFolder, config: Config, resume: bool, sources: list[Source], *work: Any) -> dict[str, Any]:
     with occupied(run, resume):
         if is_finished(run):
             return _asked_again(run, config, sources)
@@ -132,15 +114,17 @@ def _run(
     progress: Progress,
 ) -> None:
     start = time.perf_counter()
-    here = stage_map is None and config.workers == 1
     policies = policy_records(config.detect)
     hashes = tuple(record["hash"] for record in policies.values())
     ranges = ranges_for(sum((source.size() or 0) * expansion(source.url) for source in sources))
-    heard = progress if here else silent
+    heard = progress if stage_map is None and config.workers == 1 else silent
     job = Job(run, config, load_digest_key(), detector, hashes, heard, hash_ranges=ranges)
     for folder in (run.spans.parent, *run.data_folders):
         make_private_folder(folder)
-    with RecordLog(run.journal) as log, _map(stage_map, config.workers) as spread:
+    with (
+        RecordLog(run.journal) as log,
+        nullcontext(stage_map) if stage_map is not None else processes(config.workers) as spread,
+    ):
         journal = Journal(log)
         run_key = establish_key(run, journal.begun)
         inputs = [source.fingerprint() for source in sources]
@@ -148,7 +132,13 @@ def _run(
         job = indexing.begin(job, journal)
         reports = [_ingest(job, sources, inputs, journal, progress)]
         partitions = journal.parts("ingest") or 0
-        reports += (_over(stage, journal, spread, progress) for stage in stages_of(job, partitions))
+        for stage in stages_of(job, partitions):
+            total = StageReport(stage.name)
+            parts = journal.stage(stage.name, stage.task, range(stage.numbers), spread)
+            for done, report in enumerate(parts, 1):
+                total = merge_reports(stage.name, (total, report))
+                progress(stage.name, done, stage.numbers, stage.unit)
+            reports.append(total)
         close(run, partitions)
         finish(job, inputs, reports, journal, time.perf_counter() - start)
 
@@ -164,54 +154,39 @@ class Stage(NamedTuple):
 
 def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
     """Every stage after ingest that a run of so many partitions has, in order."""
-    settings = job.config.dedup
-    modes = settings.modes()
-
-    def over(work: Callable[[Job, int, int], StageReport], numbers: int, unit: str, name: str) -> Stage:
-        return Stage(name, partial(work, job, partitions), numbers, unit)
-
-    def parts(work: Callable[[Job, int, int], StageReport], name: str) -> Stage:
-        return over(work, partitions, "partitions", name)
-
-    def ranges(work: Callable[[Job, int, int], StageReport], name: str) -> Stage:
-        return over(work, job.hash_ranges, "ranges", name)
-
-    yield ranges(dedup.plan_documents, "index documents")
-    yield parts(ingest.segment_part, "segment")
-    yield ranges(dedup.plan_texts, "index texts")
-    yield parts(detect.detect_part, "detect")
-    yield ranges(detect.spread_range, "spread")
-    yield parts(redact.redact_part, "redact")
-    # with nothing dropped, a text that occurs a million times is still looked for across the split once
-    if modes & dedup.PLANNED or (settings.across and "none" in modes):
-        yield ranges(dedup.plan_duplicates, "dedup")
-    if "bloom" in modes:
-        yield over(dedup.pass_side, len(dedup.SIDES), "sides", "dedup in one pass")
-    if "minhash" in modes or settings.across:
-        yield parts(dedup.sign_part, "sign")
-        yield over(dedup.compare_range, job.near_count, "ranges", "compare")
-    if settings.index and modes & dedup.BY_DIGEST:
-        yield parts(dedup.recall_part, "recall")
-    if settings.index and "minhash" in modes:
-        yield over(dedup.recall_near, job.near_count, "ranges", "recall near")
-    if "minhash" in modes:
-        yield over(dedup.join_all, 1, "plans", "group")
-        yield over(dedup.choose, job.near_count, "ranges", "choose")
-    yield parts(redact.shard_part, "shard")
-    if settings.index and modes & dedup.BY_DIGEST:
-        yield over(dedup.remember_texts, 1, "entries", "remember")
-    if settings.index and "minhash" in modes:
-        yield parts(dedup.remember_signed, "remember near")
-
-
-def _over(stage: Stage, journal: Journal, spread: StageMap, progress: Progress) -> StageReport:
-    """One stage over all of its numbers; the merged report."""
-    total = StageReport(stage.name)
-    reports = journal.stage(stage.name, stage.task, range(stage.numbers), spread)
-    for done, report in enumerate(reports, 1):
-        total = merge_reports(stage.name, (total, report))
-        progress(stage.name, done, stage.numbers, stage.unit)
-    return total
+    settings, rules = job.config.dedup, job.config.dedup.rules().values()
+    near, by_digest = any(r.near for r in rules), any(r.by_digest for r in rules)
+    sides = len(dedup.SIDES)
+    # name, work(job, partitions, number), its numbers and their unit, whether the run has it
+    table: list[tuple[str, Callable[[Job, int, int], StageReport], int, str, bool]] = [
+        ("index documents", dedup.plan_documents, job.hash_ranges, "ranges", True),
+        ("segment", points.segment_part, partitions, "partitions", True),
+        ("index texts", dedup.plan_texts, job.hash_ranges, "ranges", True),
+        ("detect", points.detect_part, partitions, "partitions", True),
+        ("spread", points.spread_range, job.hash_ranges, "ranges", True),
+        ("redact", points.redact_part, partitions, "partitions", True),
+        # with nothing dropped, a text that occurs a million times is still looked for across the split once
+        (
+            "dedup",
+            dedup.plan_duplicates,
+            job.hash_ranges,
+            "ranges",
+            any(r.planned or (settings.across and not r.one_pass) for r in rules),
+        ),
+        ("dedup in one pass", dedup.pass_side, sides, "sides", any(r.one_pass for r in rules)),
+        ("sign", dedup.sign_part, partitions, "partitions", near or settings.across),
+        ("compare", dedup.compare_range, job.near_count, "ranges", near or settings.across),
+        ("recall", dedup.recall_part, partitions, "partitions", bool(settings.index) and by_digest),
+        ("recall near", dedup.recall_near, job.near_count, "ranges", bool(settings.index) and near),
+        ("group", dedup.join_all, 1, "plans", near),
+        ("choose", dedup.choose_range, job.near_count, "ranges", near),
+        ("shard", points.shard_part, partitions, "partitions", True),
+        ("remember", dedup.remember_texts, 1, "entries", bool(settings.index) and by_digest),
+        ("remember near", dedup.remember_signed, partitions, "partitions", bool(settings.index) and near),
+    ]
+    for name, work, numbers, unit, has_it in table:
+        if has_it:
+            yield Stage(name, partial(work, job, partitions), numbers, unit)
 
 
 def _ingest(
@@ -221,7 +196,7 @@ def _ingest(
     if journal.parts("ingest") is not None:
         return merge_reports("ingest", journal.reports("ingest"))
     total, parts, start = StageReport("ingest"), 0, time.perf_counter()
-    for parts, report in enumerate(ingest.ingest(job, sources, progress), 1):
+    for parts, report in enumerate(points.ingest(job, sources, progress), 1):
         now = time.perf_counter()
         report = StageReport(report.stage, report.counts, now - start, peak_memory_mb())
         journal.record("ingest", parts - 1, report)
@@ -234,15 +209,6 @@ def _ingest(
         )
     journal.complete("ingest", parts)
     return total
-
-
-@contextmanager
-def _map(given: StageMap | None, workers: int) -> Iterator[StageMap]:
-    if given is not None:
-        yield given
-        return
-    with processes(workers) as spread:
-        yield spread
 
 
 def _identity(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup import DedupSettings, rule_of
+from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
 from redactory.detectors import (
     Detector,
@@ -107,19 +107,21 @@ def _engines(detect: DetectSettings) -> Iterator[str]:
 
 def _dedup(settings: DedupSettings) -> Iterator[str]:
     """The rule of each side and what it proves, and the parameters that follow from the settings."""
-    rule = rule_of(settings, PRIVATE)
-    if rule.group_size is None:
-        proved = "no stability proof, so no finite epsilon"
-    else:
-        proved = f"group size {rule.group_size}"
+    rules = settings.rules()
+    rule = rules[PRIVATE]
+    proved = (
+        "no stability proof, so no finite epsilon"
+        if rule.group_size is None
+        else f"group size {rule.group_size}"
+    )
     yield f"public {settings.mode_of(PUBLIC)}"
     yield f"private {settings.mode_of(PRIVATE)} (rule {rule.name}: {proved})"
     yield f"scope {settings.scope}"
-    if "bloom" in settings.modes():
+    if any(one.one_pass for one in rules.values()):
         capacity = settings.bloom.capacity
         made_for = some(capacity, "text") if capacity else "as many texts as there are points"
         yield f"filters for {made_for}, error rate {settings.bloom.error_rate:g}"
-    if "minhash" in settings.modes() or settings.across:
+    if settings.across or any(one.near for one in rules.values()):
         near = parameters(settings.near)
         found = near["found_at"][f"{round(near['threshold'], 4):g}"]
         yield (

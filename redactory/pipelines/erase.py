@@ -149,7 +149,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     body, counted = body_without(manifest, points, rejected, rest)
     result["moved_up"], result["lost"] = sum(counted["moved_up"].values()), len(rest.lost)
     kept = {row["side"] for row in points.values() if row["fate"] == row["side"]}
-    result["unknown_repeats"] = not whole and any(config.dedup.mode_of(side) == "bloom" for side in kept)
+    result["unknown_repeats"] = not whole and any(config.dedup.rules()[side].one_pass for side in kept)
     if index_of(manifest) is not None:
         result["index"] = whole
     change = Change(

@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redactory.dedup.index import Entry, IndexFolder, write_earlier
-from redactory.foundation.canonical import hash_of
+from redactory.dedup.index import Entry, IndexFolder
+from redactory.dedup.plan import write_pairs
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE, PUBLIC_FILE
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
@@ -38,8 +38,8 @@ from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.reissue import counts_without
 from redactory.pipelines.release import counted
-from redactory.pipelines.stages.dedup import SIDES, capacities
-from redactory.pipelines.stages.redact import BINS, DUPLICATE, QUARANTINED
+from redactory.pipelines.stages.dedup import SIDES
+from redactory.pipelines.stages.points import BINS, DUPLICATE, QUARANTINED
 from redactory.pipelines.work import DETECTED, PARTITION_BITS, REJECTED, Job, OpenIndex, ranges_for
 from redactory.redaction import MASK, RunFolder, part_name, parts, read_batches, read_part, write_part
 from redactory.redaction import shards as tables
@@ -216,8 +216,8 @@ def curated_without(
             for point, place in earlier:
                 by_part[point >> PARTITION_BITS].append((point, place))
             for number in range(partitions):
-                write_earlier(job.digests("earlier", number), by_part[number])
-            write_earlier(job.range("near-earlier", 0), earlier)
+                write_pairs(job.digests("earlier", number), by_part[number])
+            write_pairs(job.range("near-earlier", 0), earlier)
     for number in range(partitions):
         # of a point that was quarantined nothing but these says whose it is
         path = anew.points / part_name(number)
@@ -231,7 +231,7 @@ def curated_without(
     if job.index is None or index_of(manifest) is None:
         return Rest(counts, {})
     sides = {side: counts[f"index/{side}"] for side in SIDES}
-    return Rest(counts, {}, {"counts": sides, "filters": capacities(job, counts)})
+    return Rest(counts, {}, {"counts": sides})
 
 
 def _own_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:
@@ -240,10 +240,8 @@ def _own_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:
     if facts is None:
         return None
     pinned = next(record.body for record in read_records(run.journal) if record.type == INDEX)
-    index = index_of(manifest)
-    policy = "" if index is None else hash_of(index.read()["parameters"]["policies"])
     runs = tuple(Entry(Path(name), {}) for name in facts["runs"])
-    return OpenIndex(IndexFolder(run.reissue.index), facts["id"], pinned["token"], policy, runs)
+    return OpenIndex(IndexFolder(run.reissue.index), facts["id"], pinned["token"], runs)
 
 
 def _inputs_of_redaction(

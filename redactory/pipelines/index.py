@@ -15,7 +15,7 @@ from typing import Any
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.signatures import banding_for
 from redactory.detectors import policy_hashes
-from redactory.foundation.canonical import file_sha256, hash_of, version_of
+from redactory.foundation.canonical import file_sha256, version_of
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
@@ -23,7 +23,7 @@ from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.config import Config
 from redactory.pipelines.journal import INDEX, Journal
 from redactory.pipelines.output_folder import check_apart
-from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, capacities, gone, opened, purpose_of
+from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, gone, opened, purpose_of, seen_file
 from redactory.pipelines.work import Job, OpenIndex
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.sealing import releases
@@ -61,9 +61,9 @@ def check_index(config: Config, key: DigestKey) -> None:
 def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
     """What an index is bound to: everything that its digests, and what they are compared with, stand on."""
     dedup, detect = config.dedup, config.detect
-    modes = {side: dedup.mode_of(side) for side in SIDES}
+    rules = dedup.rules().values()
     near, packages = None, {}
-    if "minhash" in modes.values():
+    if any(rule.near for rule in rules):
         near = {
             "threshold": dedup.near.threshold,
             "shingle": dedup.near.shingle,
@@ -72,7 +72,7 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
         packages["datasketch"] = version_of("datasketch")
     if config.segment.mode == "sentence":
         packages["nupunkt"] = version_of("nupunkt")
-    bloom = dedup.bloom.model_dump(mode="json") if "bloom" in modes.values() else None
+    bloom = dedup.bloom.model_dump(mode="json") if any(rule.one_pass for rule in rules) else None
     return {
         "key": key.fingerprint,
         "policies": policy_hashes(detect),
@@ -80,7 +80,7 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
             mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
         ),
         "scope": dedup.scope,
-        "modes": modes,
+        "modes": {side: dedup.mode_of(side) for side in SIDES},
         "near": near,
         "bloom": bloom,
         "purposes": {side: purpose_of(dedup, side) for side in SIDES},
@@ -136,7 +136,7 @@ def begin(job: Job, journal: Journal) -> Job:
         entries = tuple(there[pin] for pin in pinned)
     for entry in entries:
         entry.check()
-    index = OpenIndex(folder, head["id"], pins["token"], hash_of(parameters["policies"]), entries)
+    index = OpenIndex(folder, head["id"], pins["token"], entries)
     for below in (index.draft, *(path for path in index.draft.rglob("*") if path.is_dir())):
         remove_leftovers(below)
     return dataclasses.replace(job, index=index)
@@ -161,8 +161,8 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
     make_private_folder(draft)
     data = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
-    digests = [side for side in SIDES if job.config.dedup.mode_of(side) in BY_DIGEST]
-    if any(f"{side}.bloom" not in files for side in digests):
+    rules = job.config.dedup.rules()
+    if not all(seen_file(draft, side, rules[side]).is_file() for side in job.sides(BY_DIGEST)):
         raise CheckFailed(f"{draft} lacks what this run wrote in it: start a new run in another folder")
     write_json(
         draft / "entry.json",
@@ -174,7 +174,6 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
             "journal": chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "counts": {side: counts[f"index/{side}"] for side in SIDES},
-            "filters": capacities(job, counts),
             "partitions": partitions,
             "files": files,
         },

@@ -15,8 +15,8 @@ from redactory.foundation.keys import KEY_VARIABLE
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.config import Config
-from redactory.pipelines.maps import StageMap, Task
 from redactory.pipelines.readers import Source, find_sources
+from redactory.pipelines.work import StageMap, Task
 from redactory.redaction import RunFolder, read_manifest
 
 NAMED = 8

@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from redactory.dedup.rules import rule_of
 from redactory.evaluation.plots import UNITS, epsilon_plot, require_matplotlib
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
@@ -93,7 +92,7 @@ def _of_training(
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if finished and (noised := points_learnt(run, train.trainer)[0]):
         numbers.setdefault("points", noised)
-    rule = rule_of(loaded.dedup, "private")
+    rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
     result = plan_training(train, Known(**numbers), dedup, by_steps=plot is not None)
     if finished and "adjacency_curve" in result:

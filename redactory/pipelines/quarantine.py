@@ -28,7 +28,6 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import Given, check, load_config
-from redactory.pipelines.maps import StageMap
 from redactory.pipelines.output_folder import check_keys
 from redactory.pipelines.readers import InputSettings, Source
 from redactory.pipelines.readers.documents import DUPLICATE_ID, MISSING_ID
@@ -37,6 +36,7 @@ from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES
 from redactory.pipelines.release import COUNTS
 from redactory.pipelines.release_log import Event, check_released, enter, history, read_log, standings
 from redactory.pipelines.sealed import sealed
+from redactory.pipelines.work import StageMap
 from redactory.redaction import (
     RunFolder,
     is_finished,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from redactory.dedup import DedupSettings, rule_of
+from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
 from redactory.detectors import blind_of, blind_words, blindness, policy_records
 from redactory.detectors.engine import identities_of
@@ -30,7 +30,7 @@ from redactory.foundation.records import chain_head
 from redactory.pipelines import index as indexing
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.release_log import anchor_of
-from redactory.pipelines.stages.redact import BINS
+from redactory.pipelines.stages.points import BINS
 from redactory.pipelines.work import Job
 from redactory.redaction import (
     PRIVATE,
@@ -213,16 +213,16 @@ def _dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any
     ``rule`` and ``group_size`` are those of the private side: the public one is trained without noise, and
     what drops its points sees public points alone (``docs/guarantees.md``, "Deduplication").
     """
-    private, modes = rule_of(settings, PRIVATE), {s: settings.mode_of(s) for s in (PUBLIC, PRIVATE)}
+    rules = settings.rules()
     facts: dict[str, Any] = {
         "mode": settings.mode,
         "scope": settings.scope,
-        "rule": private.name,
-        "group_size": private.group_size,
-        "sides": {side: {"mode": mode, "rule": rule_of(settings, side).name} for side, mode in modes.items()},
+        "rule": rules[PRIVATE].name,
+        "group_size": rules[PRIVATE].group_size,
+        "sides": {side: {"mode": settings.mode_of(side), "rule": rule.name} for side, rule in rules.items()},
         "across": counts["across/points"] if settings.across else None,
     }
-    for side in (side for side, mode in modes.items() if mode == "bloom"):
+    for side in (side for side, rule in rules.items() if rule.one_pass):
         capacity, added, dropped, new, lost = (
             counts[f"bloom/{side}/{name}"] for name in ("capacity", "added", "dropped", "new", "lost")
         )
@@ -237,9 +237,9 @@ def _dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any
             "loss_rate": lost / new if new else None,
             "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
         }
-    if "minhash" in modes.values() or settings.across:
-        measured = ["compared", "crowded"]
-        measured += ["dropped", "grouped", "largest_group"] if "minhash" in modes.values() else []
+    near = any(rule.near for rule in rules.values())
+    if near or settings.across:
+        measured = ["compared", "crowded", *(("dropped", "grouped", "largest_group") if near else ())]
         facts["near"] = {**parameters(settings.near), **{name: counts[f"near/{name}"] for name in measured}}
     return facts
 

@@ -12,11 +12,11 @@ from redactory.pipelines.curate import curate
 from redactory.pipelines.evaluate import CLASSIFY, evaluate_canary, evaluate_model
 from redactory.pipelines.evaluate_detection import evaluate_recall
 from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.maps import StageMap
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.release import summary
 from redactory.pipelines.share import publish_configured
 from redactory.pipelines.train import check_device, train, train_summary
+from redactory.pipelines.work import StageMap
 from redactory.redaction import RunFolder, is_finished
 
 Work = Callable[[], dict[str, Any]]

@@ -1,64 +1,71 @@
-"""What stages hand to each other, declared once: the files below ``state/work``."""
+"""What stages hand to each other (the files below ``state/work``), and the map that spreads their parts."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from redactory.dedup import signatures
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.near import NEAR_RANGES
+from redactory.dedup.settings import Rule
 from redactory.dedup.signatures import SignedFiles
 from redactory.detectors import TextDetector
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.processes import process_pool
+from redactory.foundation.progress import Progress, StageReport, silent
 from redactory.pipelines.config import Config
 from redactory.redaction import RunFolder, part_name
 from redactory.redaction.shards import FOUND, LABELLED_VAULT, VAULT
 
-PARTITION_BITS = 32
+PARTITION_BITS = signatures.PARTITION_BITS
 LEAST_RANGES, MOST_RANGES, FEW_RANGES = 1, 1_024, 16
 """Hash ranges of a plan: up to :data:`FEW_RANGES` one for 32 MiB of input, then one for each GiB."""
 
 DOCUMENTS = pa.schema(
-    [
-        ("doc_id", pa.string()),
-        ("user_id", pa.string()),
-        ("text", pa.string()),
-        ("source", pa.string()),
-        ("row", pa.int64()),
-        ("label", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("doc_id", "user_id", "text", "source"), pa.string()),
+        "row": pa.int64(),
+        "label": pa.string(),
+    }
 )
 REJECTED = pa.schema(
-    [("reason", pa.string()), ("source", pa.string()), ("row", pa.int64()), ("content", pa.binary())]
+    {"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()}
 )
 DETECTED = pa.schema([("range", pa.int16()), *FOUND, ("failure", pa.string())])
 """A span a row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(
-    [
-        ("point_id", pa.int64()),
-        ("side", pa.string()),
-        ("text", pa.string()),
-        ("reasons", pa.list_(pa.string())),
-        ("failure", pa.string()),
-    ]
+    {
+        "point_id": pa.int64(),
+        "side": pa.string(),
+        "text": pa.string(),
+        "reasons": pa.list_(pa.string()),
+        "failure": pa.string(),
+    }
 )
 
 
 @dataclass(frozen=True)
 class OpenIndex:
-    """The index of a run: which earlier ``runs`` it goes by, and where (``token``) its own entry waits.
-
-    ``policy`` is the hash of both policies' hashes, to which the filters are bound.
-    """
+    """The index of a run: which earlier ``runs`` it goes by, and where (``token``) its own entry waits."""
 
     folder: IndexFolder
     id: str
     token: str
-    policy: str
     runs: tuple[Entry, ...]
 
     @property
@@ -97,7 +104,7 @@ class Job:
         return self.run.work / table / part_name(partition)
 
     def digests(self, table: str, partition: int) -> Path:
-        """The digest file of one partition."""
+        """The file of one partition's digests, or of something else by point."""
         return self.run.work / table / f"part-{partition:05d}.npy"
 
     def range(self, table: str, number: int) -> Path:
@@ -123,10 +130,11 @@ class Job:
 
     def signed(self, partition: int) -> SignedFiles:
         """What near-duplicates of one partition's texts are found by."""
-        buckets, rows, shingles = (
-            self.digests(f"near-{n}", partition) for n in ("buckets", "rows", "shingles")
-        )
-        return SignedFiles(buckets, rows, shingles)
+        return SignedFiles(self.run.work / "near", partition)
+
+    def sides(self, chosen: Callable[[Rule], bool]) -> list[str]:
+        """The sides that are deduplicated by such a rule."""
+        return [side for side, rule in self.config.dedup.rules().items() if chosen(rule)]
 
 
 def ranges_for(size: float) -> int:
@@ -138,3 +146,126 @@ def ranges_for(size: float) -> int:
 def point_id(partition: int, row: int) -> int:
     """The id of a point: its partition and its row in it."""
     return (partition << PARTITION_BITS) + row
+
+
+# Columns.  ``pa.array``, a word in place of a scalar and ``to_numpy`` would do; but the first call of one
+# imports pandas, which takes half a second in each process.
+
+
+_NUMPY = {pa.float32(): "float32"}
+"""numpy's name of a type where it is another one."""
+
+
+def column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """``values`` (an array of numpy's, or a sequence in which None is null) as an Arrow array."""
+    count, valid = len(values), None
+    data: Any
+    if isinstance(values, np.ndarray):
+        data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else values
+    else:
+        there = [value is not None for value in values]
+        valid = None if all(there) else pa.py_buffer(np.packbits(there, bitorder="little"))
+        if pa.types.is_list(kind):
+            offsets = column(np.cumsum([0, *map(len, values)], dtype=np.int32), pa.int32())
+            inner = column([one for value in values for one in value], kind.value_type)
+            return pa.ListArray.from_arrays(offsets, inner, type=kind)
+        if pa.types.is_fixed_size_binary(kind):
+            data = b"".join(bytes(kind.byte_width) if value is None else value for value in values)
+        elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+            encoded = [v.encode() if isinstance(v, str) else v or b"" for v in values]
+            offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+            buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+            return pa.Array.from_buffers(kind, count, buffers)
+        else:
+            data = np.array([0 if value is None else value for value in values])
+    if isinstance(data, np.ndarray) and not pa.types.is_boolean(kind):
+        data = np.ascontiguousarray(data, _NUMPY.get(kind, str(kind)))
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)])
+
+
+def scalar(value: str) -> pa.Scalar:
+    """A word to compare a column with."""
+    return column([value], pa.string())[0]
+
+
+def table_of(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    """A table with the ``columns`` of ``schema``, Arrow arrays or what :func:`column` takes."""
+    arrays = []
+    for field in schema:
+        given = columns[field.name]
+        is_arrow = isinstance(given, pa.Array | pa.ChunkedArray)
+        arrays.append(given.cast(field.type) if is_arrow else column(given, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def numbers(table: pa.Table, name: str) -> NDArray[Any]:
+    """A column of integers, none of them null, as numpy's array."""
+    return np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[name].chunks)])
+
+
+def kept(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    """The rows of ``table`` where ``mask`` is true."""
+    return table.filter(column(mask, pa.bool_()))
+
+
+# A run is given one ``map``: serial here, processes here, an orchestrator's elsewhere.
+
+
+Task = Callable[[int], StageReport]
+AHEAD = 4
+"""Parts a worker that wait for it: one that is handed out takes memory in the process that hands it out."""
+
+
+class StageMap(Protocol):
+    """Calls ``task`` on each of ``numbers``; yields (number, report) as they finish, in any order."""
+
+    def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]: ...
+
+
+def name_of(task: Task) -> str:
+    """What a task is called: its function, where it was given its job."""
+    return task.func.__name__ if isinstance(task, functools.partial) else "part"
+
+
+def timed(task: Task, number: int) -> StageReport:
+    """``task(number)``, with its seconds and its process's peak memory put into the report."""
+    start = time.perf_counter()
+    report = task(number)
+    return StageReport(report.stage, report.counts, time.perf_counter() - start, peak_memory_mb())
+
+
+def peak_memory_mb() -> float:
+    """The highest resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def serial(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+    """One after the other, in this process."""
+    return ((number, timed(task, number)) for number in numbers)
+
+
+@contextmanager
+def processes(workers: int) -> Iterator[StageMap]:
+    """A map over ``workers`` processes; over this process alone where there is one worker."""
+    if workers == 1:
+        yield serial
+        return
+    with process_pool(workers) as pool:
+
+        def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+            waiting: dict[Future[StageReport], int] = {}
+            coming = iter(numbers)
+            try:
+                while True:
+                    for number in itertools.islice(coming, AHEAD * workers - len(waiting)):
+                        waiting[pool.submit(timed, task, number)] = number
+                    if not waiting:
+                        return
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        yield waiting.pop(future), future.result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+        yield spread

@@ -188,7 +188,9 @@ def read_between(path: Path, column: str, first: int, last: int) -> pa.Table:
             if _reaches(file.metadata.row_group(number).column(place).statistics, first, last)
         ]
         table = _own_metadata_removed(file.read_row_groups(groups))
-    low, high = np.searchsorted(table[column].to_numpy(), [first, last + 1])
+    low, high = np.searchsorted(
+        np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[column].chunks)]), [first, last + 1]
+    )
     return table.slice(low, high - low)
 
 

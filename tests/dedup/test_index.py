@@ -12,24 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from redactory.dedup.index import (
-    FORMAT,
-    NOBODY,
-    Entry,
-    IndexFolder,
-    SeenFiles,
-    distinct,
-    earlier_of,
-    first_that_saw,
-    write_earlier,
-    write_seen,
-)
-from redactory.dedup.near import NEAR_RANGES, choose_range, copy_signed, near_earlier
-from redactory.dedup.plan import ENTRY, BloomParameters, write_entries
-from redactory.dedup.signatures import ROW, SignedFiles, jaccard
+from redactory.dedup.index import FORMAT, Entry, IndexFolder
+from redactory.dedup.near import NEAR_RANGES, copy_signed, near_earlier
+from redactory.dedup.signatures import SignedFiles, jaccard
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import write_json
@@ -187,7 +173,6 @@ def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> Non
 
 Runs = Sequence[frozenset[str]]
 Rule = Callable[[Runs, int], list[frozenset[str]]]
-FEW, WIDE = 1, 1 << 20
 
 
 def seen_rule(runs: Runs, window: int) -> list[frozenset[str]]:
@@ -248,70 +233,6 @@ def test_a_filter_alone_exceeds_the_claim() -> None:
     assert worst(seen_rule, "abcd", 2, 1) == 1
 
 
-# ------------------------------------------------------------------------------------- the real files
-
-
-def entries_of(numbers: Sequence[int], begin: int = 0) -> np.ndarray:
-    """Digests of few high words, so that these collide; ids from ``begin`` on."""
-    entries = np.empty(len(numbers), ENTRY)
-    entries["high"] = [number // 4 * 0x3FFFFFFFFFFFFFFF % (1 << 64) for number in numbers]
-    entries["low"] = [number % 4 for number in numbers]
-    entries["id"] = np.arange(begin, begin + len(numbers))
-    return entries
-
-
-def seen(folder: Path, numbers: Sequence[int], capacity: int = WIDE, digests: bool = True) -> SeenFiles:
-    folder.mkdir(parents=True, exist_ok=True)
-    bound = BloomParameters(capacity, 0.01, "dedup/public", "key", "public", "policy")
-    files = SeenFiles(folder / "bloom", bound, folder / "digests.npy" if digests else None)
-    table = distinct([entries_of(numbers[::2]), entries_of(numbers[1::2])])
-    # two ranges, cut by the highest bit
-    low = table["high"] < np.uint64(1 << 63)
-    ranges = [folder / "range-0", folder / "range-1"]
-    write_entries(ranges[0], table[low])
-    write_entries(ranges[1], table[~low])
-    write_seen(files, ranges, len(table))
-    return files
-
-
-NUMBERS = st.lists(st.integers(0, 15), max_size=12)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(NUMBERS, max_size=3), NUMBERS, st.sampled_from([FEW, 64]))
-def test_look_ups_are_exact_whatever_the_filter_lets_through(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[list[int]], asked: list[int], capacity: int
-) -> None:
-    folder = tmp_path_factory.mktemp("seen")
-    files = [seen(folder / str(place), numbers, capacity) for place, numbers in enumerate(runs)]
-    expected = [next((p for p, numbers in enumerate(runs) if n in numbers), NOBODY) for n in asked]
-    assert first_that_saw(files, entries_of(asked)).tolist() == expected
-
-
-def test_a_filter_alone_takes_texts_for_others(tmp_path: Path) -> None:
-    crowd = list(range(200))
-    files = seen(tmp_path, crowd, FEW, digests=False)
-    new = entries_of(range(1000, 1100))
-    assert (first_that_saw([files], new) == 0).any()
-    assert (first_that_saw([seen(tmp_path / "exact", crowd, FEW)], new) == NOBODY).all()
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.dictionaries(st.integers(0, 20), st.integers(0, 3)), max_size=3),
-    st.lists(st.integers(0, 22)),
-)
-def test_what_was_written_down_is_found_by_any_order_of_points(
-    tmp_path_factory: pytest.TempPathFactory, tables: list[dict[int, int]], ids: list[int]
-) -> None:
-    folder = tmp_path_factory.mktemp("earlier")
-    files = [folder / str(number) for number in range(len(tables))]
-    for path, table in zip(files, tables, strict=True):
-        assert write_earlier(path, table.items()) == len(table)
-    expected = [min((t[i] for t in tables if i in t), default=NOBODY) for i in ids]
-    assert earlier_of(files, np.array(ids, np.int64)).tolist() == expected
-
-
 # Near-duplicates of earlier runs, against the true similarity of every pair.
 
 
@@ -334,11 +255,9 @@ def variants(seed: int, count: int) -> list[Text]:
 
 def entry(folder: Path, world: NearWorld, side: int, kept: list[int]) -> list[SignedFiles]:
     """The copy of a world's texts that an entry of the index holds."""
-    out = []
-    for number, files in enumerate(world.files):
-        names = [folder / f"{name}-{side}-{number}" for name in ("buckets", "rows", "shingles")]
-        out.append(SignedFiles(*names))
-        copy_signed(files, np.array(kept, np.int64), side, out[-1])
+    out = [SignedFiles(folder / str(side), number) for number in range(len(world.files))]
+    for files, own in zip(world.files, out, strict=True):
+        copy_signed(files, np.array(kept, np.int64), side, own)
     return out
 
 
@@ -356,7 +275,7 @@ def test_found_are_those_near_a_kept_text_of_their_side_and_no_others(tmp_path: 
     for side in (0, 1):
         mine = [p for p in kept if old.texts[p][1] == side]
         files = entry(tmp_path / "entry", old, side, kept)
-        assert sum(len(np.load(one.rows)) for one in files) == len(mine)
+        assert sum(len(np.load(one.of("rows"))) for one in files) == len(mine)
         best = {
             point: max(jaccard(new.sets[point], old.sets[other]) for other in mine)
             for point, (_, own) in new.texts.items()
@@ -376,27 +295,8 @@ def test_sides_and_groups_never_meet(tmp_path: Path) -> None:
     assert found(new, private, 1) == {1}
     # sabotage: an entry's files of the other side
     assert found(new, private, 0) == found(new, public, 1) == set()
-    rows = np.load(public[0].rows)
+    rows = np.load(public[0].of("rows"))
     rows["group"] = 7
-    with public[0].rows.open("wb") as file:
+    with public[0].of("rows").open("wb") as file:
         np.save(file, rows)
-    assert rows.dtype == ROW
     assert found(new, public, 0) == set()
-
-
-def test_who_repeats_an_earlier_run_stands_for_nobody(tmp_path: Path) -> None:
-    words = WORDS[:12]
-    texts: list[Text] = [(" ".join(words[:n]), 1) for n in (12, 11, 10)]
-    world = NearWorld(tmp_path, [texts], THRESHOLD)
-    world.compare(across=False)
-    stands = set(world.dropped().values())
-    assert len(stands) == 1
-    write_earlier(tmp_path / "earlier", [(point, 0) for point in stands])
-    left: set[int] = set()
-    for number in range(NEAR_RANGES):
-        out = tmp_path / f"out-{number}"
-        groups = tmp_path / f"groups-range-{number}.npy"
-        choose_range(world.files, groups, THRESHOLD, out, [tmp_path / "earlier"])
-        pairs = np.load(out)
-        left |= set(pairs["first"].tolist()) | set(pairs["id"].tolist())
-    assert left == set(world.texts) - stands

@@ -51,7 +51,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> NearWorld:
 
 
 def test_who_is_dropped_has_a_near_duplicate_that_stays(world: NearWorld) -> None:
-    dropped = world.dropped()
+    dropped = world.dropped
     assert dropped
     for point, own in dropped.items():
         assert own not in dropped
@@ -60,7 +60,7 @@ def test_who_is_dropped_has_a_near_duplicate_that_stays(world: NearWorld) -> Non
 
 
 def test_of_the_pairs_above_the_threshold_nearly_all_lose_one(world: NearWorld) -> None:
-    dropped = world.dropped()
+    dropped = world.dropped
     pairs = world.similar(0.8)
     left = [pair for pair in pairs if not set(pair) & set(dropped)]
     assert len(pairs) > 30
@@ -68,7 +68,7 @@ def test_of_the_pairs_above_the_threshold_nearly_all_lose_one(world: NearWorld) 
 
 
 def test_public_points_that_nearly_duplicate_a_private_one_are_found(world: NearWorld) -> None:
-    found = world.across()
+    found = world.across
     private = [point for point, (_, side) in world.texts.items() if side == 1]
     public = [point for point, (_, side) in world.texts.items() if side == 0]
     nearest = {p: max(world.similarity(p, q) for q in private) for p in public}

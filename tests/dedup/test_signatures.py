@@ -16,10 +16,10 @@ from redactory.dedup.signatures import (
     Banding,
     Shingler,
     ShingleSets,
-    Signer,
     banding_for,
     buckets,
     parameters,
+    signatures,
 )
 from redactory.foundation.keys import DigestKey
 from tests.dedup.worlds import KEY, WORDS
@@ -107,7 +107,7 @@ def test_signatures_are_datasketchs_bit_for_bit(values: list[set[int]], permutat
     theirs = MinHash.bulk(
         [[v >> 32 for v in own] for own in ordered], num_perm=permutations, hashfunc=lambda value: value
     )
-    own = Signer(permutations).signatures(sets)
+    own = signatures(sets, permutations)
     assert own.shape == (len(values), permutations)
     assert all((a == b.hashvalues).all() for a, b in zip(own, theirs, strict=True))
 
@@ -117,10 +117,10 @@ def test_many_and_long_texts_are_signed_in_pieces() -> None:
     lengths = [3, 20_000, 1, 9_000, *chance.integers(1, 60, 400).tolist()]
     values = chance.integers(0, 2**64, sum(lengths), dtype=np.uint64)
     offsets = np.cumsum([0, *lengths]).astype(np.int64)
-    own = Signer(16).signatures(ShingleSets(values, offsets))
+    own = signatures(ShingleSets(values, offsets), 16)
     for i in range(len(lengths)):
         alone = values[offsets[i] : offsets[i + 1]]
-        again = Signer(16).signatures(ShingleSets(alone, np.array([0, len(alone)])))
+        again = signatures(ShingleSets(alone, np.array([0, len(alone)])), 16)
         assert (own[i] == again[0]).all()
 
 
@@ -142,9 +142,7 @@ def test_a_pair_shares_a_bucket_as_often_as_the_formula_says() -> None:
     drawn = chance.integers(0, 2**64, (trials, common + 2 * own), dtype=np.uint64)
     one, other = drawn[:, : common + own], drawn[:, own:]
     offsets = (np.arange(trials + 1) * (common + own)).astype(np.int64)
-    signed = [
-        Signer(96).signatures(ShingleSets(np.ascontiguousarray(v).ravel(), offsets)) for v in (one, other)
-    ]
+    signed = [signatures(ShingleSets(np.ascontiguousarray(v).ravel(), offsets), 96) for v in (one, other)]
     found = np.zeros(trials, bool)
     for a, b in zip(*(buckets(s, banding) for s in signed), strict=True):
         found |= a == b
@@ -153,8 +151,7 @@ def test_a_pair_shares_a_bucket_as_often_as_the_formula_says() -> None:
 
 
 def test_bands_do_not_share_buckets_and_order_counts() -> None:
-    signatures = np.array([[1, 2, 1, 2], [2, 1, 1, 2]], np.uint32)
-    first, second = buckets(signatures, Banding(2, 2))
+    first, second = buckets(np.array([[1, 2, 1, 2], [2, 1, 1, 2]], np.uint32), Banding(2, 2))
     assert first[0] != second[0]
     assert first[0] != first[1]
     assert second[0] == second[1]

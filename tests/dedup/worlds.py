@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup import RANGES, DedupSettings, DuplicatePlan, plan_range, write_digests
-from redactory.dedup.near import NEAR_RANGES, Comparison, choose_range, compare_buckets, join_groups
+from redactory.dedup import RANGES, DedupSettings, first_of, plan_range, write_digests
+from redactory.dedup.near import NEAR_RANGES, choose, compare_buckets, join_groups, nearest
+from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
 from redactory.dedup.signatures import (
+    ROW,
     Shingler,
     SignedFiles,
-    TextFacts,
     Words,
     banding_for,
     jaccard,
@@ -42,7 +43,7 @@ def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) ->
     ranges = [folder / str(number) for number in range(RANGES)]
     for number, out in enumerate(ranges):
         plan_range(files, number, out)
-    first = DuplicatePlan(ranges).first_of(ids)
+    first = first_of(ranges, ids)
     return [text for text, i, f in zip(texts, ids, first, strict=True) if i == f]
 
 
@@ -67,12 +68,11 @@ class NearWorld:
         for number, texts in enumerate(partitions):
             ids = np.arange(len(texts), dtype=np.int64) + (number << 32)
             sets = Shingler(key, shingle, WORDS).sets([text for text, _ in texts])
-            ranks = [int.from_bytes(key.text_digest(rank, t.encode())[:8], "little") for t, _ in texts]
-            sides = np.array([side for _, side in texts], np.uint8)
-            facts = TextFacts(ids, sides, np.zeros(len(ids), np.uint64), np.array(ranks, np.uint64))
-            names = [folder / f"{name}-{number}.npy" for name in ("buckets", "rows", "shingles")]
-            self.files.append(SignedFiles(*names))
-            write_signed(self.files[-1], facts, sets, banding)
+            rows = np.zeros(len(ids), ROW)
+            rows["id"], rows["side"] = ids, [side for _, side in texts]
+            rows["rank"] = [int.from_bytes(key.text_digest(rank, t.encode())[:8], "little") for t, _ in texts]
+            self.files.append(SignedFiles(folder, number))
+            write_signed(self.files[-1], rows, sets, banding)
             for place, point in enumerate(ids.tolist()):
                 values = sets.values[sets.offsets[place] : sets.offsets[place + 1]]
                 self.sets[point] = frozenset(values.tolist())
@@ -81,35 +81,22 @@ class NearWorld:
 
     def compare(self, within: frozenset[int] = frozenset({0, 1}), across: bool = True) -> None:
         """The stages compare, group and choose."""
-        for number in range(NEAR_RANGES):
-            asked = Comparison(
-                self.threshold, within, across, self._range("pairs", number), self._range("across", number)
-            )
-            self.counts += compare_buckets(self.files, number, asked)
-        if within:
-            pairs, groups = (self._ranges(name) for name in ("pairs", "groups"))
-            self.grouped, self.largest = join_groups(pairs, groups)
-            for number in range(NEAR_RANGES):
-                out = self._range("near", number)
-                choose_range(self.files, self._range("groups", number), self.threshold, out)
-
-    def dropped(self) -> dict[int, int]:
-        """{dropped point: the one that stays for it}."""
-        return {int(i): int(f) for path in self._ranges("near") for i, f in np.load(path)}
+        forests, groups = (self.ranges(name) for name in ("pairs", "groups"))
+        found = []
+        for number, path in enumerate(forests):
+            pairs, near, counts = compare_buckets(self.files, number, self.threshold, within, across)
+            write_entries(path, pairs)
+            found.append(near)
+            self.counts += counts
+        best = nearest(np.concatenate(found)).tolist()
+        self.across = {public: (private, similarity) for public, private, similarity in best}
+        self.grouped, self.largest = join_groups(forests, groups)
+        chosen = (choose(self.files, np.load(path), self.threshold).tolist() for path in groups)
+        self.dropped = {point: own for pairs in chosen for point, own in pairs}
 
     def kept(self) -> list[str]:
         """The texts that stay."""
-        dropped = self.dropped()
-        return [text for point, (text, _) in self.texts.items() if point not in dropped]
-
-    def across(self) -> dict[int, tuple[int, float]]:
-        """{public point: (nearest private point, similarity)}, the best of all ranges."""
-        best: dict[int, tuple[int, float]] = {}
-        for path in self._ranges("across"):
-            for public, private, similarity in np.load(path).tolist():
-                if (similarity, -private) > (best.get(public, (0, 0.0))[1], -best.get(public, (0, 0.0))[0]):
-                    best[public] = (private, similarity)
-        return best
+        return [text for point, (text, _) in self.texts.items() if point not in self.dropped]
 
     def similarity(self, one: int, other: int) -> float:
         """The true Jaccard similarity of two points."""
@@ -125,11 +112,9 @@ class NearWorld:
             if self.texts[one][1] == self.texts[other][1] and self.similarity(one, other) >= least
         }
 
-    def _range(self, name: str, number: int) -> Path:
-        return self.folder / f"{name}-range-{number}.npy"
-
-    def _ranges(self, name: str) -> list[Path]:
-        return [self._range(name, number) for number in range(NEAR_RANGES)]
+    def ranges(self, name: str) -> list[Path]:
+        """The files of a table, one a hash range."""
+        return [self.folder / f"{name}-range-{number}.npy" for number in range(NEAR_RANGES)]
 
 
 def substitutions(one: list[str], other: list[str]) -> int:

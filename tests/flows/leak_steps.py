@@ -17,17 +17,17 @@ _KINDS = cycle(ERRORS)
 CURATION = (
     "redactory.pipelines.readers.files:Source.fingerprint",
     "redactory.pipelines.readers.documents:read_documents",
-    "redactory.pipelines.stages.ingest:ingest",
+    "redactory.pipelines.stages.points:ingest",
     "redactory.pipelines.stages.dedup:plan_documents",
-    "redactory.pipelines.stages.ingest:segment_part",
+    "redactory.pipelines.stages.points:segment_part",
     "redactory.pipelines.stages.dedup:plan_texts",
-    "redactory.pipelines.stages.detect:detect_part",
+    "redactory.pipelines.stages.points:detect_part",
     "redactory.detectors.detector:Detector.detect",
-    "redactory.pipelines.stages.detect:spread_range",
-    "redactory.pipelines.stages.redact:redact_part",
+    "redactory.pipelines.stages.points:spread_range",
+    "redactory.pipelines.stages.points:redact_part",
     "redactory.redaction.mask:route",
     "redactory.pipelines.stages.dedup:plan_duplicates",
-    "redactory.pipelines.stages.redact:shard_part",
+    "redactory.pipelines.stages.points:shard_part",
     "redactory.redaction.shards:write_part",
     "redactory.pipelines.release:check_conservation",
     "redactory.evaluation.report:render_report",
@@ -61,7 +61,7 @@ LATER = {
     "export": ("redactory.redaction.shards:read_batches",),
     "sample": ("redactory.evaluation.sample:draw_sample",),
     "score": ("redactory.evaluation.sample:measure_sample",),
-    "describe": ("redactory.pipelines.readers.documents:first_bad_rows",),
+    "describe": ("redactory.pipelines.readers.documents:first_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
     "retry": ("redactory.pipelines.quarantine:corpus_of", "redactory.redaction.mask:route"),
     "explain": ("redactory.redaction.mask:route",),
@@ -177,7 +177,7 @@ def _local_privacy(config: Path) -> list[Step]:
 
 def nights_with_a_hook(config: str) -> list[Step]:
     """Nights whose hook writes down all that it is given, and fails: one fails, one is released."""
-    detect = "redactory.pipelines.stages.detect:detect_part"
+    detect = "redactory.pipelines.stages.points:detect_part"
     planning = "redactory.pipelines.readers.files:Source.rows_in"
     decided = ("job/latest", "--by", "Ann Example", "--reason", "seen")
     return [
@@ -200,7 +200,7 @@ KEEPS_ALL = ("sh", "-c", "env >> hook.environment; cat >> hook.input; exit 3")
 
 def over_dask(config: str) -> list[Step]:
     """Curations whose parts are done by other processes: one that succeeds, and each way to fail there."""
-    redact = "redactory.pipelines.stages.redact:redact_part"
+    redact = "redactory.pipelines.stages.points:redact_part"
     kinds = ("chained", "unpicklable", "abort")
     asked = ("curate", config, "--dask")
     return [

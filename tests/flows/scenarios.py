@@ -25,7 +25,7 @@ from redactory.flows import prefect_flows, prefect_tasks
 from redactory.flows.server import TAG, prepare
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.stages import ingest as stages
+from redactory.pipelines.stages import points as stages
 
 real_part = stages.segment_part
 failures_left = 0

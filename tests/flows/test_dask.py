@@ -29,9 +29,9 @@ from redactory.foundation.errors import ConfigurationError, RunStateError, Seale
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.maps import StageMap, Task, name_of, serial, timed
 from redactory.pipelines.share import fetch
 from redactory.pipelines.verify import verify
+from redactory.pipelines.work import StageMap, Task, name_of, serial, timed
 from redactory.redaction import RunFolder
 from tests.flows.conftest import QUIET
 from tests.flows.dask_cases import Killer, Quoting, Waiter

@@ -33,7 +33,7 @@ from tests.flows.leak_steps import (
 SECRETS, SEED = 60, 5
 SLOW = ("fit", "fit-policy", "plan")
 """Seconds each: they are among the long tests."""
-BROKEN = "redactory.pipelines.stages.redact:redact_part"
+BROKEN = "redactory.pipelines.stages.points:redact_part"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.dedup.rules import summary as dedup_summary
+from redactory.dedup.settings import summary as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows

@@ -5,20 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from redactory.detectors import Detector, DetectSettings
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
 from redactory.pipelines.describe import explain
-from redactory.pipelines.stages.detect import rows_of, table_of
-from redactory.pipelines.stages.redact import NOTHING, detections_of
-from redactory.pipelines.work import Job
-from redactory.redaction import RunFolder, route, write_part
 from tests.pipelines.support import write_rows
 
 LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}], "allow": [{"words": ["Oslo"]}]}
@@ -116,19 +108,6 @@ def test_a_list_that_changed_between_two_runs_of_a_process_is_read_again(tmp_pat
     for run, (name, side) in {"a": ("redbird", "public"), "b": ("bluebird", "private")}.items():
         names.write_text(f"{name}\n")
         assert curate(config, output=tmp_path / run)[side] == 1
-
-
-def test_the_empty_mark_of_an_empty_text_goes_through_the_tables(tmp_path: Path) -> None:
-    settings = DetectSettings.model_validate({**OFF, "conservative": {"flags_everything": True}})
-    (flagged,) = Detector(settings).detect([""])
-    config = Config.model_validate({"input": "-"})
-    job = Job(RunFolder(tmp_path), config, load_digest_key())
-    write_part(job.part("found", 0), table_of(list(rows_of(0, 7, flagged))))
-    for number in range(job.hash_ranges):
-        write_part(job.spread(number), table_of([]))
-    kept = detections_of(job, 0, np.array([7, 8]))
-    assert kept == {7: flagged}
-    assert [route("", kept.get(point, NOTHING)).side for point in (7, 8)] == ["private", "public"]
 
 
 def test_a_configuration_file_is_taken_and_a_wrong_one_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ CHAIN = [
     Fault("before", "journal index"),
     Fault("torn", "journal index"),
     Fault("before", f"{DRAFT}/begun.json"),
-    Fault("torn", f"{DRAFT}/public.bloom"),
+    Fault("torn", f"{DRAFT}/public.digests.npy"),
     Fault("after", f"{DRAFT}/public.digests.npy"),
     Fault("before", f"{DRAFT}/private.digests.npy"),
     Fault("torn", f"{DRAFT}/entry.json"),
@@ -55,7 +55,6 @@ def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert {fault.moment for fault in CHAIN} <= due
     assert {moment for moment in due if moment.startswith("index/")} <= {
         *(fault.moment for fault in CHAIN),
-        f"{DRAFT}/private.bloom",
         "index/index.json",
     }, "every commit in the index is known"
     return folder

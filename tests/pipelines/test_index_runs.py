@@ -214,45 +214,6 @@ def test_each_side_by_its_own_mode(tmp_path: Path) -> None:
     assert texts_of(curate(tmp_path / "other", "b", ["hello", "call 2"], none))["private"] == [f"call {MASK}"]
 
 
-def test_the_filter_alone_would_lose_texts_and_mixing_sides_would_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sabotage: with the look-up taken out texts are lost; with one side's filter for the other it stops."""
-    import dataclasses
-
-    from redactory.pipelines.stages import dedup
-
-    real = dedup._seen_files
-
-    def crowded(job: Any, side: str, folder: Path, _: int) -> Any:
-        return real(job, side, folder, 1)
-
-    def alone(job: Any, side: str, folder: Path, _: int) -> Any:
-        return dataclasses.replace(real(job, side, folder, 1), digests=None)
-
-    def mixed(job: Any, side: str, folder: Path, capacity: int) -> Any:
-        other = "private" if side == "public" else "public"
-        return dataclasses.replace(real(job, side, folder, capacity), bloom=folder / f"{other}.bloom")
-
-    words = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefg"]
-    first, later = ([f"{word} it {verb}" for word in words] for verb in ("is", "was"))
-    kept = {}
-    for name, files in (("crowded", crowded), ("alone", alone)):
-        (tmp_path / name).mkdir()
-        monkeypatch.setattr(dedup, "_seen_files", files)
-        curate(tmp_path / name, "a", first, config={"partition": {"documents": 99}})
-        run = curate(tmp_path / name, "b", later, config={"partition": {"documents": 99}})
-        kept[name] = texts_of(run)["public"]
-    monkeypatch.undo()
-    assert kept["crowded"] == sorted(later), "a bad filter costs time, no text"
-    assert len(kept["alone"]) < len(later)
-    (tmp_path / "mixed").mkdir()
-    curate(tmp_path / "mixed", "a", ["hello", "call 1"])
-    monkeypatch.setattr(dedup, "_seen_files", mixed)
-    with pytest.raises(RunStateError, match="purpose dedup/private, and purpose dedup/public is asked for"):
-        curate(tmp_path / "mixed", "b", ["hello", "call 1"])
-
-
 # ------------------------------------------------------------------------------------- commit, resume
 
 

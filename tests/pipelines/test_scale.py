@@ -7,22 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import redactory
-from redactory.dedup.plan import ENTRY, ranges_of, read_range, write_entries
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines import maps, work
+from redactory.pipelines import work
 from redactory.pipelines.journal import Journal
-from redactory.pipelines.maps import processes, serial
-from redactory.pipelines.stages import detect, redact
-from redactory.pipelines.stages import detect as spread
+from redactory.pipelines.stages import points
+from redactory.pipelines.work import processes, serial
 from redactory.redaction import read_between, read_part, write_part
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
@@ -80,25 +77,13 @@ def test_a_partition_reads_as_many_files_whatever_the_number_of_partitions(
 
         return reading
 
-    monkeypatch.setattr(redact, "read_part", counted("redact", read_part))
-    monkeypatch.setattr(redact, "read_between", counted("redact", read_between))
-    monkeypatch.setattr(spread, "read_between", counted("spread", read_between))
+    for name, real in (("read_part", read_part), ("read_between", read_between)):
+        monkeypatch.setattr(points, name, counted(name, real))
     curated(settings, tmp_path / "run", 4)
-    # its points, what was found in it, a slice of each range; for the shards four tables of its own
-    assert read["redact"] == PARTS * (2 + 4 + 4)
-    assert 0 < read["spread"] <= PARTS * 4
-
-
-def test_each_range_holds_its_share_of_the_texts_and_no_other(tmp_path: Path) -> None:
-    entries = np.zeros(4_096, ENTRY)
-    entries["high"] = np.sort(np.random.default_rng(1).integers(0, 1 << 64, len(entries), np.uint64))
-    write_entries(tmp_path / "digests.npy", entries)
-    for ranges in (1, 2, 16, 1_024):
-        held = [read_range(tmp_path / "digests.npy", n, ranges) for n in range(ranges)]
-        assert sum(map(len, held)) == len(entries)
-        assert max(map(len, held)) <= len(entries) / ranges + 8 * (len(entries) / ranges) ** 0.5
-        for number, own in enumerate(held):
-            assert (ranges_of(own, ranges) == number).all()
+    # documents, points twice, what was found, and four tables for the shards
+    assert read["read_part"] == PARTS * (1 + 1 + 2 + 4)
+    # of each range what was spread to it, and what each range needs of it
+    assert PARTS * 4 < read["read_between"] <= 2 * PARTS * 4
 
 
 @given(st.lists(st.integers(0, 40)), st.integers(0, 41), st.integers(0, 41), st.integers(1, 9))
@@ -137,7 +122,7 @@ def test_parts_are_handed_out_a_few_at_a_time() -> None:
     with processes(2) as spread_over:
         done = 0
         for done, _ in enumerate(spread_over(_part, numbers()), 1):  # type: ignore[arg-type]
-            assert len(handed) <= done + 2 * maps.AHEAD + 2
+            assert len(handed) <= done + 2 * work.AHEAD + 2
     assert done == 40
 
 
@@ -150,7 +135,7 @@ def test_a_run_is_resumed_with_the_ranges_it_was_begun_with(settings: dict[str, 
         pass
 
     def until_detect(task: Any, numbers: Any) -> Iterator[tuple[int, StageReport]]:
-        if maps.name_of(task) == detect.detect_part.__name__:
+        if work.name_of(task) == points.detect_part.__name__:
             raise Stop
         return serial(task, numbers)
 

@@ -387,7 +387,7 @@ def _why_nothing(path: str) -> str:
 
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in _ARCHIVES:
-        raise ConfigurationError(f"input.path: '{name}' is an archive; unpack it first")
+        raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
     kind = format_of(url) if format_ == "auto" else format_
     if kind is None:
         raise ConfigurationError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from rbloom import Bloom
 
-from redactory.dedup import DedupSettings, DuplicatePlan, plan_range
-from redactory.dedup.index import (
-    NOBODY,
-    IndexFolder,
-    SeenFiles,
-    distinct,
-    earlier_of,
-    first_that_saw,
-    write_earlier,
-    write_seen,
-)
+from redactory.dedup import DedupSettings, first_of, plan_range
+from redactory.dedup.index import IndexFolder
 from redactory.dedup.near import (
+    ACROSS,
     PRIVATE_SIDE,
     PUBLIC_SIDE,
-    Comparison,
-    choose_range,
+    choose,
     compare_buckets,
     copy_signed,
     join_groups,
@@ -37,32 +31,36 @@ from redactory.dedup.near import (
 )
 from redactory.dedup.plan import (
     PIECES,
-    SCREEN_ERROR_RATE,
     WHOLE,
-    BloomParameters,
     Entries,
+    Ids,
     OnePass,
+    are_among,
     as_numbers,
+    bloom_filter,
+    distinct,
+    entries_in,
+    merge_digests,
+    read_bloom,
     read_range,
     write_entries,
+    write_pairs,
 )
-from redactory.dedup.signatures import Shingler, SignedFiles, TextFacts, Words, banding_for, write_signed
+from redactory.dedup.settings import Rule
+from redactory.dedup.signatures import ROW, Shingler, SignedFiles, Words, banding_for, write_signed
 from redactory.foundation.errors import RunStateError
+from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.work import Job, OpenIndex
+from redactory.pipelines.work import Job, OpenIndex, kept, numbers, scalar
 from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, read_part
 
-Ids = NDArray[np.int64]
 SIDES = {PUBLIC: PUBLIC_SIDE, PRIVATE: PRIVATE_SIDE}
 """The number of each side in the files of near-duplicates."""
-PLANNED = frozenset({"exact", "folded", "minhash"})
-"""Modes that begin with a plan over digests."""
-BY_DIGEST = frozenset({"exact", "folded", "bloom"})
-"""Modes that know a text of an earlier run by its digest; ``minhash`` compares, ``none`` does not ask."""
-NEAR = frozenset({"minhash"})
-UNKNOWN = -1
-"""Stands for a dropped point where nobody knows which does: a Bloom filter does not say what it repeats."""
+UNKNOWN, NOBODY = -1, -1
+"""Stand for a dropped point where nobody knows which does (a Bloom filter does not say what it repeats), and
+for the earlier run of a text that none has."""
+NEAR, PLANNED, ONE_PASS, BY_DIGEST = map(attrgetter, ("near", "planned", "one_pass", "by_digest"))
 
 
 # The barriers over digests: repeated documents, repeated texts, repeated redacted texts.
@@ -94,19 +92,15 @@ def pass_side(job: Job, partitions: int, number: int) -> StageReport:
 
     Each side has a filter of its own: what is public must not depend on private text.
     """
-    side, settings = list(SIDES)[number], job.config.dedup
-    if settings.mode_of(side) != "bloom":
+    side, bloom = list(SIDES)[number], job.config.dedup.bloom
+    if side not in job.sides(ONE_PASS):
         return StageReport("dedup in one pass")
-    sizes = [len(np.load(job.digests("redacted-digests", p), mmap_mode="r")) for p in range(partitions)]
-    one_pass = OnePass(settings.bloom.capacity or sum(sizes), settings.bloom.error_rate)
-    dropped = 0
-    for partition in range(partitions):
-        columns = ["point_id", "side", "failure"]
-        points = read_part(job.part("redacted", partition), columns=columns)
-        mine = _sides(points) == side
-        mine &= ~points["failure"].is_valid().to_numpy(zero_copy_only=False)
-        entries = np.load(job.digests("redacted-digests", partition))
-        entries = entries[np.argsort(entries["id"], kind="stable")][mine]
+    files = [job.digests("redacted-digests", partition) for partition in range(partitions)]
+    one_pass, dropped = OnePass(bloom.capacity or entries_in(files), bloom.error_rate), 0
+    for partition, path in enumerate(files):
+        points = read_part(job.part("redacted", partition), columns=["point_id", "side", "failure"])
+        entries = np.load(path)
+        entries = entries[np.argsort(entries["id"], kind="stable")][_usable(points, [side])]
         repeats = np.array(one_pass.repeats(as_numbers(entries)), bool)
         write_entries(job.digests(f"passed-{side}", partition), np.array(entries["id"][repeats]))
         dropped += int(repeats.sum())
@@ -135,10 +129,9 @@ def fate_digests(
     its id.
     """
     words, alone = Words(MASK), key.purpose("dedup/alone")
-    own = {side: key.purpose(f"dedup/{side}") for side in SIDES}
-    folded = {
-        side: key.purpose(purpose_of(settings, side)) for side in own if settings.mode_of(side) == "folded"
-    }
+    rules = settings.rules()
+    own = {side: key.purpose(f"dedup/{side}") for side in rules}
+    folded = {s: key.purpose(purpose_of(settings, s)) for s, rule in rules.items() if rule.folded}
     digests, ranks = [], []
     for number, (point, fate) in enumerate(zip(ids, fates, strict=True)):
         owner = f"{users[number]}\x00" if users is not None else ""
@@ -157,7 +150,7 @@ def fate_digests(
 
 def purpose_of(settings: DedupSettings, side: str) -> str:
     """What the digests of a side's fates are for: texts of two sides, or folded and not, never meet."""
-    return f"dedup/{side}/folded" if settings.mode_of(side) == "folded" else f"dedup/{side}"
+    return f"dedup/{side}/folded" if settings.rules()[side].folded else f"dedup/{side}"
 
 
 def users_of(points: pa.Table) -> list[str]:
@@ -166,8 +159,15 @@ def users_of(points: pa.Table) -> list[str]:
     return [u if u is not None else f"\x00{d}" for u, d in zip(*columns, strict=True)]
 
 
-def _sides(points: pa.Table) -> NDArray[Any]:
-    return np.array(points["side"].to_pylist(), object)
+def _on(points: pa.Table, sides: Sequence[str]) -> NDArray[np.bool_]:
+    """Which points are of these sides."""
+    return np.array([side in sides for side in points["side"].to_pylist()], bool)
+
+
+def _usable(points: pa.Table, sides: Sequence[str]) -> NDArray[np.bool_]:
+    """Which points are of these sides, and not quarantined."""
+    fine: NDArray[np.bool_] = np.array([failure is None for failure in points["failure"].to_pylist()], bool)
+    return fine & _on(points, sides)
 
 
 # What all of it comes to.
@@ -179,29 +179,28 @@ def first_points(job: Job, partition: int, redacted: pa.Table) -> Ids:
     A point that repeats an earlier run is given below ``UNKNOWN`` (:func:`earlier_places`).
     """
     first = _distinct_points(job, partition, redacted)
-    for side in _sides_in(job, NEAR):
-        mine = _sides(redacted) == side
-        plan = DuplicatePlan(job.near_ranges("near-duplicates"))
-        recalled = [] if job.index is None else job.near_ranges("near-earlier")
-        places = earlier_of(recalled, first[mine])
-        first[mine] = _or_earlier(places, plan.first_of_any(first[mine]))
-    if job.index is not None and job.config.dedup.modes() & BY_DIGEST:
-        ids = redacted["point_id"].to_numpy()
-        first = _or_earlier(earlier_of([job.digests("earlier", partition)], ids), first)
+    if near := job.sides(NEAR):
+        mine = _on(redacted, near)
+        recalled = job.near_ranges("near-earlier") if job.index is not None else []
+        places = first_of(recalled, first[mine], NOBODY)
+        first[mine] = _or_earlier(places, first_of(job.near_ranges("near-duplicates"), first[mine]))
+    if job.index is not None and job.sides(BY_DIGEST):
+        ids = numbers(redacted, "point_id")
+        first = _or_earlier(first_of([job.digests("earlier", partition)], ids, NOBODY), first)
     return first
 
 
-def _distinct_points(job: Job, partition: int, redacted: pa.Table, also: str | None = None) -> Ids:
-    """As ``first_points``, before near-duplicates are dropped; mode ``also`` too goes by the plan here."""
-    ids: Ids = redacted["point_id"].to_numpy()
-    first, settings = ids.copy(), job.config.dedup
-    by_plan = [side for side in SIDES if settings.mode_of(side) in PLANNED | {also}]
-    planned = np.isin(_sides(redacted), by_plan)
-    if planned.any():
-        first = np.where(planned, DuplicatePlan(job.ranges("duplicates")).first_of(ids), ids)
-    for side in _sides_in(job, frozenset({"bloom"})):
-        first[np.isin(ids, np.load(job.digests(f"passed-{side}", partition)))] = UNKNOWN
-    return first
+def _distinct_points(job: Job, partition: int, redacted: pa.Table, all_sides: bool = False) -> Ids:
+    """As ``first_points``, before near-duplicates are dropped; ``all_sides`` go by the plan for signing."""
+    ids: Ids = numbers(redacted, "point_id")
+    sides = job.sides(lambda rule: rule.planned or (all_sides and not rule.one_pass))
+    first = ids
+    if (planned := _on(redacted, sides)).any():
+        first = np.where(planned, first_of(job.ranges("duplicates"), ids), ids)
+    for side in job.sides(ONE_PASS):
+        dropped = np.isin(ids, np.load(job.digests(f"passed-{side}", partition)))
+        first = np.where(dropped, UNKNOWN, first)
+    return first.copy()
 
 
 def earlier_places(first: Ids) -> Ids:
@@ -224,26 +223,21 @@ def sign_part(job: Job, partitions: int, number: int) -> StageReport:
     """Write the buckets, rows and shingles of the distinct redacted texts of one partition."""
     settings = job.config.dedup
     redacted = read_part(job.part("redacted", number))
-    wanted = [s for s in SIDES if settings.across or settings.mode_of(s) == "minhash"]
-    own = _distinct_points(job, number, redacted, also="none") == redacted["point_id"].to_numpy()
-    own &= np.isin(_sides(redacted), wanted)
-    own &= ~redacted["failure"].is_valid().to_numpy(zero_copy_only=False)
-    kept = redacted.filter(pa.array(own))
-    texts = kept["text"].to_pylist()
-    if settings.scope == "corpus":
-        groups = np.zeros(len(texts), np.uint64)
-    else:
+    wanted = list(SIDES) if settings.across else job.sides(NEAR)
+    own = _distinct_points(job, number, redacted, all_sides=True) == numbers(redacted, "point_id")
+    own &= _usable(redacted, wanted)
+    signed = kept(redacted, own)
+    texts = signed["text"].to_pylist()
+    rows = np.zeros(len(texts), ROW)
+    rows["id"] = numbers(signed, "point_id")
+    rows["side"] = [SIDES[side] for side in signed["side"].to_pylist()]
+    rows["rank"] = _hashes(job.key, "dedup/rank", texts)
+    if settings.scope == "user":
         points = read_part(job.part("points", number), columns=["user_id", "doc_id"])
-        groups = _hashes(job.key, "dedup/user", users_of(points.filter(pa.array(own))))
-    facts = TextFacts(
-        kept["point_id"].to_numpy(),
-        np.array([SIDES[side] for side in kept["side"].to_pylist()], np.uint8),
-        groups,
-        _hashes(job.key, "dedup/rank", texts),
-    )
+        rows["group"] = _hashes(job.key, "dedup/user", users_of(kept(points, own)))
     sets = Shingler(job.key, settings.near.shingle, Words(MASK)).sets(texts)
     banding = banding_for(settings.near.threshold, settings.near.permutations)
-    write_signed(job.signed(number), facts, sets, banding)
+    write_signed(job.signed(number), rows, sets, banding)
     return StageReport("sign", Counter({"signed": len(texts)}))
 
 
@@ -255,16 +249,13 @@ def _hashes(key: DigestKey, purpose: str, values: list[str]) -> NDArray[np.uint6
 
 def compare_range(job: Job, partitions: int, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range: within sides, and across the split."""
-    settings = job.config.dedup
-    asked = Comparison(
-        settings.near.threshold,
-        frozenset(SIDES[side] for side in _sides_in(job, NEAR)),
-        settings.across,
-        job.range("near-pairs", number),
-        job.range("near-across", number),
+    settings, near = job.config.dedup, [SIDES[side] for side in job.sides(NEAR)]
+    pairs, across, counts = compare_buckets(
+        _signed(job, partitions), number, settings.near.threshold, near, settings.across, job.near_count
     )
-    counts = compare_buckets(_signed(job, partitions), number, asked, job.near_count)
-    return StageReport("compare", Counter({f"near/{name}": count for name, count in counts.items()}))
+    write_entries(job.range("near-pairs", number), pairs)
+    write_entries(job.range("near-across", number), across)
+    return _report("compare", counts)
 
 
 def join_all(job: Job, partitions: int, number: int) -> StageReport:
@@ -273,39 +264,37 @@ def join_all(job: Job, partitions: int, number: int) -> StageReport:
     return StageReport("group", Counter({"near/grouped": joined, "near/largest_group": largest}))
 
 
-def choose(job: Job, partitions: int, number: int) -> StageReport:
-    """Choose which texts of each group stay."""
-    threshold, out = job.config.dedup.near.threshold, job.range("near-duplicates", number)
-    # without an index nothing was recalled
-    earlier = [] if job.index is None else job.near_ranges("near-earlier")
-    groups = job.range("near-groups", number)
-    dropped = choose_range(_signed(job, partitions), groups, threshold, out, earlier)
-    return StageReport("choose", Counter({"near/dropped": dropped}))
+def choose_range(job: Job, partitions: int, number: int) -> StageReport:
+    """Choose which texts of each group stay; those that repeat an earlier run are out before."""
+    pairs = np.load(job.range("near-groups", number))
+    if job.index is not None:
+        pairs = pairs[first_of(job.near_ranges("near-earlier"), pairs["id"], NOBODY) == NOBODY]
+    dropped = choose(_signed(job, partitions), pairs, job.config.dedup.near.threshold)
+    write_pairs(job.range("near-duplicates", number), dropped)
+    return StageReport("choose", Counter({"near/dropped": len(dropped)}))
 
 
-def across_rows(job: Job, records: pa.Table) -> list[dict[str, Any]]:
+def across_rows(job: Job, records: pa.Table) -> list[tuple[Any, ...]]:
     """The released public points of a partition that nearly duplicate a private one, with one such."""
-    if not job.config.dedup.across:
+    public = records.filter(pc.equal(records["fate"], scalar(PUBLIC)))
+    if not job.config.dedup.across or not public.num_rows:
         return []
-    public = records.select(["point_id", "released_id"]).filter(pc.equal(records["fate"], PUBLIC))
-    released = dict(zip(*(column.to_pylist() for column in public.columns), strict=True))
-    if not released:
-        return []
-    first, last = min(released), max(released)
-    found = []
+    released = dict(zip(*(public[name].to_pylist() for name in ("point_id", "released_id")), strict=True))
+    found = [np.empty(0, ACROSS)]
     for path in job.near_ranges("near-across"):
         pairs = np.load(path, mmap_mode="r")
-        low, high = np.searchsorted(pairs["public"], [first, last + 1])
+        low, high = np.searchsorted(pairs["public"], [min(released), max(released) + 1])
         found.append(np.array(pairs[low:high]))
-    return [
-        {"point_id": p, "released_id": released[p], "private_point": q, "similarity": s}
-        for p, q, s in nearest(np.concatenate(found)).tolist()
-        if p in released
-    ]
+    best = nearest(np.concatenate(found)).tolist()
+    return [(p, released[p], q, similarity) for p, q, similarity in best if p in released]
 
 
 def _signed(job: Job, partitions: int) -> list[SignedFiles]:
     return [job.signed(partition) for partition in range(partitions)]
+
+
+def _report(stage: str, counts: Counter[str]) -> StageReport:
+    return StageReport(stage, Counter({f"near/{name}": count for name, count in counts.items()}))
 
 
 # Earlier runs of the index: what repeats one of them, and what later runs shall know of this one.
@@ -313,74 +302,91 @@ def _signed(job: Job, partitions: int) -> list[SignedFiles]:
 
 def recall_part(job: Job, partitions: int, number: int) -> StageReport:
     """Look one partition's texts up among what earlier runs saw, and write down what this one saw."""
-    index = opened(job)
+    index, rules = opened(job), job.config.dedup.rules()
     points = read_part(job.part("redacted", number), columns=["point_id", "side", "failure"])
-    sides, fine = _sides(points), ~points["failure"].is_valid().to_numpy(zero_copy_only=False)
     entries: Entries = np.load(job.digests("redacted-digests", number))
     # of each entry, in the order of digests, which row of the points it is: look-ups in order are the fastest
     row = np.argsort(np.argsort(entries["id"], kind="stable"), kind="stable")
     pairs: list[tuple[int, int]] = []
-    for side in _sides_in(job, BY_DIGEST):
-        own = entries[(fine & (sides == side))[row]]
-        write_entries(job.digests(f"seen-{side}", number), distinct([own]))
-        with _there(index):
-            files = [_seen_files(job, side, e.folder, e.body["filters"][side]) for e in index.runs]
-            first = first_that_saw(files, own)
-        known = first != NOBODY
-        pairs += zip(own["id"][known].tolist(), first[known].tolist(), strict=True)
-    found = write_earlier(job.digests("earlier", number), pairs)
+    for side in job.sides(BY_DIGEST):
+        asked = entries[_usable(points, [side])[row]]
+        write_entries(job.digests(f"seen-{side}", number), distinct([asked]))
+        for place, entry in enumerate(index.runs):
+            with _there(index):
+                seen = _saw(seen_file(entry.folder, side, rules[side]), asked)
+            pairs += ((point, place) for point in asked["id"][seen].tolist())
+            asked = asked[~seen]
+    found = write_pairs(job.digests("earlier", number), pairs)
     return StageReport("recall", Counter({"repeats": found}))
+
+
+def seen_file(folder: Path, side: str, rule: Rule) -> Path:
+    """Where an entry holds what its run saw on a side: digests, or the filter of mode ``bloom``."""
+    return folder / (f"{side}.bloom" if rule.one_pass else f"{side}.digests.npy")
+
+
+def _saw(path: Path, asked: Entries) -> NDArray[np.bool_]:
+    """Which of ``asked`` an earlier run saw."""
+    if path.suffix == ".npy":
+        return are_among(path, asked)
+    held = _filter(path, path.stat().st_mtime_ns)
+    return np.fromiter((digest in held for digest in as_numbers(asked)), bool, len(asked))
+
+
+@lru_cache(maxsize=64)
+def _filter(path: Path, written: int) -> Bloom:
+    # a process asks for one partition's texts after the other; an entry never changes once it counts
+    return read_bloom(path)
 
 
 def recall_near(job: Job, partitions: int, number: int) -> StageReport:
     """Find the texts that nearly duplicate one that an earlier run kept, in one range of the buckets."""
-    index, near = opened(job), job.config.dedup.near
+    index, near, files = opened(job), job.config.dedup.near, _signed(job, partitions)
     first: dict[int, int] = {}
     counts: Counter[str] = Counter()
-    for side in _sides_in(job, NEAR):
+    for side in job.sides(NEAR):
         for place, entry in enumerate(index.runs):
+            theirs = [signed_of(entry.folder, side, p) for p in range(entry.body["partitions"])]
             with _there(index):
-                theirs = [signed_files(entry.folder, side, p) for p in range(entry.body["partitions"])]
-                files = _signed(job, partitions)
                 found, more = near_earlier(files, theirs, SIDES[side], number, near.threshold, job.near_count)
             counts.update(more)
             for point in found:
                 first.setdefault(point, place)
-    write_earlier(job.range("near-earlier", number), first.items())
-    return StageReport("recall near", Counter({f"near/{name}": count for name, count in counts.items()}))
+    write_pairs(job.range("near-earlier", number), first.items())
+    return _report("recall near", counts)
 
 
 def remember_texts(job: Job, partitions: int, number: int) -> StageReport:
-    """Write the digests of all texts that a side has, kept or not, and the filter in front of them.
+    """Write the digests of all texts that a side has, kept or not.
 
     Of all of them: with those alone that were kept, and old entries removed, one point exchanged could
     exchange two texts of a later run (``docs/guarantees.md``, "Earlier runs").
     """
     counts: Counter[str] = Counter()
-    for side in _sides_in(job, BY_DIGEST):
+    bloom, rules = job.config.dedup.bloom, job.config.dedup.rules()
+    for side in job.sides(BY_DIGEST):
         files = [job.digests(f"seen-{side}", partition) for partition in range(partitions)]
-        held = sum(len(np.load(path, mmap_mode="r")) for path in files)
-        ranges = [
-            job.range(f"seen-{side}", n) for n in range(job.hash_ranges * (PIECES if held > WHOLE else 1))
-        ]
-        for n, path in enumerate(ranges):
-            seen = distinct([read_range(one, n, len(ranges)) for one in files])
-            write_entries(path, seen)
-            counts[f"index/{side}"] += len(seen)
-        out = _seen_files(job, side, opened(job).draft, capacity_of(job, side, counts))
-        write_seen(out, ranges, counts[f"index/{side}"])
+        ranges = job.hash_ranges * (PIECES if entries_in(files) > WHOLE else 1)
+        out = seen_file(opened(job).draft, side, rules[side])
+        seen = job.range(f"seen-{side}", 0) if rules[side].one_pass else out
+        counts[f"index/{side}"] = merge_digests(files, ranges, seen)
+        if rules[side].one_pass:
+            held = bloom_filter(bloom.capacity or counts[f"index/{side}"], bloom.error_rate)
+            for n in range(ranges):
+                held.update(as_numbers(read_range(seen, n, ranges)))
+            write_bytes(out, held.save_bytes())
     return StageReport("remember", counts)
 
 
 def remember_signed(job: Job, partitions: int, number: int) -> StageReport:
     """Copy what near-duplicates are found by, of the texts that one partition keeps."""
     redacted = read_part(job.part("redacted", number))
-    ids = redacted["point_id"].to_numpy()
-    kept = ids[first_points(job, number, redacted) == ids]
+    ids = numbers(redacted, "point_id")
+    stay = ids[first_points(job, number, redacted) == ids]
     counts: Counter[str] = Counter()
-    for side in _sides_in(job, NEAR):
-        out = signed_files(opened(job).draft, side, number)
-        counts[f"index/{side}"] += copy_signed(job.signed(number), kept, SIDES[side], out)
+    for side in job.sides(NEAR):
+        out = signed_of(opened(job).draft, side, number)
+        counts[f"index/{side}"] += copy_signed(job.signed(number), stay, SIDES[side], out)
     return StageReport("remember near", counts)
 
 
@@ -391,25 +397,9 @@ def opened(job: Job) -> OpenIndex:
     return job.index
 
 
-def capacities(job: Job, counts: Counter[str]) -> dict[str, int]:
-    """How many texts each side's filter is made for, of those that have one."""
-    return {side: capacity_of(job, side, counts) for side in _sides_in(job, BY_DIGEST)}
-
-
-def capacity_of(job: Job, side: str, counts: Counter[str]) -> int:
-    """How many texts a side's filter is made for."""
-    settings = job.config.dedup
-    asked = settings.bloom.capacity if settings.mode_of(side) == "bloom" else None
-    return max(1, asked or counts[f"index/{side}"])
-
-
-def signed_files(folder: Path, side: str, partition: int) -> SignedFiles:
+def signed_of(folder: Path, side: str, partition: int) -> SignedFiles:
     """Where an entry holds the signed texts that one partition of its run kept on a side."""
-    below = folder / f"near-{side}"
-    buckets, rows, shingles = (
-        below / f"part-{partition:05d}-{name}.npy" for name in ("buckets", "rows", "shingles")
-    )
-    return SignedFiles(buckets, rows, shingles)
+    return SignedFiles(folder / f"near-{side}", partition)
 
 
 def gone(index: IndexFolder, what: str) -> RunStateError:
@@ -419,22 +409,6 @@ def gone(index: IndexFolder, what: str) -> RunStateError:
         "redactory index --keep-runs), and without it the run would become another one: start a new run in "
         "another folder, and keep more runs in the index than are at work at a time"
     )
-
-
-def _sides_in(job: Job, modes: frozenset[str]) -> list[str]:
-    """The sides that are deduplicated by one of ``modes``."""
-    return [side for side in SIDES if job.config.dedup.mode_of(side) in modes]
-
-
-def _seen_files(job: Job, side: str, folder: Path, capacity: int) -> SeenFiles:
-    """Where an entry holds the digests of one side; the filter is bound to key, side and policies."""
-    settings = job.config.dedup
-    alone = settings.mode_of(side) == "bloom"
-    rate = settings.bloom.error_rate if alone else SCREEN_ERROR_RATE
-    bound = BloomParameters(
-        capacity, rate, purpose_of(settings, side), job.key.fingerprint, side, opened(job).policy
-    )
-    return SeenFiles(folder / f"{side}.bloom", bound, None if alone else folder / f"{side}.digests.npy")
 
 
 @contextmanager

@@ -1,0 +1,448 @@
+"""A point's way: read, cut, detected, masked and routed, and put into the shard of its side."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from redactory.dedup import first_of, ranges_of, write_digests
+from redactory.dedup.plan import Ids
+from redactory.detectors import Detection, Detector, DetectSettings, Span, TextDetector, languages_of
+from redactory.foundation.errors import CheckFailed, some
+from redactory.foundation.files import PUBLIC_FILE
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.progress import Progress, StageReport
+from redactory.pipelines.curated_hints import rejected_as
+from redactory.pipelines.readers import Document, Rejection, Source, read_documents
+from redactory.pipelines.readers.documents import DUPLICATE_ID
+from redactory.pipelines.segment import segmenter
+from redactory.pipelines.stages.dedup import (
+    UNKNOWN,
+    across_rows,
+    earlier_places,
+    fate_digests,
+    first_points,
+    users_of,
+)
+from redactory.pipelines.work import (
+    DETECTED,
+    DOCUMENTS,
+    PARTITION_BITS,
+    REDACTED,
+    REJECTED,
+    Job,
+    column,
+    kept,
+    numbers,
+    point_id,
+    scalar,
+    table_of,
+)
+from redactory.redaction import (
+    PRIVATE,
+    PUBLIC,
+    Fate,
+    ValueDigests,
+    part_name,
+    read_between,
+    read_part,
+    route,
+    write_part,
+)
+from redactory.redaction import shards as tables
+from redactory.redaction.shards import CLASS, SPANS
+
+SHARE_CHECK_ROWS = 1_000
+SAMPLED = 200
+"""Documents of a partition, or a few more, whose language is looked at."""
+GROUP_ROWS = 2_048
+"""Rows that are read at once of a table of which a part is looked for."""
+HEARD_EVERY = 64
+"""Texts between two words of progress; their spans are then packed."""
+BINS = 20
+"""Bins of the score histograms in the report."""
+DUPLICATE, QUARANTINED = "duplicate", "quarantined"
+NOTHING = Detection()
+
+
+# Ingest: the one sequential stage; it cuts the input into partitions.
+
+
+def ingest(job: Job, sources: list[Source], progress: Progress) -> Iterator[StageReport]:
+    """Read the whole input and commit one partition after the other; a report each.
+
+    A partition is closed at a fixed number of documents or of bytes, so the cut depends on the input
+    and the configuration alone.  Raises ``CheckFailed`` once more than the allowed share of rows is
+    rejected (judged from the first thousand rows on, and at the end), and for a table no row of which can
+    be used, and for files no row of all of which can: other files than were meant, or other columns.  What a
+    scheduled run adds to a file, and a quarantine that is tried again, are judged by whoever asked for them.
+    """
+    limits, allowed = job.config.partition, job.config.input.max_rejected_share
+    current, size, number, rows, rejected = list[Document | Rejection](), 0, 0, 0, Counter[str]()
+
+    def check_share(bad: int) -> None:
+        if rows and bad / rows > allowed:
+            raise CheckFailed(
+                f"{bad} of {rows} rows were rejected, more than input.max_rejected_share: {allowed} allows; "
+                "'redactory curate --dry-run' shows the first bad rows"
+            )
+
+    for source in sources:
+        before, bad = rows, Counter[str]()
+        for entry in read_documents(source, job.config.input):
+            current.append(entry)
+            rows += 1
+            if isinstance(entry, Rejection):
+                bad[entry.reason] += 1
+            size += len(entry.text if isinstance(entry, Document) else entry.content)
+            if len(current) >= limits.documents or size >= limits.bytes:
+                yield _commit(job, number, current)
+                current, size, number = [], 0, number + 1
+                progress("ingest", rows, None, "rows")
+                if rows >= SHARE_CHECK_ROWS:
+                    check_share(rejected.total() + bad.total())
+        rejected += bad
+        if source.format != "text" and _is_file(source):
+            _check_usable(source.name, rows - before, bad)
+    if current or number == 0:
+        yield _commit(job, number, current)
+    progress("ingest", rows, rows, "rows")
+    check_share(rejected.total())
+    if all(map(_is_file, sources)):
+        _check_usable("the input", rows, rejected)
+
+
+def _commit(job: Job, number: int, entries: list[Document | Rejection]) -> StageReport:
+    documents = [entry for entry in entries if isinstance(entry, Document)]
+    rejections = [entry for entry in entries if isinstance(entry, Rejection)]
+    purpose = job.key.purpose("document")
+    digests = [job.key.text_digest(purpose, document.doc_id.encode()) for document in documents]
+    ids = np.arange(len(documents), dtype=np.int64) + point_id(number, 0)
+    write_digests(job.digests("document-ids", number), digests, ids)
+    for name, own, schema in (("rejected", rejections, REJECTED), ("documents", documents, DOCUMENTS)):
+        columns = {field.name: [getattr(entry, field.name) for entry in own] for field in schema}
+        write_part(job.part(name, number), table_of(columns, schema))
+    counts = Counter({"rows": len(entries)})
+    counts.update(f"rejected/{rejection.reason}" for rejection in rejections)
+    counts.update(f"source/{entry.source}" for entry in entries)
+    return StageReport("ingest", counts)
+
+
+def _is_file(source: Source) -> bool:
+    return not source.slices and not source.url.startswith("memory:")
+
+
+def _check_usable(name: str, rows: int, bad: Counter[str]) -> None:
+    if rows and bad.total() == rows:
+        raise CheckFailed(
+            f"{name}: none of its {some(rows, 'row')} can be used. {rejected_as(*bad.most_common(1)[0])} "
+            "'redactory curate --dry-run' shows the first bad rows"
+        )
+
+
+# Segment: documents into points, and the digests by which each distinct text is detected once.
+
+
+def segment_part(job: Job, partitions: int, partition: int) -> StageReport:
+    """Cut the documents of one partition; a document whose id was seen before is rejected here."""
+    documents = read_part(job.part("documents", partition))
+    ids = np.arange(documents.num_rows, dtype=np.int64) + point_id(partition, 0)
+    own = first_of(job.ranges("repeated-documents"), ids) == ids
+    repeated, documents = kept(documents, ~own), kept(documents, own)
+    texts, cut = documents["text"].to_pylist(), segmenter(job.config.segment)
+    segments = [cut(text) for text in texts]
+    # of each point, which document it is of
+    rows = np.repeat(np.arange(len(texts)), [len(found) for found in segments])
+    owners = documents.select(["doc_id", "user_id", "label"]).take(column(rows, pa.int64()))
+    prefix, text, suffix, speaker = zip(*chain(*segments), strict=True) if len(rows) else ((), (), (), ())
+    points = table_of(
+        {
+            "point_id": np.arange(len(rows), dtype=np.int64) + point_id(partition, 0),
+            "doc_id": owners["doc_id"],
+            "user_id": owners["user_id"],
+            CLASS: owners["label"],
+            "prefix": prefix,
+            "text": text,
+            "suffix": suffix,
+            "speaker": speaker,
+        },
+        job.points_schema,
+    )
+    purpose = job.key.purpose("text")
+    digests = [job.key.text_digest(purpose, one.encode()) for one in text]
+    write_digests(job.digests("text-digests", partition), digests, numbers(points, "point_id"))
+    again = {
+        "reason": [DUPLICATE_ID] * repeated.num_rows,
+        "source": repeated["source"],
+        "row": repeated["row"],
+        "content": repeated["text"],
+    }
+    write_part(job.part("repeated", partition), table_of(again, REJECTED))
+    write_part(job.part("points", partition), points)
+    counts = Counter({"documents": len(texts), "points": len(rows)})
+    if repeated.num_rows:
+        counts[f"rejected/{DUPLICATE_ID}"] = repeated.num_rows
+    counts.update(f"language/{language}" for language in languages_of(texts[:: len(texts) // SAMPLED or 1]))
+    return StageReport("segment", counts)
+
+
+# Detect: each distinct text of the corpus once, in the partition that holds it first.
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(settings: str, *policies: str) -> Detector:
+    """The detector of detection settings, as JSON; another one for other hashes of the policies.
+
+    The settings name models and lists by their paths alone: what lies there may have changed since the last
+    run of this process.
+    """
+    return Detector(DetectSettings.model_validate_json(settings))
+
+
+def detector_of(job: Job) -> TextDetector:
+    """What detects in this job; engines are loaded once a process, configuration and state of its files."""
+    return job.detector or loaded(job.config.detect.model_dump_json(), *job.policies)
+
+
+def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
+    """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
+    points = read_part(job.part("points", partition), columns=["point_id", "text"])
+    ids = numbers(points, "point_id")
+    own = first_of(job.ranges("repeated-texts"), ids) == ids
+    texts = kept(points, own)["text"].to_pylist()
+    digests = np.load(job.digests("text-digests", partition))
+    ranges = ranges_of(digests, job.hash_ranges)[np.argsort(digests["id"])][own].tolist()
+    rows, packed = list[tuple[Any, ...]](), [pa.Table.from_batches([], DETECTED)]
+    detections = zip(ranges, ids[own].tolist(), detector_of(job).detect(texts), strict=True)
+    for done, (number, point, detection) in enumerate(detections, 1):
+        rows += rows_of(number, point, detection)
+        if done % HEARD_EVERY == 0 or done == len(texts):
+            # as Python objects, a partition's spans would scatter over the heap and keep it large
+            packed.append(_table(rows, DETECTED))
+            rows = []
+            job.listener(f"detect, partition {partition}", done, len(texts), "texts")
+    found = pa.concat_tables(packed)
+    order = np.argsort(numbers(found, "range"), kind="stable")
+    write_part(job.part("found", partition), found.take(column(order, pa.int64())), group_rows=GROUP_ROWS)
+    return StageReport("detect", Counter({"texts": len(texts), "characters": sum(map(len, texts))}))
+
+
+def rows_of(number: int, point: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
+    """The rows of ``DETECTED`` that a detection is written as."""
+    if detection.failure is not None:
+        yield (number, point, *[None] * 6, detection.failure)
+    for policy, spans in (("strict", detection.strict), ("conservative", detection.conservative)):
+        for span in spans:
+            yield (number, point, *span, policy, None)
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return table_of(dict(zip(schema.names, columns, strict=True)), schema)
+
+
+def spread_range(job: Job, partitions: int, number: int) -> StageReport:
+    """Write what was found in the repeated texts of one hash range, by the points that repeat them.
+
+    A barrier: if each partition looked its repeated texts up where they were detected, it would read nearly
+    every earlier partition, and the time would grow with the square of the corpus.  Holds the pairs of the
+    range's plan and the rows of its texts and repeats: about 100 bytes a row.
+    """
+    pairs = np.load(job.range("repeated-texts", number))
+    firsts, found = np.unique(pairs["first"]), [pa.Table.from_batches([], DETECTED)]
+    for mine in (
+        np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ()
+    ):
+        partition = int(mine[0]) >> PARTITION_BITS
+        rows = read_between(job.part("found", partition), "range", number, number)
+        found.append(kept(rows, np.isin(numbers(rows, "point_id"), mine)))
+    texts = pa.concat_tables(found)
+    owners = numbers(texts, "point_id")
+    begin, end = (np.searchsorted(owners, pairs["first"], side) for side in ("left", "right"))
+    counts = end - begin
+    # the rows of each pair's first point, one pair after the other: in the order of the points that repeat
+    places = np.arange(counts.sum()) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
+    rows = texts.take(column(places, pa.int64()))
+    repeats = column(np.repeat(pairs["id"], counts), pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index("point_id"), "point_id", repeats)
+    write_part(job.spread(number), rows, group_rows=GROUP_ROWS)
+    return StageReport("spread")
+
+
+# Redact: mask and route each point by the spans of its text, wherever that text was detected.
+
+
+def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
+    """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points."""
+    points = read_part(job.part("points", partition))
+    ids, texts = numbers(points, "point_id"), points["text"].to_pylist()
+    found = found_in(job, partition, ids)
+    known = detections_of(found)
+    text_of = dict(zip(ids.tolist(), texts, strict=True))
+    fates = [route(text, known.get(point, NOTHING)) for point, text in text_of.items()]
+    users = users_of(points) if job.config.dedup.scope == "user" else None
+    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users)
+    write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
+    spans = found.filter(pc.is_null(found["failure"]))
+    write_part(job.run.spans / part_name(partition), _ledger(job.key, text_of, spans))
+    columns = {field.name: [getattr(fate, field.name, None) for fate in fates] for field in REDACTED}
+    write_part(job.part("redacted", partition), table_of({**columns, "point_id": ids}, REDACTED))
+    return StageReport("redact", _counts(fates, spans))
+
+
+def found_in(job: Job, partition: int, ids: Ids) -> pa.Table:
+    """What was found in the texts of a partition's points (``DETECTED``), by point.
+
+    ``ids`` are sorted.  What was found in a text that an earlier point has was spread to this one.
+    """
+    if not len(ids):
+        return pa.Table.from_batches([], DETECTED)
+    first, last = int(ids[0]), int(ids[-1])
+    spread = (read_between(job.spread(n), "point_id", first, last) for n in range(job.hash_ranges))
+    found = pa.concat_tables([read_part(job.part("found", partition)), *spread])
+    order = np.argsort(numbers(found, "point_id"), kind="stable")
+    return found.take(column(order, pa.int64()))
+
+
+def detections_of(found: pa.Table) -> dict[int, Detection]:
+    """The detection of each point in whose text there was something to find."""
+    spans: dict[int, tuple[list[Span], list[Span]]] = {}
+    failures: dict[int, str] = {}
+    columns = (one.to_pylist() for one in found.columns)
+    for _, point, start, end, label, score, detector, policy, failure in zip(*columns, strict=True):
+        strict, conservative = spans.setdefault(point, ([], []))
+        if failure is not None:
+            failures[point] = failure
+            continue
+        own = strict if policy == "strict" else conservative
+        own.append(Span(start, end, label, score, detector))
+    return {
+        point: Detection(tuple(strict), tuple(conservative), failures.get(point))
+        for point, (strict, conservative) in spans.items()
+    }
+
+
+def _ledger(key: DigestKey, text_of: dict[int, str], spans: pa.Table) -> pa.Table:
+    """The text-free span ledger: offsets, labels, scores and keyed digests of the masked values."""
+    digest_of = functools.cache(ValueDigests(key).digest)
+    columns = (spans[name].to_pylist() for name in ("point_id", "start", "end", "policy"))
+    masked = [
+        digest_of(text_of[point][start:end]) if policy == "strict" else (None, None)
+        for point, start, end, policy in zip(*columns, strict=True)
+    ]
+    digests, tokens = zip(*masked, strict=True) if masked else ((), ())
+    own = {name: spans[name] for name in spans.schema.names}
+    return table_of({**own, "value_digest": digests, "tokens": tokens}, SPANS)
+
+
+def _counts(fates: list[Fate], spans: pa.Table) -> Counter[str]:
+    counts = Counter({"masks": sum(fate.masks for fate in fates)})
+    counts.update(f"reason/{reason}" for fate in fates for reason in fate.reasons)
+    columns = (spans[name].to_pylist() for name in ("policy", "detector", "label", "score"))
+    hits = Counter((*kind, min(int(score * BINS), BINS - 1)) for *kind, score in zip(*columns, strict=True))
+    counts.update({f"hit/{policy}/{by}/{label}/{bin_}": n for (policy, by, label, bin_), n in hits.items()})
+    return counts
+
+
+# Shard: each point to where its fate sends it; the parts that a release is made of.
+
+
+def shard_part(job: Job, partitions: int, partition: int) -> StageReport:
+    """Write one partition's parts of every data folder."""
+    points, redacted = read_part(job.part("points", partition)), read_part(job.part("redacted", partition))
+    records = _records(job, points, redacted, first_points(job, partition, redacted))
+    failures, run, name = redacted["failure"], job.run, part_name(partition)
+    write_part(run.public / name, _side(records, redacted, PUBLIC, tables.PUBLIC), PUBLIC_FILE)
+    write_part(run.private / name, _side(records, redacted, PRIVATE, tables.PRIVATE))
+    write_part(run.vault / name, points.filter(pc.is_null(failures)))
+    write_part(run.points / name, records)
+    across = across_rows(job, records)
+    if job.config.dedup.across:
+        write_part(run.across / name, _table(across, tables.ACROSS))
+    rows = pa.concat_tables(read_part(job.part(table, partition)) for table in ("rejected", "repeated"))
+    failed = points.append_column("reason", failures).filter(pc.is_valid(failures))
+    quarantined = [
+        _quarantined("row", rows.num_rows, {field: rows[field] for field in rows.column_names}),
+        _quarantined(
+            "point",
+            failed.num_rows,
+            {
+                "reason": failed["reason"],
+                "source": failed["doc_id"],
+                "point_id": failed["point_id"],
+                "content": failed["text"],
+            },
+        ),
+    ]
+    write_part(run.quarantine / name, pa.concat_tables(quarantined))
+    return StageReport("shard", _counts_shard(records, failures) + Counter({"across/points": len(across)}))
+
+
+def _records(job: Job, points: pa.Table, redacted: pa.Table, first: Ids) -> pa.Table:
+    """``audit/points``: each point's fate, and ids that only the key's holder can undo."""
+    ids, key = numbers(points, "point_id"), job.key
+    duplicate = first != ids
+    users = _pseudonyms(key, "user", points["user_id"])
+    if points["user_id"].null_count:
+        # a row without a user is its own user
+        users = pc.coalesce(users, _pseudonyms(key, "lone-user", points["doc_id"]))
+    runs = [entry.name for entry in job.index.runs] if job.index is not None else []
+    places = [place if place >= 0 else None for place in earlier_places(first).tolist()]
+    kept_or_not = pc.if_else(column(duplicate, pa.bool_()), scalar(DUPLICATE), redacted["side"])
+    dropped_for = [
+        int(one) if one > UNKNOWN and again else None for one, again in zip(first, duplicate, strict=True)
+    ]
+    return table_of(
+        {
+            "point_id": ids,
+            "released_id": key.pseudonyms("point", ids.tolist()),
+            "document": _pseudonyms(key, "document", points["doc_id"]),
+            "user": users,
+            "side": redacted["side"],
+            "fate": pc.if_else(pc.is_valid(redacted["failure"]), scalar(QUARANTINED), kept_or_not),
+            "dup_of": dropped_for,
+            "earlier_run": column(runs, pa.string()).take(column(places, pa.int64())),
+            "reasons": redacted["reasons"],
+        },
+        tables.POINTS,
+    )
+
+
+def _pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa.Array:
+    """The pseudonym of each value, worked out once a distinct value; null stays null."""
+    encoded = values.combine_chunks().dictionary_encode()
+    names = key.pseudonyms(purpose, encoded.dictionary.to_pylist())
+    return column(names, pa.string()).take(encoded.indices)
+
+
+def _side(records: pa.Table, redacted: pa.Table, fate: str, schema: pa.Schema) -> pa.Table:
+    """What leaves on one side, under released ids."""
+    own = records.append_column("text", redacted["text"]).filter(pc.equal(records["fate"], scalar(fate)))
+    return table_of({**{n: own[n] for n in own.column_names}, "point_id": own["released_id"]}, schema)
+
+
+def _quarantined(kind: str, rows: int, given: dict[str, pa.ChunkedArray]) -> pa.Table:
+    absent = {field.name: pa.nulls(rows, field.type) for field in tables.QUARANTINE}
+    return table_of({**absent, "kind": [kind] * rows, **given}, tables.QUARANTINE)
+
+
+def _counts_shard(records: pa.Table, failures: pa.ChunkedArray) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    duplicates = records.filter(pc.equal(records["fate"], scalar(DUPLICATE)))
+    earlier = records.filter(pc.is_valid(records["earlier_run"]))
+    columns: Iterable[tuple[str, pa.ChunkedArray]] = (
+        ("", records["fate"]),
+        ("duplicate/", duplicates["side"]),
+        ("duplicate_earlier/", earlier["side"]),
+        ("quarantined/", failures.drop_null()),
+    )
+    for prefix, values in columns:
+        counts.update({f"{prefix}{value}": n for value, n in Counter(values.to_pylist()).items()})
+    return counts
