@@ -59,7 +59,6 @@ from redactory.training.accounting import Spending, calibrate_noise, epsilon
 from redactory.training.accounting.published import crt_bayesian, renyi_epsilon
 from redactory.training.guarantee.spec import bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.sampling import steps_an_epoch
 from redactory.training.settings import TrainSettings
 
 Row = dict[str, Any]
@@ -409,7 +408,7 @@ def spent(settings: TrainSettings, one: Training) -> dict[str, float | None]:
 
 
 def _steps(settings: TrainSettings) -> int:
-    return settings.epochs * steps_an_epoch(settings.sampling_rate)
+    return settings.epochs * math.ceil(1.0 / settings.sampling_rate)
 
 
 @lru_cache

@@ -25,8 +25,7 @@ from redactory.evaluation.continuations import continuation_log_probs, drawn_num
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.foundation.stream import RandomStream
 from redactory.training import Tokenizer
-from redactory.training.model import LanguageModel
-from redactory.training.models.build import network_of
+from redactory.training.model import LanguageModel, network_of
 from redactory.training.settings import TrainSettings
 
 BEFORE = "My ID is: "

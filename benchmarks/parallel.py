@@ -12,10 +12,8 @@ import argparse
 import json
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +23,11 @@ from torch import Tensor
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
+from redactory.training.data import EncodedPoints, PieceMap, alone
 from redactory.training.models.recurrent import LstmLanguageModel
+from redactory.training.models.settings import LstmSettings
 from redactory.training.numerics import fixed_numerics
 from redactory.training.parallel import piece_map
-from redactory.training.pieces import PieceMap, alone
-from redactory.training.points import EncodedPoints
 
 _VOCABULARY, _CLIP_NORM, _LONGEST = 4_000, 0.5, 40
 
@@ -55,12 +53,12 @@ def main() -> None:
 
 def measured(points: int, tokens: int, rounds: int, width: int) -> list[dict[str, Any]]:
     """A row for each way; ``CheckFailed`` where two processes have another sum than one."""
-    network = LstmLanguageModel(_VOCABULARY, width, width)
+    network = LstmLanguageModel(_VOCABULARY, LstmSettings(embedding_size=width, hidden_size=width))
     network.initialise(RandomStream.from_seed(1))
     table = table_of(points)
     times: dict[tuple[int, int], list[float]] = {}
     sums: dict[tuple[int, int], Tensor] = {}
-    with tempfile.TemporaryDirectory() as folder, piece_map(2, network, 1, Path(folder) / "meeting") as two:
+    with piece_map(2, network, 1) as two:
         ways: list[tuple[int, int, PieceMap]] = [(1, 1, alone), (2, 1, two), (1, 2, alone)]
         for _ in range(rounds + 1):  # the first round warms up
             for processes, threads, every in ways:

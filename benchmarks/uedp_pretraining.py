@@ -13,8 +13,8 @@ import torch
 from uedp_corpora import Corpus
 
 from redactory.training import TrainSettings
-from redactory.training.ingredients import Ingredients
-from redactory.training.phases import PlainPhase
+from redactory.training.loop import Ingredients
+from redactory.training.steps import PlainPhase
 
 
 @dataclass

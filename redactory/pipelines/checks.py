@@ -245,7 +245,7 @@ def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) ->
     own = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
     due = {*folders, *pages, *state, *own}
     sealed, results = _sealed_files(run), {folder.root for folder in _measured(run)}
-    at_work = {of(name) for of in (run.root_key, run.checkpoint, run.meeting) for name in begun}
+    at_work = {of(name) for of in (run.root_key, run.checkpoint) for name in begun}
     if is_held(run.lock):
         at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
     strays, unknown = {_name(run.root, path) for path in listed if path not in due}, set[str]()

@@ -56,9 +56,9 @@ def ldp_encoder(
     noised: what it learns must be public.  Returns {encoder, digest, provenance, ...} of stage 1.
     """
     require_training_packages()
+    from redactory.training.data import PublicText
     from redactory.training.ldp.pretraining import pretrain_encoder
     from redactory.training.ldp.settings import EncoderSettings
-    from redactory.training.runinput import PublicText
 
     folder, chosen = _fresh(Path(out)), settings_of(EncoderSettings, settings)
     return {"encoder": str(folder), **pretrain_encoder(PublicText(Path(public)), chosen, folder, progress)}

@@ -162,10 +162,6 @@ class RunFolder(SealedFolder):
         """Where the training of ``model`` goes on from, while it lasts."""
         return self.state / f"train-{model}.checkpoint"
 
-    def meeting(self, model: str) -> Path:
-        """Where the processes of a training find each other: it holds addresses on this machine."""
-        return self.state / f"train-{model}.processes"
-
     def tracebacks(self) -> list[Path]:
         """The sealed tracebacks: what an unexpected error quoted."""
         return sorted(self.state.glob("traceback-*.txt"))

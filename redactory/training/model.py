@@ -1,9 +1,9 @@
-"""A trained model on disk and in use."""
+"""A model: a tokenizer and a network, made from settings, written to a folder, read again, and used."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,160 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from redactory.foundation.errors import InputError
+from redactory.foundation.canonical import folder_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.models.build import LIBRARY, is_classifier, rebuilt
-from redactory.training.models.folder_tokenizer import (
-    AROUND,
-    BEFORE,
-    FolderTokenizer,
-    read_of_library,
-    save_for_library,
+from redactory.training.data import EncodedPoints
+from redactory.training.models.hugging_face import (
+    LIBRARY,
+    CausalNetwork,
+    ClassifierNetwork,
+    HuggingFaceNetwork,
+    fit_vocabulary,
+    fresh,
+    has_adapters,
+    is_drawn,
+    library_class,
+    merged,
+    read_model,
+    with_adapters,
+    without_dropout,
 )
-from redactory.training.models.hugging_face import HuggingFaceNetwork, has_adapters, merged
 from redactory.training.models.network import Classifier, LanguageNetwork
-from redactory.training.points import EncodedPoints, LabelledPoints, Windows
-from redactory.training.tokenizer import TextCodec, Tokenizer
+from redactory.training.models.recurrent import (
+    AwdLstm,
+    AwdLstmEncoder,
+    BiLstmEncoder,
+    LstmEncoder,
+    LstmLanguageModel,
+    PooledClassifier,
+)
+from redactory.training.models.settings import ModelSettings, TransformerSettings
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer
 
+_RECURRENT: dict[str, tuple[Any, Any]] = {
+    "lstm": (LstmEncoder, LstmLanguageModel),
+    "awd-lstm": (AwdLstmEncoder, AwdLstm),
+    "bilstm": (BiLstmEncoder, None),
+}
+"""By kind: the encoder below a classifier, and the language model.  Those of Hugging Face: ``LIBRARY``."""
+_FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
+MINIMUM_COUNT = 2
+"""A word is a token from this count in the public text on."""
 _READ = "max_tokens"
 """The key of ``config.json`` that says how much of a text a classifier reads."""
+
+
+# From settings to a tokenizer and a network; and from a saved ``config.json`` to a network.
+
+
+def tokenizer_of(settings: ModelSettings, public_texts: Callable[[], Iterable[str]], size: int) -> TextCodec:
+    """The folder's own tokenizer, or one of the words of ``public_texts``; no private text is read."""
+    if isinstance(settings, TransformerSettings) and settings.folder is not None:
+        return FolderTokenizer.from_folder(settings.folder, single_digits=True)
+    return Tokenizer.from_texts(public_texts(), size, MINIMUM_COUNT)
+
+
+def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
+    """What besides the settings decides the first weights: the content of a pretrained folder."""
+    folder = getattr(settings, "folder", None)
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is "
+            "downloaded"
+        )
+    return {"folder_sha256": folder_sha256(folder)}
+
+
+def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
+    """The language model that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
+
+    ``ConfigurationError`` where they describe a network that predicts no words.
+    """
+    if settings.kind in ("bert", "bilstm"):
+        raise ConfigurationError(
+            f"train.model.kind: {settings.kind} reads a text from both sides and predicts no next word; "
+            "use it with train.task: classify"
+        )
+    if not isinstance(settings, TransformerSettings):
+        found: LanguageNetwork = _RECURRENT[settings.kind][1](tokenizer.size, settings)
+        return found
+    if settings.folder is None:
+        ends = {"bos_token_id": tokenizer.begin_id, "eos_token_id": tokenizer.end_id}
+        return CausalNetwork(fresh(settings.kind, settings, vocab_size=tokenizer.size, **ends))
+    model, _ = read_model(settings.folder, settings.kind, library_class(settings.kind))
+    fit_vocabulary(model, tokenizer.size)
+    if settings.lora is not None:
+        model = with_adapters(model, settings.lora)
+    return CausalNetwork(model, pretrained=True)
+
+
+def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[str, ...]) -> Classifier:
+    """The classifier that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
+
+    ``classes`` are public names, by number.  ``ConfigurationError`` where they are fewer than two or not
+    distinct, or where the network is not one that predicts classes.
+    """
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise ConfigurationError("train.classes: task classify needs two classes or more, each named once")
+    if settings.kind == "gpt2" or settings.kind == "llama":
+        raise ConfigurationError(
+            f"train.model.kind: {settings.kind} predicts words; task classify needs lstm, awd-lstm, "
+            "bilstm or bert"
+        )
+    if settings.kind != "bert":
+        encoder = _RECURRENT[settings.kind][0](tokenizer.size, settings)
+        narrow = settings.bottleneck if settings.kind == "bilstm" else None
+        return PooledClassifier(encoder, classes, settings.pooling, narrow)
+    names: dict[str, Any] = {
+        "id2label": dict(enumerate(classes)),
+        "label2id": {name: number for number, name in enumerate(classes)},
+    }
+    if settings.folder is None:
+        ends = {"vocab_size": tokenizer.size, "pad_token_id": tokenizer.pad_id}
+        return ClassifierNetwork(fresh("bert", settings, **ends, **names))
+    model, missing = read_model(settings.folder, "bert", library_class("bert"), **names)
+    fit_vocabulary(model, tokenizer.size)
+    # a head that the folder does have was learnt for other classes
+    drawn = frozenset({"classifier", *missing})
+    if settings.lora is not None:
+        model = with_adapters(model, settings.lora)
+        for name, parameter in model.get_base_model().named_parameters():
+            if is_drawn(name, drawn):
+                parameter.requires_grad_(True)
+    return ClassifierNetwork(model, pretrained=True, drawn=drawn)
+
+
+def is_classifier(config: dict[str, Any]) -> bool:
+    """Whether a saved ``config.json`` is that of a classifier."""
+    return config.get("format") == PooledClassifier.FORMAT or config.get("model_type") == "bert"
+
+
+def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
+    """The network of a saved ``config.json``, its weights still to be loaded; ``InputError`` if unknown."""
+    kind, saved = config.get("model_type"), str(config.get("format"))
+    if kind in LIBRARY:
+        task = library_class(kind)
+        from transformers import AutoConfig
+
+        model = without_dropout(task.from_config(AutoConfig.for_model(**config)))
+        return ClassifierNetwork(model, True) if is_classifier(config) else CausalNetwork(model, True)
+    if saved == PooledClassifier.FORMAT and config["encoder"].get("format") in _FORMATS:
+        encoder = _FORMATS[config["encoder"]["format"]][0].rebuilt(config["encoder"])
+        narrow = config.get("bottleneck")
+        return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], narrow)
+    language = _FORMATS.get(saved, (None, None))[1]
+    if language is None:
+        raise InputError(f"{name}/config.json has another format than this version reads")
+    found: LanguageNetwork = language.rebuilt(config)
+    return found
+
+
+# A model in use.
 
 
 @dataclass(frozen=True)
@@ -50,16 +185,21 @@ class LanguageModel:
         than the network's context, each token is scored after at least half a context, if there are
         as many before it.
         """
-        self.network.eval()
-        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
-        windows = Windows.of(points, self.network.context)
-        order = np.argsort(windows.lengths, kind="stable")
-        found: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
+        points, owners, known = self._windows(texts)
+        lengths, order = points.lengths, np.argsort(points.lengths, kind="stable")
+        scored: list[NDArray[np.float64]] = [np.empty(0)] * len(points)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            for row, scores in zip(rows, self._scores(windows, rows), strict=True):
-                found[int(row)] = scores
-        return windows.joined(found)
+            batch = points.batch(rows).to(self.network.device)
+            logits = self.network.head(self.network.hidden(batch)[batch.real])
+            targets: Tensor = batch.targets[batch.real][:, None]
+            scores = logits.double().log_softmax(-1).gather(1, targets)[:, 0].cpu().numpy()
+            for row, own in zip(rows, np.split(scores, np.cumsum(lengths[rows])[:-1]), strict=True):
+                scored[int(row)] = own[known[int(row)] :]
+        found: list[list[NDArray[np.float64]]] = [[] for _ in texts]
+        for owner, own in zip(owners, scored, strict=True):
+            found[owner].append(own)
+        return [np.concatenate(own) for own in found]
 
     @torch.no_grad()
     def next_log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
@@ -67,26 +207,36 @@ class LanguageModel:
 
         Of a text longer than the network's context its end is read.
         """
-        self.network.eval()
-        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
-        windows = Windows.of(points, self.network.context)
+        points, owners, _ = self._windows(texts)
         # the last window of each text, whose last place stands before the end token
-        ends = np.flatnonzero(np.diff(windows.owner, append=len(points)))
-        found = np.empty((len(points), self.tokenizer.size))
+        ends = np.flatnonzero(np.diff(owners, append=len(texts)))
+        found = np.empty((len(texts), self.tokenizer.size))
         for start in range(0, len(ends), batch_size):
-            batch = windows.points.batch(ends[start : start + batch_size]).to(self.network.device)
+            batch = points.batch(ends[start : start + batch_size]).to(self.network.device)
             places = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
             logits = self.network.head(self.network.hidden(batch)[places])[:, : self.tokenizer.size]
-            scores = logits.double().log_softmax(-1)
-            found[start : start + batch_size] = scores.cpu().numpy()
+            found[start : start + batch_size] = logits.double().log_softmax(-1).cpu().numpy()
         return found
 
-    def _scores(self, windows: Windows, rows: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        batch = windows.points.batch(rows).to(self.network.device)
-        logits = self.network.head(self.network.hidden(batch)[batch.real])
-        targets: Tensor = batch.targets[batch.real][:, None]
-        scores = logits.double().log_softmax(-1).gather(1, targets)[:, 0].cpu().numpy()
-        return np.split(np.asarray(scores, np.float64), np.cumsum(windows.lengths[rows])[:-1])
+    def _windows(self, texts: Sequence[str]) -> tuple[EncodedPoints, list[int], list[int]]:
+        """One row a text, or overlapping windows of one that is longer than the context.
+
+        A further window begins half a context on.  With each row come the number of its text and how many
+        of its tokens an earlier window has.
+        """
+        self.network.eval()
+        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
+        context = self.network.context or max(points.lengths, default=1)
+        half, pieces, owners, known = max(context // 2, 1), [], [], []
+        for row in range(len(points)):
+            own, end = points.targets_of(row), 0
+            while end < len(own):
+                start = max(0, end - (context - half))
+                pieces.append(own[start : start + context])
+                owners.append(row)
+                known.append(end - start)
+                end = min(start + context, len(own))
+        return EncodedPoints.of(pieces, points.begin_id, points.pad_id), owners, known
 
 
 @dataclass(frozen=True)
@@ -106,22 +256,21 @@ class TextClassifier:
     def log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
         """Natural log probability of every class for every text: float64 [texts, classes]."""
         self.network.eval()
-        points = EncodedPoints.from_texts(texts, self.tokenizer, self._read_at_most)
-        read = LabelledPoints(points, np.zeros(len(points), np.int64))
-        order = np.argsort(read.lengths, kind="stable")
+        context = self.network.context
+        # the end token is read, and the begin token stands beside what fits
+        bounds = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
+        points = EncodedPoints.from_texts(texts, self.tokenizer, min(bounds, default=None))
+        points = replace(points, labels=np.zeros(len(points), np.int64))
+        order = np.argsort(points.lengths, kind="stable")
         found = np.empty((len(points), len(self.classes)))
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            logits = self.network.logits(read.batch(rows).to(self.network.device))
+            logits = self.network.logits(points.batch(rows).to(self.network.device))
             found[rows] = logits.double().log_softmax(-1).cpu().numpy()
         return found
 
-    @property
-    def _read_at_most(self) -> int | None:
-        """Tokens of a text, its end token included, that fit beside the begin token."""
-        context = self.network.context
-        bounds = [self.max_tokens, None if context is None else context - 1]
-        return min((bound for bound in bounds if bound is not None), default=None)
+
+# A model on disk.
 
 
 def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> list[Path]:
@@ -130,35 +279,28 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     A network of Hugging Face is written as that library writes it, adapters added to the weights, so that
     plain ``transformers`` reads the folder.
     """
-    network = model.network
+    network, tokenizer = model.network, model.tokenizer
     weights = network.state_dict()
     if isinstance(network, HuggingFaceNetwork):
         inner = merged(network.model) if has_adapters(network.model) else network.model
         weights = inner.state_dict()
     with commit(folder.weights) as temporary:
         save_file(_once(weights), temporary, metadata={"format": "pt"})
-    description = network.describe()
-    if isinstance(model, TextClassifier):
-        description[_READ] = model.max_tokens
-    write_json(folder.config, description)
-    written = [folder.weights, folder.config]
-    if isinstance(model.tokenizer, FolderTokenizer):
-        return [*written, *_kept(model.tokenizer.save(folder.root))]
-    assert isinstance(model.tokenizer, Tokenizer)
-    if isinstance(network, HuggingFaceNetwork):
-        around = AROUND if isinstance(model, TextClassifier) else BEFORE
-        files = save_for_library(model.tokenizer, folder.root, network.context, around)
-        return [*written, *_kept(files)]
-    write_json(folder.tokenizer, model.tokenizer.to_json())
-    return [*written, folder.tokenizer]
-
-
-def _kept(written: list[Path]) -> list[Path]:
-    """Files that another library wrote by itself, now for their owner alone, and on the disk for good."""
-    for path in written:
+    read = {_READ: model.max_tokens} if isinstance(model, TextClassifier) else {}
+    write_json(folder.config, {**network.describe(), **read})
+    if isinstance(tokenizer, FolderTokenizer):
+        files = tokenizer.save(folder.root)
+    else:
+        assert isinstance(tokenizer, Tokenizer)
+        if not isinstance(network, HuggingFaceNetwork):
+            write_json(folder.tokenizer, tokenizer.to_json())
+            return [folder.weights, folder.config, folder.tokenizer]
+        files = tokenizer.save_for_library(folder.root, network.context, isinstance(model, TextClassifier))
+    for path in files:
+        # another library wrote them: now for their owner alone, and on the disk for good
         path.chmod(PRIVATE_FILE)
         sync(path)
-    return written
+    return [folder.weights, folder.config, *files]
 
 
 def load_model(folder: ModelFolder) -> LanguageModel:
@@ -167,8 +309,7 @@ def load_model(folder: ModelFolder) -> LanguageModel:
     config = read_json(folder.config)
     if is_classifier(config):
         raise InputError(f"{folder.root.name} is a classifier: it predicts classes, not words")
-    network = _read(folder, rebuilt(folder.root.name, config))
-    return LanguageModel(_read_tokenizer(folder), network)
+    return LanguageModel(*_read(folder, config))
 
 
 def load_classifier(folder: ModelFolder) -> TextClassifier:
@@ -179,26 +320,21 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
         raise InputError(
             f"{folder.root.name}/config.json is not that of a classifier that this version reads"
         )
-    network = _read(folder, rebuilt(folder.root.name, config))
-    return TextClassifier(_read_tokenizer(folder), network, max_tokens)
+    return TextClassifier(*_read(folder, config), max_tokens)
 
 
-def _read(folder: ModelFolder, network: Any) -> Any:
-    weights = load_file(folder.weights)
-    inner = network.model if isinstance(network, HuggingFaceNetwork) else network
-    missing, unknown = inner.load_state_dict(weights, strict=False)
+def _read(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
+    network = rebuilt(folder.root.name, config)
+    inner: Any = network.model if isinstance(network, HuggingFaceNetwork) else network
+    missing, unknown = inner.load_state_dict(load_file(folder.weights), strict=False)
     # a shared tensor is saved under one of its names
-    shared = set(inner.state_dict(keep_vars=True)) - set(_once(inner.state_dict(keep_vars=True)))
-    if unknown or set(missing) - shared:
+    own = inner.state_dict(keep_vars=True)
+    if unknown or set(missing) & set(_once(own)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
-    return network.eval()
-
-
-def _read_tokenizer(folder: ModelFolder) -> TextCodec:
     value = read_json(folder.tokenizer)
-    if "model" in value:
-        return read_of_library(value) or FolderTokenizer.from_folder(folder.root)
-    return Tokenizer.from_json(value)
+    if "model" not in value:
+        return Tokenizer.from_json(value), network.eval()
+    return Tokenizer.of_library(value) or FolderTokenizer.from_folder(folder.root), network.eval()
 
 
 def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -209,16 +345,13 @@ def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: weights[name].contiguous() for name in kept.values()}
 
 
-# What opens a model's folder, for its card: other programs where the network is theirs, else our own.
-
-
 def library_of(kind: str) -> str:
     """The library that reads a network of this kind, as the front matter of a card names it."""
     return "transformers" if kind in LIBRARY else "redactory"
 
 
 def opened_with(kind: str) -> str:
-    """One sentence for people."""
+    """One sentence for a card: what opens a model's folder."""
     if kind in LIBRARY:
         return (
             f"Plain `transformers` opens this folder: `{LIBRARY[kind][0]}.from_pretrained`, and "

@@ -9,7 +9,7 @@ private token that was not marked is learnt as it is: ε is infinite (CRT, secti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,24 +20,14 @@ from torch import Tensor
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import merge_intervals
 from redactory.redaction.shards import read_batches
-from redactory.training.ingredients import Ingredients
+from redactory.training.data import Batch, EncodedPoints, Ids
+from redactory.training.loop import Ingredients
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.phases import Descent, PlainPhase, descend, trainable
-from redactory.training.points import Batch, EncodedPoints
+from redactory.training.steps import Descent, PlainPhase, descend, trainable
 from redactory.training.tokenizer import Tokenizer
 
-STRICT = "strict"
 STATE_CLIP = 1.0
 """L2 bound of the state that is noised where private text ends."""
-_PARAMETERS = (
-    "embedding.weight",
-    "lstm.weight_ih_l0",
-    "lstm.weight_hh_l0",
-    "lstm.bias_ih_l0",
-    "lstm.bias_hh_l0",
-    "output.weight",
-    "output.bias",
-)
 
 
 @dataclass(frozen=True)
@@ -47,12 +37,13 @@ class Marks:
     points: EncodedPoints
     private: NDArray[np.bool_]
 
-    def of(self, rows: NDArray[np.int64], batch: Batch) -> Tensor:
+    def of(self, rows: Ids, batch: Batch) -> Tensor:
         """Which tuples (token read, token foretold) of ``batch`` are private: bool [B, T]."""
+        offsets = self.points.offsets
         marked = torch.zeros_like(batch.real)
-        for place, row in enumerate(rows):
-            own = self.private[self.points.offsets[row] : self.points.offsets[row + 1]]
-            marked[place, : len(own)] = torch.from_numpy(own)
+        marked[batch.real] = torch.from_numpy(
+            np.concatenate([self.private[offsets[row] : offsets[row + 1]] for row in rows])
+        ).to(marked.device)
         read = torch.cat([torch.zeros_like(marked[:, :1]), marked[:, :-1]], dim=1)
         return (marked | read) & batch.real
 
@@ -62,7 +53,7 @@ def read_marks(run: RunFolder, tokenizer: Tokenizer, max_tokens: int, points: En
     spans: dict[int, list[tuple[int, int]]] = {}
     for batch in read_batches(run.spans, ["point_id", "start", "end", "policy"]):
         for point, start, end, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if policy == STRICT:
+            if policy == "strict":
                 spans.setdefault(point, []).append((start, end))
     pieces = [np.empty(0, bool)]
     for batch in read_batches(run.vault, ["point_id", "text"]):
@@ -91,43 +82,33 @@ class SelectivePhase(PlainPhase):
     noise_multiplier: float
     clip_norm: float
 
-    def fall_over(self, steps: int) -> None:
-        """Let both step sizes fall to zero over ``steps`` steps."""
-        super().fall_over(steps)
-        self.private_descent = replace(self.private_descent, steps=steps)
-
     def step(self, number: int) -> None:
         """Both halves of step ``number``, each with its own learning rate."""
         rows = self.rows_of(number)
-        batch = self.points.batch(rows)
+        batch = self.points.batch(rows).to(self.network.device)
         private = self.marks.of(rows, batch)
-        noise = self._state_noise(number, private)
+        weights: list[Tensor] = [*trainable(self.network)]
         assert isinstance(self.network, LstmLanguageModel)
-        own = dict(self.network.named_parameters())
-        weights: list[Tensor] = [own[name] for name in _PARAMETERS]
+        # of the states that leave private tuples
+        shape = (*private.shape, 2 * self.network.hidden_size)
+        drawn = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
+        deviation = self.noise_multiplier * STATE_CLIP
+        noise = (deviation * torch.from_numpy(drawn).view(shape)).to(weights[0])
         self.descent.optimizer.zero_grad()
         losses = selective_losses(weights, batch, private, noise)[0]
         torch.autograd.backward(losses.sum() / len(rows))
         self.descent.step(number)
         total = self._clipped(weights, batch, private, noise)
-        drawn = torch.from_numpy(self.stream.normal("sdp noise", number, total.numel()))
-        noisy = total + (self.noise_multiplier * self.clip_norm * drawn).to(total)
+        drawn = self.stream.normal("sdp noise", number, total.numel())
+        noisy = total + (self.noise_multiplier * self.clip_norm * torch.from_numpy(drawn)).to(total)
+        self.private_descent.steps = self.descent.steps
         descend(self.network, self.private_descent, noisy / self.batch_size, number)
-
-    def _state_noise(self, number: int, private: Tensor) -> Tensor:
-        """Noise [B, T, 2H] of the states that leave private tuples."""
-        assert isinstance(self.network, LstmLanguageModel)
-        shape = (*private.shape, 2 * self.network.lstm.hidden_size)
-        drawn = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
-        deviation = self.noise_multiplier * STATE_CLIP
-        return (deviation * torch.from_numpy(drawn).view(shape)).to(self.network.output.weight)
 
     def _clipped(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:
         """Σ of the clipped gradients of the points' private tuples, flat."""
         kept = private.any(1).nonzero().flatten()
-        total = weights[0].new_zeros(sum(p.numel() for p in trainable(self.network)), requires_grad=False)
         if not len(kept):
-            return total
+            return weights[0].new_zeros(sum(w.numel() for w in weights), requires_grad=False)
 
         def loss(given: list[Tensor], *row: Tensor) -> Tensor:
             inputs, targets, real, marked, own = (part[None] for part in row)
@@ -136,12 +117,10 @@ class SelectivePhase(PlainPhase):
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0, 0, 0))
         parts = (batch.inputs, batch.targets, batch.real, private, noise)
         gradients = each([w.detach() for w in weights], *(part[kept] for part in parts))
-        flat = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
-        norms = flat.norm(dim=1, keepdim=True)
-        scaled = torch.where(
-            norms.isfinite() & (norms > 0.0), flat * (self.clip_norm / norms).clamp(max=1.0), 0.0
-        )
-        return scaled.sum(0)
+        found = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
+        norms = found.norm(dim=1, keepdim=True)
+        scaled = found * (self.clip_norm / norms).clamp(max=1.0)
+        return torch.where(norms.isfinite() & (norms > 0.0), scaled, 0.0).sum(0)
 
 
 def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
@@ -152,8 +131,8 @@ def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
     return SelectivePhase(
         made.network,
         descent,
-        made.placed(points),
-        made.passes(len(points)),
+        points,
+        np.arange(len(points), dtype=np.int64),
         own.public_batch_size,
         made.stream,
         marks=read_marks(made.run, made.tokenizer, own.max_tokens, points),
@@ -164,7 +143,7 @@ def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
 
 
 def selective_losses(
-    weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor, state_clip_norm: float = STATE_CLIP
+    weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The loss (nats) of each point's public tuples and of its private ones, [B] each.
 
@@ -182,7 +161,7 @@ def selective_losses(
         now = private[:, place]
         cut = state.detach()
         norm = cut.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        noised = cut * (state_clip_norm / norm).clamp(max=1.0) + noise[:, place]
+        noised = cut * (STATE_CLIP / norm).clamp(max=1.0) + noise[:, place]
         state = torch.where((now == before)[:, None], state, torch.where(before[:, None], noised, cut))
         h, c = state[:, :size], state[:, size:]
         i, f, g, o = (gates[:, place] + F.linear(h, weight_hh)).chunk(4, 1)

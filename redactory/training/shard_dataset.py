@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
@@ -14,21 +14,16 @@ from redactory.redaction import shards
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, PUBLIC
 from redactory.redaction.shards import part_rows, parts, read_rows
-from redactory.training.runinput import parent_digest, require_unchanged
+from redactory.redaction.sides import PRIVATE, PUBLIC
+from redactory.training.data import parent_digest, require_unchanged
 
 Row = dict[str, Any]
 _SCHEMAS = {PUBLIC: shards.PUBLIC, PRIVATE: shards.PRIVATE}
 
 
-class Share(NamedTuple):
-    """Share ``number``, from 0, of ``of``: a rank's worker, among all workers of all ranks."""
-
-    number: int
-    of: int
-
-    def rows(self, total: int) -> tuple[int, int]:
-        """The rows [first, last) of ``total``: shares follow each other, and differ by one row at most."""
-        return total * self.number // self.of, total * (self.number + 1) // self.of
+def share_of(total: int, number: int, of: int) -> tuple[int, int]:
+    """The rows [first, last) of share ``number``, from 0, of ``of``; they differ by one row at most."""
+    return total * number // of, total * (number + 1) // of
 
 
 class ShardDataset(IterableDataset[Row]):
@@ -55,8 +50,18 @@ class ShardDataset(IterableDataset[Row]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        self._columns = _checked_columns(side, columns)
-        self._rank, self._world_size = _standing(rank, world_size)
+        if side not in _SCHEMAS:
+            raise ConfigurationError(f"side: {PUBLIC} or {PRIVATE}")
+        known = _SCHEMAS[side].names
+        if not columns or set(columns) - set(known):
+            raise ConfigurationError(f"columns: {side}/ has {', '.join(known)}")
+        if rank is None and world_size is None:
+            together = torch.distributed.is_available() and torch.distributed.is_initialized()
+            rank = torch.distributed.get_rank() if together else 0
+            world_size = torch.distributed.get_world_size() if together else 1
+        if rank is None or world_size is None or not 0 <= rank < world_size:
+            raise ConfigurationError("rank and world_size: give both, with 0 ≤ rank < world_size")
+        self._columns, self._rank, self._world_size = list(columns), rank, world_size
         self._run, self.side = RunFolder(Path(run)), side
         self._manifest = _sealed_digest(self._run)
         folder = self._run.public if side == PUBLIC else self._run.private
@@ -67,22 +72,25 @@ class ShardDataset(IterableDataset[Row]):
                 f"{self._run.root.name} has no {side}/: an export holds the public side alone"
             )
         self.rows = sum(rows for _, rows in self._parts)
-        self._loaded: tuple[Share, int] | None = None
-        self._given: tuple[Share, int] | None = None
+        # (share, of how many, rows of it that were given): of a loaded state, and of the last iterator
+        self._loaded: tuple[int, int, int] | None = None
+        self._given: tuple[int, int, int] | None = None
 
     def __iter__(self) -> Iterator[Row]:
         """The rows of this share; after :meth:`load_state_dict`, once, those that were not given yet."""
-        share = self._share()
+        worker = get_worker_info()
+        own, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        number, of, given = self._rank * workers + own, self._world_size * workers, 0
         loaded, self._loaded = self._loaded, None
-        if loaded is not None and loaded[0] != share:
+        if loaded is not None and loaded[:2] != (number, of):
             raise RunStateError(
-                f"the state is of share {loaded[0].number} of {loaded[0].of}, and this is share "
-                f"{share.number} of {share.of}: resume with as many ranks and workers"
+                f"the state is of share {loaded[0]} of {loaded[1]}, and this is share {number} of {of}: "
+                "resume with as many ranks and workers"
             )
-        given = 0 if loaded is None else loaded[1]
-        self._given = (share, given)
-        first, last = share.rows(self.rows)
-        return self._counted(share, given, self._between(first + given, last))
+        if loaded is not None:
+            given = loaded[2]
+        self._given = (number, of, given)
+        return self._rest(number, of, given)
 
     def state_dict(self) -> dict[str, Any]:
         """How far the iterator that was begun last has come: numbers and a digest, no text.
@@ -96,8 +104,8 @@ class ShardDataset(IterableDataset[Row]):
                 "no row was read in this process, so it has no state: with workers, ask torchdata's "
                 "StatefulDataLoader for it"
             )
-        share, given = known
-        return {"manifest": self._manifest, "side": self.side, "share": list(share), "given": given}
+        number, of, given = known
+        return {"manifest": self._manifest, "side": self.side, "share": [number, of], "given": given}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator gives exactly the rest of what ``state`` was taken of.
@@ -108,30 +116,25 @@ class ShardDataset(IterableDataset[Row]):
             raise RunStateError(
                 f"the state was taken of another run, release or side than {self._run.root.name}, {self.side}"
             )
-        self._loaded = (Share(*state["share"]), int(state["given"]))
+        number, of = state["share"]
+        self._loaded = (number, of, int(state["given"]))
 
-    def _share(self) -> Share:
-        worker = get_worker_info()
-        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        return Share(self._rank * workers + number, self._world_size * workers)
-
-    def _counted(self, share: Share, given: int, rows: Iterator[Row]) -> Iterator[Row]:
-        for row in rows:
-            given += 1
-            # before the row is handed out: whoever has it may ask for the state
-            self._given = (share, given)
-            yield row
-
-    def _between(self, first: int, last: int) -> Iterator[Row]:
-        """The rows [first, last) of the side."""
+    def _rest(self, number: int, of: int, given: int) -> Iterator[Row]:
+        """The rows of a share after the first ``given``."""
+        first, last = share_of(self.rows, number, of)
+        first += given
         for path, rows in self._parts:
             if first < min(last, rows):
-                yield from self._of_part(path, first, min(last, rows))
+                for row in self._of_part(path, first, min(last, rows)):
+                    given += 1
+                    # before the row is handed out: whoever has it may ask for the state
+                    self._given = (number, of, given)
+                    yield row
             first, last = max(0, first - rows), last - rows
 
     def _of_part(self, path: Path, first: int, last: int) -> Iterator[Row]:
         self._require_same()
-        for table in read_rows(path, first, list(self._columns)):
+        for table in read_rows(path, first, self._columns):
             # the part was opened after the check before: it may be another one's already
             self._require_same()
             yield from table.slice(0, last - first).to_pylist()
@@ -143,25 +146,6 @@ class ShardDataset(IterableDataset[Row]):
     def _require_same(self) -> None:
         if _sealed_digest(self._run) != self._manifest:
             raise RunStateError(f"{self._run.root.name} was written anew while it was read: begin again")
-
-
-def _checked_columns(side: str, columns: Sequence[str]) -> tuple[str, ...]:
-    if side not in _SCHEMAS:
-        raise ConfigurationError(f"side: {PUBLIC} or {PRIVATE}")
-    known = _SCHEMAS[side].names
-    if not columns or set(columns) - set(known):
-        raise ConfigurationError(f"columns: {side}/ has {', '.join(known)}")
-    return tuple(columns)
-
-
-def _standing(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Rank and number of ranks, as given or as ``torch.distributed`` has them."""
-    if rank is None and world_size is None:
-        together = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if together else (0, 1)
-    if rank is None or world_size is None or not 0 <= rank < world_size:
-        raise ConfigurationError("rank and world_size: give both, with 0 ≤ rank < world_size")
-    return rank, world_size
 
 
 def _sealed_digest(run: RunFolder) -> str:

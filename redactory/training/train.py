@@ -1,4 +1,4 @@
-"""How far training moved each layer: adapters that stay where they were are a failure, not a result."""
+"""One training, from a finished run to a sealed model with its guarantee."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
 from torch import nn
-from torch.optim import Optimizer
 
 from redactory.foundation.canonical import file_sha256, hash_of, version_of
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
@@ -23,12 +21,13 @@ from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
+from redactory.redaction.releases import release_with
+from redactory.redaction.sealing import is_finished, read_manifest, seal
+from redactory.training.data import PublicText, parent_digest, public_text_of, public_texts, require_unchanged
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.figures import live_epsilon, no_remark
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.ingredients import Ingredients
 from redactory.training.ledger import (
     END,
     NOISY_STEP,
@@ -37,99 +36,25 @@ from redactory.training.ledger import (
     head_body,
     require_same_head,
 )
-from redactory.training.model import LanguageModel, TextClassifier, save_model
-from redactory.training.models.build import classifier_of, identity_of, network_of, tokenizer_of
-from redactory.training.models.network import Classifier, LanguageNetwork
+from redactory.training.loop import Checkpoint, Ingredients, Schedule, training_loop
+from redactory.training.model import (
+    LanguageModel,
+    TextClassifier,
+    classifier_of,
+    identity_of,
+    network_of,
+    save_model,
+    tokenizer_of,
+)
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
-from redactory.training.phases import Phase
-from redactory.training.runinput import (
-    PublicText,
-    parent_digest,
-    public_text_of,
-    public_texts,
-    require_unchanged,
-)
 from redactory.training.settings import TrainSettings, as_now, settings_json
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
-from redactory.training.walk import Checkpoint, walk
-
-
-def update_norms(before: nn.Module, after: nn.Module) -> dict[str, float]:
-    """L2 norm of what training changed in each layer that it could change, by the layer's name.
-
-    ``before`` is the network as it was initialised.  ``CheckFailed`` where no layer moved or a weight is
-    no number: such a model is not what the summary would say it is.  The norms are functions of the
-    released weights and of the first ones.
-    """
-    first = dict(before.named_parameters())
-    squared: defaultdict[str, float] = defaultdict(float)
-    for name, parameter in after.named_parameters():
-        if parameter.requires_grad:
-            change = parameter.detach().cpu().double() - first[name].detach().cpu().double()
-            squared[name.rpartition(".")[0]] += float(change.square().sum())
-    norms = {layer: value**0.5 for layer, value in squared.items()}
-    if not all(value < float("inf") for value in norms.values()):
-        raise CheckFailed("a weight is no finite number: train anew with smaller learning rates")
-    if norms and not any(norms.values()):
-        raise CheckFailed("no weight moved: nothing was trained")
-    return norms
-
-
-# A model before its first step: its vocabulary and its weights, from public text, constants and coins.
-
-
-Model = LanguageModel | TextClassifier
-
-
-def fresh_model(
-    run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
-) -> Model:
-    """The public vocabulary, or the folder's, and a network as it is before the first step.
-
-    Words come from ``public_text`` where there is one, else from the run's public side.
-    ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
-    """
-    return drawn(undrawn_model(run, settings, public_text), settings, stream)
-
-
-def undrawn_model(run: RunFolder, settings: TrainSettings, public_text: PublicText | None) -> Model:
-    """As :func:`fresh_model`, before any coin is thrown: what cannot be built is refused here."""
-
-    def texts() -> Iterator[str]:
-        return public_texts(run) if public_text is None else public_text.texts()
-
-    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size)
-    classify = settings.task == "classify"
-    network: LanguageNetwork | Classifier
-    if classify:
-        network = classifier_of(settings.model, tokenizer, settings.classes)
-    else:
-        network = network_of(settings.model, tokenizer)
-    needed = settings.max_tokens + classify  # a classifier reads the begin token beside them
-    if network.context is not None and needed > network.context:
-        raise ConfigurationError(
-            f"train.max_tokens: the model reads {network.context} tokens, and {needed} are asked for: "
-            "lower it, or raise train.model.context"
-        )
-    if isinstance(network, LanguageNetwork):
-        return LanguageModel(tokenizer, network)
-    return TextClassifier(tokenizer, network, settings.max_tokens)
-
-
-def drawn(model: Model, settings: TrainSettings, stream: RandomStream) -> Model:
-    """``model`` with its weights drawn from ``stream``, on the device of the training."""
-    model.network.initialise(stream)
-    model.network.to(settings.device)
-    return model
-
-
-# One training, from a finished run to a sealed model with its guarantee.
-
 
 FORMAT = "redactory-model/1"
 _PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors", "transformers", "peft")
+Model = LanguageModel | TextClassifier
 
 
 def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = silent) -> dict[str, Any]:
@@ -157,122 +82,88 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
             _train(run, settings, parent, log, progress)
         except BaseException:
             if not log.records:
-                _forget(folder)
+                # refused before its first record: nothing of it stays, unless something else lies there
+                folder.ledger.unlink(missing_ok=True)
+                with suppress(OSError):
+                    folder.root.rmdir()
             raise
-    for leftover in (_key_file(run, settings), _checkpoint_file(run, settings)):
+    for leftover in (run.root_key(settings.model_name), run.checkpoint(settings.model_name)):
         leftover.unlink(missing_ok=True)
     return _finish(run, settings, parent, time.monotonic() - started, progress)
 
 
-def _forget(folder: ModelFolder) -> None:
-    """Take away the folder of a training that was refused before its first record."""
-    folder.ledger.unlink(missing_ok=True)
-    with suppress(OSError):
-        # something else lies there
-        folder.root.rmdir()
-
-
 def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
     """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
-    trainer = trainer_of(settings)
-    public_text = public_text_of(run, settings.public_text)
-    base = identity_of(settings.model)
+    trainer, name = trainer_of(settings), settings.model_name
+    public_text, base = public_text_of(run, settings.public_text), identity_of(settings.model)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
         public = public_text is not None or base is not None
         spec = TrainingSpec.of(settings, read_manifest(run).get("dedup"), public=public)
     mechanism, spending = spec.mechanism, spec.spending
-    head = _head(spec, base, parent, public_text)
+    written = settings_json(settings)
+    head = head_body(written, mechanism, spec.steps, parent, _versions(), spec.relation, base)
+    if trainer.of_units:
+        head["public_text"] = public_text and public_text.sha256
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
     if not log.records:
-        _checkpoint_file(run, settings).unlink(missing_ok=True)  # of a training whose ledger is gone
+        run.checkpoint(name).unlink(missing_ok=True)  # of a training whose ledger is gone
     # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
-    model = undrawn_model(run, settings, public_text)
+    model = _built(run, settings, public_text)
     budget = Budget.of(settings)
-    named = f"{run.root.name}/{settings.model_name}"
+    named = f"{run.root.name}/{name}"
     if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
             budget.require_room(named, spending, spec.broken)
     originals = trainer.originals(run, settings)
-    stream = begin_or_resume(log, head, _key_file(run, settings), settings.seed)
+    stream = begin_or_resume(log, head, run.root_key(name), settings.seed)
+    binding = hash_of(log.records[0].body)
     if budget and spending:
-        budget.reserve(hash_of(log.records[0].body), named, spending)
-    drawn(model, settings, stream)
+        budget.reserve(binding, named, spending)
+    _draw(model, settings, stream)
     remark = no_remark if progress is silent or spec.broken else live_epsilon(spec)
+    shared_out = settings.workers if trainer.in_pieces(settings) else 1
     with (
         update_map(settings.workers if trainer.samples_users else 1) as every,
-        piece_map(
-            settings.workers if trainer.in_pieces(settings) else 1,
-            model.network,
-            settings.threads,
-            run.meeting(settings.model_name),
-        ) as pieces,
+        piece_map(shared_out, model.network, settings.threads) as pieces,
     ):
-        ingredients = Ingredients(
+        made = Ingredients(
             run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
         )
-        ledger = StepLedger(log, mechanism, stream) if mechanism else None
-        pretraining = ingredients.pretraining()
-        plain, noisy = ingredients.phases(mechanism, ledger)
+        phases = made.phases(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         _require_same_text(public_text, head)
-        binding = hash_of(log.records[0].body)
-        walk(
-            ingredients.schedule(plain, noisy, pretraining),
-            plain,
-            noisy,
-            Checkpoint(
-                _checkpoint_file(run, settings),
-                binding if originals is None else f"{binding} {originals.fingerprint(stream)}",
-                model.network,
-                _optimizers(plain, noisy, pretraining),
-            ),
+        # an optimizer that two kinds of step share, once
+        optimizers = {id(own): own for own in (phase.descent.optimizer for phase in phases if phase)}
+        if originals is not None:
+            binding = f"{binding} {originals.fingerprint(stream)}"
+        training_loop(
+            Schedule.of(settings, phases, stream),
+            Checkpoint(run.checkpoint(name), binding, model.network, list(optimizers.values())),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,
             remark,
-            pretraining,
         )
     _require_same_text(public_text, head)
-    before = fresh_model(run, settings, stream, public_text)
-    log.append(END, {"steps": spec.steps, **_saved(run.model(settings.model_name), before, model)})
-
-
-def _saved(folder: ModelFolder, before: Model, model: Model) -> dict[str, Any]:
-    """Write the model; {weights: digest, files, update_norms} of it, for the ledger's last record."""
+    before, folder = fresh_model(run, settings, stream, public_text), run.model(name)
     files = save_model(folder, model)
-    return {
+    end = {
+        "steps": spec.steps,
         "weights": file_sha256(folder.weights),
         "files": [path.name for path in files],
         "update_norms": update_norms(before.network, model.network),
     }
-
-
-def _head(
-    spec: TrainingSpec, base: dict[str, Any] | None, parent: str, public_text: PublicText | None
-) -> dict[str, Any]:
-    """What the ledger promises before the first step."""
-    head = head_body(
-        settings_json(spec.settings), spec.mechanism, spec.steps, parent, _versions(), spec.relation, base
-    )
-    if spec.trainer.of_units:
-        head["public_text"] = public_text and public_text.sha256
-    return head
+    log.append(END, end)
 
 
 def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
-    """``CheckFailed`` where the file is no more the one that the ledger names: another may have been read."""
+    """``CheckFailed`` where the file is no longer the one that the ledger names."""
     if public_text is not None and public_text.sha256 != head["public_text"]:
         raise CheckFailed(
             f"train.public_text: {public_text.path.name} changed while it was trained on: bring it back, or "
             "remove the model's folder and train anew"
         )
-
-
-def _optimizers(*phases: Phase | None) -> list[Optimizer]:
-    """Every optimizer of the phases that there are, a shared one once."""
-    found = [phase.descent.optimizer for phase in phases if phase is not None]
-    return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
 def _finish(
@@ -285,10 +176,12 @@ def _finish(
         card = guarantee_card(run, settings.model_name)
     write_json(folder.guarantee, card)
     write_text(folder.card, guarantee_page(card))
+    with safe_open(folder.weights, "numpy") as weights:
+        parameters = sum(weights.get_tensor(name).size for name in weights.keys())  # noqa: SIM118 (no mapping)
     summary = {
         "model": settings.model_name,
         "trainer": settings.trainer,
-        "parameters": _parameters(folder),
+        "parameters": parameters,
         "steps": card["steps"],
         "update_norms": end["update_norms"],
         "seconds": round(seconds, 3),
@@ -302,41 +195,33 @@ def _finish(
 
 
 def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> dict[str, Any]:
-    manifest = read_manifest(folder)
-    run = RunFolder(folder.root.parent.parent)
-    if manifest["parent"] != parent and release_with(run, manifest["parent"]) is not None:
+    """The summary of a finished training with these settings; else ``RunStateError``."""
+    manifest, run = read_manifest(folder), RunFolder(folder.root.parent.parent)
+    same_run, name = manifest["parent"] == parent, folder.root.name
+    if not same_run and release_with(run, manifest["parent"]) is not None:
         raise RunStateError(
-            f"models/{folder.root.name} was trained on an earlier release of this run, before it was written "
+            f"models/{name} was trained on an earlier release of this run, before it was written "
             "anew (redactory takedown, redactory purge): give this training another name (train.name)"
         )
-    if as_now(manifest["settings"]) != settings_json(settings) or manifest["parent"] != parent:
+    if as_now(manifest["settings"]) != settings_json(settings) or not same_run:
         raise RunStateError(
-            f"models/{folder.root.name} is finished, with other settings or of another run: "
+            f"models/{name} is finished, with other settings or of another run: "
             "give this training another name (train.name), or remove that folder"
         )
-    changed = _changed_since(settings, read_records(folder.ledger)[0].body)
+    # a public source that is gone is needed no more
+    head, changed = read_records(folder.ledger)[0].body, None
+    path, weights = settings.public_text, getattr(settings.model, "folder", None)
+    if weights is not None and weights.is_dir() and identity_of(settings.model) != head["base"]:
+        changed = f"{weights.name} (train.model.folder)"
+    if path is not None and path.is_file() and file_sha256(path) != head.get("public_text"):
+        changed = f"{path.name} (train.public_text)"
     if changed is not None:
         raise RunStateError(
-            f"models/{folder.root.name} is finished, with another {changed}: give this training another "
+            f"models/{name} is finished, with another {changed}: give this training another "
             "name, or remove that folder"
         )
     summary: dict[str, Any] = manifest["summary"]
-    return {**summary, "guarantee": guarantee_card(run, folder.root.name)}
-
-
-def _changed_since(settings: TrainSettings, head: dict[str, Any]) -> str | None:
-    """Which public source of a finished model is another one now; one that is gone is needed no more."""
-    path, weights = settings.public_text, getattr(settings.model, "folder", None)
-    if path is not None and path.is_file() and file_sha256(path) != head.get("public_text"):
-        return f"{path.name} (train.public_text)"
-    if weights is not None and weights.is_dir() and identity_of(settings.model) != head["base"]:
-        return f"{weights.name} (train.model.folder)"
-    return None
-
-
-def _parameters(folder: ModelFolder) -> int:
-    with safe_open(folder.weights, "numpy") as weights:
-        return sum(weights.get_tensor(name).size for name in weights.keys())  # noqa: SIM118 (no mapping)
+    return {**summary, "guarantee": guarantee_card(run, name)}
 
 
 def _versions() -> dict[str, str]:
@@ -347,9 +232,68 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _key_file(run: RunFolder, settings: TrainSettings) -> Path:
-    return run.root_key(settings.model_name)
+# A model before its first step: its vocabulary and its weights, from public text, constants and coins.
 
 
-def _checkpoint_file(run: RunFolder, settings: TrainSettings) -> Path:
-    return run.checkpoint(settings.model_name)
+def fresh_model(
+    run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
+) -> Model:
+    """The public vocabulary, or the folder's, and a network as it is before the first step.
+
+    Words come from ``public_text`` where there is one, else from the run's public side.
+    ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
+    """
+    model = _built(run, settings, public_text)
+    _draw(model, settings, stream)
+    return model
+
+
+def _built(run: RunFolder, settings: TrainSettings, public_text: PublicText | None) -> Model:
+    """The same, before any coin is thrown: what cannot be built is refused here."""
+
+    def texts() -> Iterator[str]:
+        return public_texts(run) if public_text is None else public_text.texts()
+
+    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size)
+    classify, model = settings.task == "classify", settings.model
+    found: Model
+    if classify:
+        network = classifier_of(model, tokenizer, settings.classes)
+        found = TextClassifier(tokenizer, network, settings.max_tokens)
+    else:
+        found = LanguageModel(tokenizer, network_of(model, tokenizer))
+    # a classifier reads the begin token beside them
+    context, needed = found.network.context, settings.max_tokens + classify
+    if context is not None and needed > context:
+        raise ConfigurationError(
+            f"train.max_tokens: the model reads {context} tokens, and {needed} are asked for: "
+            "lower it, or raise train.model.context"
+        )
+    return found
+
+
+def _draw(model: Model, settings: TrainSettings, stream: RandomStream) -> None:
+    """Draw the weights from ``stream``, on the device of the training."""
+    model.network.initialise(stream)
+    model.network.to(settings.device)
+
+
+def update_norms(before: nn.Module, after: nn.Module) -> dict[str, float]:
+    """L2 norm of what training changed in each layer that it could change, by the layer's name.
+
+    ``before`` is the network as it was initialised.  ``CheckFailed`` where no layer moved (adapters that
+    stay where they were are a failure, not a result) or a weight is no number.  The norms are functions of
+    the released weights and of the first ones.
+    """
+    first = dict(before.named_parameters())
+    squared: defaultdict[str, float] = defaultdict(float)
+    for name, parameter in after.named_parameters():
+        if parameter.requires_grad:
+            change = parameter.detach().cpu().double() - first[name].detach().cpu().double()
+            squared[name.rpartition(".")[0]] += float(change.square().sum())
+    norms = {layer: value**0.5 for layer, value in squared.items()}
+    if not all(value < float("inf") for value in norms.values()):
+        raise CheckFailed("a weight is no finite number: train anew with smaller learning rates")
+    if norms and not any(norms.values()):
+        raise CheckFailed("no weight moved: nothing was trained")
+    return norms

@@ -37,11 +37,9 @@ from redactory.foundation.errors import CheckFailed, InputError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder, part_name
 from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
-from redactory.training.model import LanguageModel
-from redactory.training.models.build import network_of
-from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.model import LanguageModel, network_of
 from redactory.training.models.settings import Gpt2Settings, LstmSettings
-from redactory.training.tokenizer import Tokenizer
+from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from tests.evaluation.small_model import Parrot, SmallModel
 from tests.training.tiny_folders import causal_folder
 

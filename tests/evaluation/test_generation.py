@@ -11,10 +11,9 @@ import pytest
 
 from redactory.evaluation.generation import generate
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.model import LanguageModel
-from redactory.training.models.build import network_of
-from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.model import LanguageModel, network_of
 from redactory.training.models.settings import Gpt2Settings
+from redactory.training.tokenizer import FolderTokenizer
 from tests.evaluation.small_model import Parrot, SmallModel
 from tests.training.tiny_folders import causal_folder
 

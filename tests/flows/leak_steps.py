@@ -35,7 +35,7 @@ CURATION = (
 LATER = {
     "fit": ("redactory.evaluation.labelled:labelled_rows",),
     "fit-policy": ("redactory.evaluation.labelled:labelled_rows",),
-    "train": ("redactory.training.train:train_model", "redactory.training.runinput:public_texts"),
+    "train": ("redactory.training.train:train_model", "redactory.training.data:public_texts"),
     "perplexity": ("redactory.evaluation.utility:perplexity",),
     "apply": ("redactory.training.model:load_model",),
     "generate": ("redactory.evaluation.generation:generate",),

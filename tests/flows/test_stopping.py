@@ -19,7 +19,7 @@ from redactory.flows import cli
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.processes import process_pool
 from redactory.redaction import RunFolder
-from redactory.training import phases
+from redactory.training import steps
 from tests.integrations.tracked_run import job
 from tests.pipelines.support import DigitDetector
 
@@ -43,15 +43,15 @@ def _main(*arguments: str) -> int:
 
 def _stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that stops this process in the middle of that step."""
-    real, seen = phases.Descent.step, [0]
+    real, seen = steps.Descent.step, [0]
 
-    def stopped(own: phases.Descent, number: int) -> None:
+    def stopped(own: steps.Descent, number: int) -> None:
         seen[0] += 1
         if seen[0] == step:
             os.kill(os.getpid(), signal.SIGTERM)
         real(own, number)
 
-    monkeypatch.setattr(phases.Descent, "step", stopped)
+    monkeypatch.setattr(steps.Descent, "step", stopped)
 
 
 def test_a_training_that_is_stopped_goes_on_to_the_same_bits(

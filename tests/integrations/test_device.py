@@ -21,17 +21,16 @@ from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import train_model
 from redactory.training.clipping import clipped_sum
+from redactory.training.data import EncodedPoints
 from redactory.training.guarantee.card import guarantee_card
 from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.loop import Checkpoint
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.models.build import network_of
+from redactory.training.model import network_of
 from redactory.training.models.network import Network
 from redactory.training.numerics import fixed_numerics, settled
-from redactory.training.phases import Descent, NoisyPhase, PlainPhase, make_optimizer
-from redactory.training.points import EncodedPoints, Placed
-from redactory.training.sampling import PoissonSampler
+from redactory.training.steps import Descent, NoisyPhase, PlainPhase, make_optimizer
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.walk import Checkpoint
 from tests.integrations.elsewhere import ELSEWHERE, MixedDevices, another_device
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 
@@ -132,7 +131,7 @@ def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[A
     stream = RandomStream.from_seed(5)
     network.initialise(stream)
     network.to(device)
-    points = Placed(EncodedPoints.from_texts(PUBLIC_TEXTS[:12], words, 20), network.device)
+    points = EncodedPoints.from_texts(PUBLIC_TEXTS[:12], words, 20)
     optimizer = make_optimizer(network, "adam")
     ledger = _Anything()
     plain = PlainPhase(network, Descent(optimizer, 0.01), points, np.arange(12), 5, stream)
@@ -141,7 +140,6 @@ def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[A
         descent=Descent(optimizer, 0.01),
         points=points,
         mechanism=PoissonGaussian(0.5, 1.0, 0.1, 6.0, noise="lattice" if kind == "lstm" else "float"),
-        sampler=PoissonSampler(0.5),
         physical_tokens=40,
         stream=stream,
         ledger=ledger,

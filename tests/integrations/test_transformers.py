@@ -19,10 +19,9 @@ from redactory.foundation.files import read_json, write_json
 from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training import load_model, train_model
-from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
-from redactory.training.models.build import network_of
+from redactory.training.data import EncodedPoints
+from redactory.training.model import LanguageModel, TextClassifier, load_classifier, network_of, save_model
 from redactory.training.models.hugging_face import ClassifierNetwork
-from redactory.training.points import EncodedPoints
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 from tests.training.tiny_folders import bert_classifier

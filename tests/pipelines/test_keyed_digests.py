@@ -17,7 +17,7 @@ from redactory.pipelines.keys import shred_key
 from redactory.pipelines.readers import Source
 from redactory.pipelines.watermark import Piece
 from redactory.redaction import RunFolder, read_column, read_manifest
-from redactory.training.runinput import public_text_of
+from redactory.training.data import public_text_of
 from tests.pipelines.nightly.made_job import Job
 
 SECRET = "My card PIN is 4831."

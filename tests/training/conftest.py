@@ -14,7 +14,8 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import PRIVATE, PUBLIC, VAULT, parts, write_part
-from redactory.training import TrainSettings, train_model
+from redactory.training import LstmLanguageModel, TrainSettings, train_model
+from redactory.training.models.settings import LstmSettings
 
 GREETINGS = ("Hello", "Good morning", "Welcome back", "Thank you", "Good evening", "Nice to hear from you")
 QUESTIONS = ("how can I help you", "what can I do for you", "where is the parcel", "what is the problem")
@@ -42,6 +43,13 @@ SMALL: dict[str, Any] = {
 def small(**changes: Any) -> TrainSettings:
     """Settings of a training that takes well under a second."""
     return TrainSettings(**{**SMALL, **changes})
+
+
+def lstm(
+    vocabulary: int, embedding: int, hidden: int, kind: type[LstmLanguageModel] = LstmLanguageModel
+) -> LstmLanguageModel:
+    """A language model of these sizes, not yet initialised."""
+    return kind(vocabulary, LstmSettings(embedding_size=embedding, hidden_size=hidden))
 
 
 def write_run(

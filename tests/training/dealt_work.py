@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from redactory.training.points import Batch
+from redactory.training.data import Batch
 
 QUOTED = "the parcel of Ada Smith"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,14 @@ from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
+from redactory.training.data import EncodedPoints, Ids
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.models.build import classifier_of, network_of
+from redactory.training.model import classifier_of, network_of
 from redactory.training.models.hugging_face import ClassifierNetwork, with_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
-from redactory.training.phases import Descent, NoisyPhase, make_optimizer
-from redactory.training.points import Points
-from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
+from redactory.training.steps import Descent, NoisyPhase, make_optimizer, sampled_rows
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.uedp.units import Learnt, learnt
 from tests.training.conftest import PUBLIC_TEXTS
@@ -80,7 +79,7 @@ class Trial:
 
     kind: str = "lstm"
     clipper: Clipper = clipped_sum
-    sampler: Sampler = field(default_factory=lambda: PoissonSampler(MECHANISM.sampling_rate))
+    sampled: Callable[..., Ids] = sampled_rows
     mechanism: Any = MECHANISM
     drops_masked: bool = False
     tokenizer: Tokenizer = TOKENIZER
@@ -93,7 +92,7 @@ class Trial:
         made.initialise(RandomStream.from_seed(2))
         return made.to(self.precision)
 
-    def points(self, texts: Sequence[str]) -> Points:
+    def points(self, texts: Sequence[str]) -> EncodedPoints:
         """The texts as rows; a classifier's label is whether the text has a digit."""
         return self.learnt(texts).points
 
@@ -117,18 +116,19 @@ class Trial:
         if gone is not None:
             stream = Travelling(stream.root, seeded=True, gone=gone)
         found = self.learnt(texts)
-        return NoisyPhase(
+        phase = NoisyPhase(
             network=network,
             descent=Descent(make_optimizer(network, "sgd"), RATE),
             points=found.points,
             mechanism=self.mechanism,
-            sampler=self.sampler,
             physical_tokens=64,
             stream=stream,
             ledger=recorder,
             dropped=found.silent,
             clipped_sum=self.clipper,
         )
+        phase.drawn = lambda step: self.sampled(phase.mechanism, stream, step, len(phase.points))  # type: ignore[method-assign]
+        return phase
 
     def distances(
         self, first: Sequence[str], second: Sequence[str], gone: int | None = None

@@ -8,7 +8,6 @@ every step again from the definitions, the corpus, the settings and the octets t
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import secrets
 import shutil
@@ -25,7 +24,6 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
-from safetensors import safe_open
 from scipy import stats
 from torch import Tensor
 from torch.optim.optimizer import (
@@ -40,11 +38,10 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, train_model
+from redactory.training.data import Batch, EncodedPoints, public_text_of
 from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
-from redactory.training.phases import load, trainable
-from redactory.training.points import Batch, EncodedPoints
-from redactory.training.runinput import public_text_of
+from redactory.training.steps import load, trainable
 from redactory.training.train import fresh_model
 from redactory.training.trainers import trainer_of
 
@@ -174,8 +171,7 @@ def _steps_kept(case: Case) -> int:
     file = case.run.checkpoint(case.settings.model_name)
     if not file.exists():
         return 0
-    with safe_open(file, "pt") as opened:
-        return int(json.loads(opened.metadata()["training"])["steps"])
+    return int(torch.load(file, weights_only=True)["steps"])
 
 
 def _weights_of(found: Recording) -> Tensor:

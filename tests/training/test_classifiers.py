@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
 from redactory.training.clipping import clipped_sum
-from redactory.training.model import TextClassifier, load_classifier, load_model, save_model
-from redactory.training.models.build import classifier_of, network_of
-from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.data import NO_CLASS, EncodedPoints, class_numbers, classes_in
+from redactory.training.model import (
+    TextClassifier,
+    classifier_of,
+    load_classifier,
+    load_model,
+    network_of,
+    save_model,
+)
 from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import Classifier
 from redactory.training.models.recurrent import PooledClassifier
@@ -33,8 +40,7 @@ from redactory.training.models.settings import (
     LstmSettings,
     ModelSettings,
 )
-from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, class_numbers, classes_in
-from redactory.training.tokenizer import Tokenizer
+from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS
 from tests.training.tiny_folders import bert_folder
 
@@ -56,8 +62,8 @@ def fresh(kind: str, seed: int = 3) -> Classifier:
     return network.double()
 
 
-def rows(numbers: np.ndarray[Any, Any] = NUMBERS) -> LabelledPoints:
-    return LabelledPoints(EncodedPoints.from_texts(TEXTS, WORDS, 40), numbers)
+def rows(numbers: np.ndarray[Any, Any] = NUMBERS) -> EncodedPoints:
+    return replace(EncodedPoints.from_texts(TEXTS, WORDS, 40), labels=numbers)
 
 
 @pytest.mark.parametrize("pooling", ["last-max-mean", "last", "max", "mean"])
@@ -196,7 +202,7 @@ def test_a_pretrained_bert_draws_what_its_folder_lacks(
     else:
         assert learnt == set(first)
         assert not any("embeddings" in name or "encoder" in name for name in differ)
-    points = LabelledPoints(EncodedPoints.from_texts(TEXTS, tokenizer, 40), NUMBERS)
+    points = replace(EncodedPoints.from_texts(TEXTS, tokenizer, 40), labels=NUMBERS)
     assert float(clipped_sum(made[0], points, np.arange(5), 0.1, 10_000).norm()) > 0.05
     folder, own = RunFolder(tmp_path).model("bert"), TextClassifier(tokenizer, made[0], 40)
     save_model(folder, own)

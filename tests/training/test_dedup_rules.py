@@ -13,9 +13,9 @@ from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
 from redactory.training import guarantee_card, train_model
 from redactory.training.accounting import Spending, calibrate_noise, epsilon, figures, group_epsilon_of
+from redactory.training.data import public_occurrences
 from redactory.training.guarantee import WORDS
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.runinput import public_occurrences
 from tests.training.conftest import small, write_run
 
 OWN = PoissonGaussian(0.25, 1.0, 1.0, 256.0)

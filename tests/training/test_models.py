@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,20 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, train_model
-from redactory.training.model import LanguageModel, TextClassifier, load_classifier, save_model
-from redactory.training.models.build import identity_of, network_of
-from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.data import EncodedPoints
+from redactory.training.model import (
+    LanguageModel,
+    TextClassifier,
+    identity_of,
+    load_classifier,
+    network_of,
+    save_model,
+)
 from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings
-from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.settings import TrainSettings, by_name
-from redactory.training.tokenizer import Tokenizer
+from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from redactory.training.train import update_norms
 from tests.training.conftest import PUBLIC_TEXTS, small
 from tests.training.tiny_folders import bert_classifier, causal_folder
@@ -279,11 +285,11 @@ def test_no_dropout_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_classifier_gives_every_point_its_loss_and_reads_no_padding() -> None:
     network = ClassifierNetwork(bert_classifier(3, _words().size)).double().train()
     network.initialise(RandomStream.from_seed(2))
-    points = LabelledPoints(EncodedPoints.from_texts(TEXTS, _words(), 40), np.array([0, 1, 2, 0, 1]))
+    points = replace(EncodedPoints.from_texts(TEXTS, _words(), 40), labels=np.array([0, 1, 2, 0, 1]))
     together = network.point_losses(points.batch([0, 1, 2, 3, 4]))
     alone = torch.cat([network.point_losses(points.batch([row])) for row in range(5)])
     torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-10)
-    other = LabelledPoints(points.points, np.array([1, 1, 2, 0, 1]))
+    other = replace(points, labels=np.array([1, 1, 2, 0, 1]))
     changed = network.point_losses(other.batch([0, 1, 2, 3, 4])) != together
     assert changed.tolist() == [True, False, False, False, False]
 
@@ -301,7 +307,9 @@ def test_a_classifier_is_written_and_read_again_by_plain_transformers_too(tmp_pa
     np.testing.assert_allclose(load_classifier(folder).log_probs(TEXTS), expected, rtol=1e-6)
     np.testing.assert_allclose(own.log_probs(TEXTS, batch_size=1), expected, rtol=1e-4)
     theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True).eval()
-    batch = LabelledPoints(EncodedPoints.from_texts(TEXTS[:1], _words(), None), np.zeros(1, int)).batch([0])
+    batch = replace(EncodedPoints.from_texts(TEXTS[:1], _words(), None), labels=np.zeros(1, np.int64)).batch(
+        [0]
+    )
     with torch.no_grad():
         logits = theirs(batch.inputs).logits.double().log_softmax(-1)
     np.testing.assert_allclose(logits[0].numpy(), expected[0], rtol=1e-5)

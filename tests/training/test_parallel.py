@@ -7,10 +7,10 @@ import os
 import pickle
 import shutil
 import signal
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,24 +19,20 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import parallel, train, train_model
-from redactory.training import parallel as leading
 from redactory.training.clipping import clipped_sum
+from redactory.training.data import EncodedPoints, PieceMap, alone
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.recurrent import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
-from redactory.training.parallel import Task, octets_of
-from redactory.training.pieces import Piece, PieceMap, alone, summed
-from redactory.training.points import EncodedPoints
 from redactory.training.settings import settings_json
 from redactory.training.trainers import trainer_of
-from redactory.training.uedp.local_update import packed
 from tests.training.conftest import small
 from tests.training.dealt_work import QUOTED, failing
 
@@ -57,20 +53,10 @@ STREAM = RandomStream.from_seed(11)
 Made = dict[str, str]
 
 
-class Stopped(BaseException):
-    """Stands for a leader that was interrupted."""
-
-
 @pytest.fixture(scope="module")
 def copy(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], RunFolder]:
     """Makes own copies of the finished run."""
-
-    def make() -> RunFolder:
-        run = RunFolder(tmp_path_factory.mktemp("parallel") / "RUN")
-        shutil.copytree(curated, run.root)
-        return run
-
-    return make
+    return lambda: RunFolder(shutil.copytree(curated, tmp_path_factory.mktemp("parallel") / "RUN"))
 
 
 def made(run: RunFolder, changes: dict[str, Any], progress: Any = None, **more: Any) -> Made:
@@ -88,29 +74,28 @@ def by_one(copy: Callable[[], RunFolder]) -> Made:
     return made(copy(), CRT)
 
 
-# ------------------------------------------------------------------------------------------ trainings
+# Trainings.
 
 
 def test_two_processes_train_the_lstm_of_one(copy: Callable[[], RunFolder], by_one: Made) -> None:
-    run, seen = copy(), []
+    children = list[int]()
 
     def look(work: str, done: int, total: int | None, unit: str = "") -> None:
-        if not unit:
-            return
-        meeting = run.state / "train-crt.processes"
-        seen.append((stat.S_IMODE(meeting.stat().st_mode), len(multiprocessing.active_children())))
+        if unit:
+            children.append(len(multiprocessing.active_children()))
 
-    assert made(run, CRT, look, workers=2) == by_one
-    assert {mode for mode, _ in seen} == {0o600}
-    assert all(children for _, children in seen)
+    assert made(copy(), CRT, look, workers=2) == by_one
+    assert all(children)
+    assert not {"workers"} & settings_json(small(workers=2)).keys()
 
 
 def test_two_processes_train_the_gpt2_of_one(copy: Callable[[], RunFolder]) -> None:
     assert made(copy(), GPT2, workers=2) == made(copy(), GPT2)
 
 
-def test_a_killed_process_is_named_and_one_process_goes_on(
-    copy: Callable[[], RunFolder], by_one: Made
+@pytest.mark.parametrize("after", ["one", "two"])
+def test_a_killed_process_is_named_and_others_go_on(
+    after: str, copy: Callable[[], RunFolder], by_one: Made
 ) -> None:
     run, steps = copy(), 0
     before = multiprocessing.active_children()
@@ -127,58 +112,38 @@ def test_a_killed_process_is_named_and_one_process_goes_on(
         made(run, CRT, kill, workers=2)
     assert set(multiprocessing.active_children()) <= set(before)
     assert (run.state / "train-crt.checkpoint").exists()
-    assert made(run, CRT) == by_one
-
-
-def test_two_processes_go_on_where_one_was_stopped(copy: Callable[[], RunFolder], by_one: Made) -> None:
-    run, steps = copy(), 0
-
-    def stop(work: str, done: int, total: int | None, unit: str = "") -> None:
-        nonlocal steps
-        steps += bool(unit)
-        if steps == 5:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        made(run, CRT, stop)
-    (run.state / "train-crt.processes").write_bytes(b"of a training that was killed")
-    assert made(run, CRT, workers=2) == by_one
+    assert made(run, CRT, workers=1 if after == "one" else 2) == by_one
 
 
 def test_processes_are_started_where_there_is_something_to_share_out() -> None:
-    def started(**changes: Any) -> int:
-        settings = small(workers=3, **changes)
-        return settings.workers if trainer_of(settings).in_pieces(settings) else 1
-
-    assert started(trainer="crt") == started(trainer="dpsgd") == 3
-    assert started(trainer="sgd") == 1
+    assert [trainer_of(own).in_pieces(own) for own in map(_of, ("crt", "dpsgd", "sgd"))] == [
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(ValidationError, match="device cpu"):
         small(workers=2, device="cuda")
 
 
-def test_the_ledger_does_not_know_the_processes() -> None:
-    assert "workers" not in settings_json(small(workers=2))
-    assert settings_json(small(workers=2)) == settings_json(small())
+def _of(trainer: str) -> Any:
+    return small(trainer=trainer, workers=3)
 
 
-# ------------------------------------------------------------------------------------------- sabotage
+# Sabotage.
 
 
 @contextmanager
 def backwards(*_: Any) -> Iterator[PieceMap]:
-    def map_(network: nn.Module, pieces: Sequence[Piece], /) -> Iterator[Tensor]:
-        yield from reversed([*alone(network, pieces)])
-
-    yield map_
+    yield lambda *own: reversed([*alone(*own)])
 
 
 @contextmanager
 def added_elsewhere(*_: Any) -> Iterator[PieceMap]:
     """As an all-reduce would: each process adds its own pieces first."""
 
-    def map_(network: nn.Module, pieces: Sequence[Piece], /) -> Iterator[Tensor]:
+    def map_(network: Any, work: Any, points: Any, pieces: Sequence[Any]) -> Iterator[Tensor]:
         for rank in range(min(2, len(pieces))):
-            yield summed(network, pieces[rank::2], alone)
+            yield torch.stack([*alone(network, work, points, pieces[rank::2])]).sum(0)
 
     yield map_
 
@@ -205,29 +170,28 @@ def test_noise_of_each_process_is_seen(
     assert made(copy(), CRT)["model.safetensors"] != by_one["model.safetensors"]
 
 
-# --------------------------------------------------------------------------------------- single sums
+# Single sums.
 
 
 def network_of(seed: int) -> AwdLstm:
-    own = AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=8, layers=2)
-    network = AwdLstm(30, own)
+    network = AwdLstm(30, AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=8, layers=2))
     network.initialise(RandomStream.from_seed(seed))
     return network.train()
 
 
 def points_of(lengths: Sequence[int]) -> EncodedPoints:
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    ids = np.random.default_rng(3).integers(3, 30, int(offsets[-1])).astype(np.int32)
-    return EncodedPoints(ids, offsets, begin_id=0, pad_id=1)
+    draw = np.random.default_rng(3)
+    return EncodedPoints.of((draw.integers(3, 30, length) for length in lengths), begin_id=0, pad_id=1)
 
 
 POINTS = points_of([*range(1, 14), *range(1, 14)])
+ROWS = np.arange(len(POINTS))
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PieceMap]:
+def three() -> Iterator[PieceMap]:
     """Three processes that live through the tests of single sums; they were started with other parameters."""
-    with parallel.piece_map(3, network_of(0), 1, tmp_path_factory.mktemp("three") / "meeting") as every:
+    with parallel.piece_map(3, network_of(0), 1) as every:
         yield every
 
 
@@ -241,69 +205,58 @@ def test_a_sum_has_the_bits_of_one_process(three: PieceMap, rows: set[int], toke
     network = network_of(step)
     network.begin_step(STREAM, "noisy step", step)
     drawn = np.asarray(sorted(rows), np.int64)
-    both = [clipped_sum(network, POINTS, drawn, 0.3, tokens, every) for every in (alone, three)]
-    assert torch.equal(*both)
+    assert torch.equal(*(clipped_sum(network, POINTS, drawn, 0.3, tokens, every) for every in (alone, three)))
 
 
-def test_dropout_of_other_seeds_is_seen(three: PieceMap, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, rows = network_of(1), np.arange(len(POINTS))
+def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
+    three: PieceMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, sent = network_of(1), list[bytes]()
     network.begin_step(STREAM, "noisy step", 1)
-    right = clipped_sum(network, POINTS, rows, 0.3, 10, three)
+
+    def kept(value: Any, *rest: Any) -> bytes:
+        sent.append(pickle.dumps(value, *rest))
+        return sent[-1]
+
+    monkeypatch.setattr(
+        parallel, "pickle", SimpleNamespace(dumps=kept, loads=pickle.loads, HIGHEST_PROTOCOL=5)
+    )
+    right = clipped_sum(network, POINTS, ROWS, 0.3, 10, three)
     own = network_of(1)
     own.begin_step(STREAM, "noisy step", 2)
     monkeypatch.setattr(AwdLstm, "step_seeds", lambda _, rows: own._dropout.seeds(rows, 3))
-    assert not torch.equal(clipped_sum(network, POINTS, rows, 0.3, 10, three), right)
+    assert not torch.equal(clipped_sum(network, POINTS, ROWS, 0.3, 10, three), right)
+    assert len(sent) == 4
+    assert not [octets for octets in sent if STREAM.root in octets]
 
 
-def test_what_is_dealt_holds_no_key(three: PieceMap, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, sent = network_of(1), []
-    network.begin_step(STREAM, "noisy step", 1)
-
-    def kept(value: Any) -> Tensor:
-        sent.append(pickle.dumps(value))
-        return octets_of(value)
-
-    monkeypatch.setattr(leading, "octets_of", kept)
-    clipped_sum(network, POINTS, np.arange(len(POINTS)), 0.3, 10, three)
-    assert len(sent) == 2
-    assert STREAM.root in pickle.dumps(network)  # what would be sent if the network were
-    for octets in (*sent, packed(network)):
-        assert STREAM.root not in octets
-
-
-def test_a_process_that_fails_says_what_kind_of_error_and_no_more(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_process_that_fails_says_what_kind_of_error_and_no_more(capfd: pytest.CaptureFixture[str]) -> None:
     network = network_of(1)
-    pieces = [Piece(POINTS, np.asarray([row]), failing) for row in (0, 1)]
     with (
-        parallel.piece_map(2, network, 1, tmp_path / "meeting") as every,
+        parallel.piece_map(2, network, 1) as every,
         pytest.raises(CheckFailed, match=r"process 2 of 2 failed \(ValueError\)") as caught,
     ):
-        summed(network, pieces, every)
+        list(every(network, failing, POINTS, [np.asarray([row]) for row in (0, 1)]))
     said = capfd.readouterr()
     assert QUOTED not in f"{caught.value!r} {caught.value.__context__!r} {said.out} {said.err}"
 
 
-def test_a_process_that_answers_for_other_points_or_not_at_all_ends_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_process_that_answers_for_another_piece_or_not_at_all_ends_the_training(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    network, rows, before = network_of(1), np.arange(len(POINTS)), set(multiprocessing.active_children())
-    real = Task.of
-
-    def short(place: int, piece: Piece, seeds: Any) -> Task:
-        few = piece if place != 3 or len(piece.rows) < 2 else Piece(piece.points, piece.rows[1:], piece.work)
-        return real(place, few, seeds)
-
-    with parallel.piece_map(2, network, 1, tmp_path / "meeting") as every:
-        monkeypatch.setattr(Task, "of", short)
-        with pytest.raises(CheckFailed, match="other points than its own"):
-            clipped_sum(network, POINTS, rows, 0.3, 30, every)
+    network, before = network_of(1), set(multiprocessing.active_children())
+    with parallel.piece_map(2, network, 1) as every:
+        half = every(network, failing, POINTS, [np.asarray([0])] * 4)
+        assert not any(next(half).any() for _ in range(2))  # the other answer of this dealing is never taken
+        with pytest.raises(CheckFailed, match="another piece than its own"):
+            clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
+    with parallel.piece_map(2, network, 1) as every:
+        clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
         (process,) = set(multiprocessing.active_children()) - before
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
-        monkeypatch.setattr(leading, "PATIENCE", 0.5)
+        monkeypatch.setattr(parallel, "PATIENCE", 0.5)
+        monkeypatch.setattr(parallel, "_TIMES_OURS", 0.0)
         with pytest.raises(CheckFailed, match="process 2 of 2 does not answer"):
-            clipped_sum(network, POINTS, rows, 0.3, 30, every)
+            clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
     assert set(multiprocessing.active_children()) <= before
-    assert not (tmp_path / "meeting").exists()

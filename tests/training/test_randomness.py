@@ -12,10 +12,16 @@ from scipy import stats
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.sampling import PoissonSampler
+from redactory.training.steps import sampled_rows
 
 POINTS, STEPS, RATE = 200, 2000, 0.05
 Sampler = Callable[[RandomStream, int, int], NDArray[np.int64]]
+
+
+def poisson(rate: float) -> Sampler:
+    """What is drawn at ``rate``."""
+    mechanism = PoissonGaussian(rate, 1.0, 1.0, 1.0)
+    return lambda stream, step, points: sampled_rows(mechanism, stream, step, points)
 
 
 def looks_poisson(sampler: Sampler, rate: float, seed: int = 5) -> bool:
@@ -48,16 +54,16 @@ def shuffled_pass(stream: RandomStream, step: int, points: int) -> NDArray[np.in
 
 
 def never_empty(stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-    rows = PoissonSampler(RATE).rows(stream, step, points)
+    rows = poisson(RATE)(stream, step, points)
     return rows[: int(points * RATE * 1.2)]
 
 
 def same_every_second_step(stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-    return PoissonSampler(RATE).rows(stream, step // 2, points)
+    return poisson(RATE)(stream, step // 2, points)
 
 
 def test_the_sampler_is_poisson() -> None:
-    assert looks_poisson(PoissonSampler(RATE).rows, RATE)
+    assert looks_poisson(poisson(RATE), RATE)
 
 
 @pytest.mark.parametrize("sampler", [fixed_size, shuffled_pass, never_empty, same_every_second_step])
@@ -67,13 +73,13 @@ def test_other_samplers_are_told_apart(sampler: Sampler) -> None:
 
 @pytest.mark.parametrize("rate", [RATE * 0.95, RATE * 1.05])
 def test_another_rate_is_told_apart(rate: float) -> None:
-    assert not looks_poisson(PoissonSampler(rate).rows, RATE)
+    assert not looks_poisson(poisson(rate), RATE)
 
 
 def test_rate_one_takes_every_point_and_no_points_give_an_empty_batch() -> None:
     stream = RandomStream.from_seed(1)
-    assert PoissonSampler(1.0).rows(stream, 0, 50).tolist() == list(range(50))
-    assert PoissonSampler(0.5).rows(stream, 0, 0).tolist() == []
+    assert poisson(1.0)(stream, 0, 50).tolist() == list(range(50))
+    assert poisson(0.5)(stream, 0, 0).tolist() == []
 
 
 def noise_of(mechanism: PoissonGaussian, step: int = 0, seed: int = 3) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,16 +11,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from safetensors import safe_open
+import torch
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.records import RecordLog, read_records
 from redactory.redaction.folder import RunFolder
-from redactory.training import phases, train_model
-from redactory.training import walk as checkpoints
+from redactory.training import loop, steps, train_model
+from redactory.training.loop import Checkpoint, Step, training_loop
 from redactory.training.settings import TrainSettings
-from redactory.training.walk import Checkpoint, Pace
 from tests.training.conftest import small
 from tests.training.crashes import Witness
 
@@ -52,8 +50,8 @@ def killing(moment: int) -> Iterator[list[int]]:
 
     with (
         mock.patch.object(RecordLog, "append", around(RecordLog.append)),
-        mock.patch.object(phases.Descent, "step", around(phases.Descent.step)),
-        mock.patch.object(checkpoints, "save_file", around(checkpoints.save_file)),
+        mock.patch.object(steps.Descent, "step", around(steps.Descent.step)),
+        mock.patch.object(loop.torch, "save", around(loop.torch.save)),
         mock.patch.object(Checkpoint, "write", around(Checkpoint.write)),
     ):
         yield seen
@@ -96,21 +94,25 @@ def _each_step_once_and_no_noise_twice(run: RunFolder, witness: Witness) -> None
 
 
 def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
-    now = [0.0]
+    """Steps of 7 seconds, a state written in 5: then one is due every 100 seconds, whatever was every 30."""
+    now, written = [0.0], list[int]()
+
+    class Phase:
+        def step(self, number: int) -> None:
+            now[0] += 7.0
 
     class Slow:
-        def write(self, steps: int) -> None:
+        def read(self) -> int:
+            return 0
+
+        def write(self, done: int) -> None:
+            written.append(done)
             now[0] += 5.0
 
+    schedule: Any = [Step(Phase(), number, "", 1, 1, False, False) for number in range(40)]
     slow: Any = Slow()
-    pace = Pace(lambda: now[0])
-    for seconds, due in ((29.0, False), (31.0, True)):
-        now[0] = seconds
-        assert pace.due() is due
-    pace.write(slow, 1)  # done at 36, and written in 5: the next one is due 100 later
-    for seconds, due in ((135.0, False), (137.0, True)):
-        now[0] = seconds
-        assert pace.due() is due
+    training_loop(schedule, slow, 1000, 0, lambda *_: None, clock=lambda: now[0])
+    assert written == [5, 20, 35]
 
 
 def test_states_by_the_clock_lose_no_step_and_change_no_bit(
@@ -120,11 +122,11 @@ def test_states_by_the_clock_lose_no_step_and_change_no_bit(
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     settings = small(**{**SETTINGS, "checkpoint_steps": 10_000})
-    monkeypatch.setattr(Pace, "due", lambda _: True)
+    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_TIMES_WRITING", 0.0)
     with killing(61), pytest.raises(Killed):
         train_model(run, settings)
-    with safe_open(run.state / "train-crt.checkpoint", "pt") as file:
-        kept = json.loads(file.metadata()["training"])["steps"]
+    kept = torch.load(run.state / "train-crt.checkpoint", weights_only=True)["steps"]
     assert kept % 3
     assert kept < STEPS * 2
     train_model(run, settings)
@@ -151,9 +153,7 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, t
     file, key = run.state / "train-crt.checkpoint", (run.state / "train-crt.key").read_bytes()
     assert key not in file.read_bytes()
     assert key.hex() not in file.read_bytes().decode("latin-1")
-    with safe_open(file, "pt") as opened:
-        assert {name.split(".")[0] for name in opened.keys()} == {"network", "optimizer"}  # noqa: SIM118
-        assert set(opened.metadata()) == {"training"}
+    assert set(torch.load(file, weights_only=True)) == {"binding", "steps", "network", "memory"}
     old = file.read_bytes()
     shutil.rmtree(run.model("crt").root)
     with killing(20), pytest.raises(Killed):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.errors import ConfigurationError
@@ -18,9 +19,9 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.clipping import clipped_sum
 from redactory.training.lattice import MARGIN
-from redactory.training.mechanism import Relation
+from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
 from redactory.training.models.network import Network
-from redactory.training.sampling import PoissonSampler, TruncatedPoissonSampler
+from redactory.training.steps import sampled_rows
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PRIVATE_TEXTS
 from tests.training.greybox import KINDS, MECHANISM, STEPS, TOKENIZER, Recorder, Trial
@@ -32,6 +33,7 @@ EXCHANGED, REMOVED = (
     MECHANISM.sensitivity(Relation.ADD_OR_REMOVE),
 )
 ROUNDING = 1 + 1e-9
+ALWAYS = replace(MECHANISM, sampling_rate=1.0)
 FEW = ["9" * 18, SECRET]
 APART = ["9" * 18, *["a" * 18, "Thank you", "b" * 18, SECRET] * 3]
 
@@ -58,7 +60,9 @@ def check_group(trial: Trial) -> None:
     first, second = [SECRET, "9" * 18, *DATA, "b"], [MASKED, "a", *DATA, ""]
     exchanged = np.array([0, 1, len(first) - 1])
     for step, distance in enumerate(trial.distances(first, second)):
-        drawn = np.isin(exchanged, trial.sampler.rows(RandomStream.from_seed(9), step, len(first))).sum()
+        drawn = np.isin(
+            exchanged, sampled_rows(trial.mechanism, RandomStream.from_seed(9), step, len(first))
+        ).sum()
         assert distance <= drawn * EXCHANGED * ROUNDING
 
 
@@ -114,9 +118,7 @@ EDGES = [
 @pytest.mark.parametrize("kind", ["lstm", "gpt2"])
 def test_a_mask_behind_the_cut_drops_its_point_as_one_before_it_does(kind: str, max_tokens: int) -> None:
     """The mask before, at and behind the last token that is read; a space joins the word it stood for."""
-    trial = Trial(
-        kind, drops_masked=True, tokenizer=WORDS, max_tokens=max_tokens, sampler=PoissonSampler(1.0)
-    )
+    trial = Trial(kind, drops_masked=True, tokenizer=WORDS, max_tokens=max_tokens, mechanism=ALWAYS)
     for secret, masked in EDGES:
         found = list(trial.distances(["now", secret, "call"], ["now", masked, "call"]))
         # one clipped gradient is there or gone, in every step
@@ -152,7 +154,7 @@ class Overflowing(Trial):
 @pytest.mark.parametrize("kind", ["lstm", "llama", "classifier", "lstm classifier", "bilstm classifier"])
 def test_a_longer_neighbour_takes_no_point_out_by_its_padding(kind: str) -> None:
     """Its gradient is not finite where it is padded, and is clipped as ever where it stands alone."""
-    trial = Overflowing(kind, sampler=PoissonSampler(1.0))
+    trial = Overflowing(kind, mechanism=ALWAYS)
     rest = list("abcde")
     ours, theirs = (clip_once(trial, [*rest, text]) for text in ("a", "a" * 18))
     assert float((ours - theirs).norm()) <= EXCHANGED * ROUNDING
@@ -165,19 +167,25 @@ def clip_once(trial: Trial, texts: list[str]) -> Tensor:
 
 
 def test_a_truncated_batch_is_a_function_of_constants_and_coins() -> None:
-    sampler, stream = TruncatedPoissonSampler(0.5, size=5, slots=16), RandomStream.from_seed(4)
+    stream = RandomStream.from_seed(4)
+
+    def rows(step: int, points: int, size: int = 5) -> NDArray[np.int64]:
+        mechanism = TruncatedPoissonGaussian(0.5, 1.0, 1.0, 1.0, truncated_batch_size=size, points=16)
+        return sampled_rows(mechanism, stream, step, points)
+
     for step in range(40):
-        everyone = sampler.rows(stream, step, 16)
+        everyone = rows(step, 16)
         assert len(everyone) <= 5
         assert (np.diff(everyone) > 0).all()
-        assert sampler.rows(stream, step, 9).tolist() == [row for row in everyone if row < 9]
-    untruncated = TruncatedPoissonSampler(0.5, size=16, slots=16).rows(stream, 3, 16)
-    assert untruncated.tolist() == PoissonSampler(0.5).rows(stream, 3, 16).tolist()
-    kept = np.bincount(np.concatenate([sampler.rows(stream, step, 16) for step in range(400)]), minlength=16)
+        assert rows(step, 9).tolist() == [row for row in everyone if row < 9]
+    poisson = PoissonGaussian(0.5, 1.0, 1.0, 1.0)
+    assert rows(3, 16, size=16).tolist() == sampled_rows(poisson, stream, 3, 16).tolist()
+    kept = np.bincount(np.concatenate([rows(step, 16) for step in range(400)]), minlength=16)
     assert kept.min() > 80
     with pytest.raises(ConfigurationError, match="dataset_size"):
-        sampler.rows(stream, 0, 17)
-    check_exchange(Trial(sampler=TruncatedPoissonSampler(0.4, size=3, slots=20)))
+        rows(0, 17)
+    truncated = TruncatedPoissonGaussian(0.4, 0.5, 0.2, 8.0, truncated_batch_size=3, points=20)
+    check_exchange(Trial(mechanism=truncated))
 
 
 # ------------------------------------------------------------------------------------------ noise steps

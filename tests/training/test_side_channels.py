@@ -36,19 +36,18 @@ from redactory.redaction.shards import read_column
 from redactory.training import train, train_model
 from redactory.training import train as fresh
 from redactory.training.clipping import clipped_gradient, clipped_sum
-from redactory.training.ingredients import Ingredients
+from redactory.training.data import Batch, EncodedPoints
 from redactory.training.ledger import StepLedger
+from redactory.training.loop import Ingredients
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.models.build import network_of
+from redactory.training.model import network_of
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.phases import NoisyPhase, PlainPhase, make_optimizer
-from redactory.training.points import Batch, EncodedPoints
-from redactory.training.sampling import PoissonSampler, Sampler
 from redactory.training.settings import TrainSettings
+from redactory.training.steps import NoisyPhase, PlainPhase, make_optimizer, sampled_rows
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.trainers import trainer_of
-from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, write_run
 from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
 from tests.training.test_sensitivity import check_exchange, check_removal
 
@@ -219,7 +218,7 @@ class Stateful(LstmLanguageModel):
 
 
 def _network(kind: type[LstmLanguageModel] = LstmLanguageModel) -> LstmLanguageModel:
-    network = kind(TOKENIZER.size, 5, 6).double()
+    network = lstm(TOKENIZER.size, 5, 6, kind).double()
     network.initialise(STREAM)
     return network.double()
 
@@ -241,23 +240,18 @@ def test_06_no_state_passes_from_point_to_point() -> None:
 def test_07_who_is_drawn_depends_on_no_text() -> None:
     lengths = [np.array([len(text) for text in (point, *OTHERS)]) for point in (SECRET, "x")]
 
-    @dataclass(frozen=True)
-    class Sorted:
+    def rows(step: int, own: NDArray[np.int64]) -> list[int]:
+        return sampled_rows(MECHANISM, STREAM, step, len(own)).tolist()
+
+    def by_length(step: int, own: NDArray[np.int64]) -> list[int]:
         """The coins go to the points in the order of their lengths."""
+        return sorted(np.argsort(own, kind="stable")[rows(step, own)].tolist())
 
-        own: NDArray[np.int64]
+    def check(sampler: Callable[[int, NDArray[np.int64]], list[int]]) -> None:
+        assert all(sampler(step, lengths[0]) == sampler(step, lengths[1]) for step in range(20))
 
-        def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-            drawn = PoissonSampler(0.5).rows(stream, step, points)
-            return np.sort(np.argsort(self.own, kind="stable")[drawn])
-
-    def check(samplers: list[Sampler]) -> None:
-        for step in range(20):
-            first, second = (sampler.rows(STREAM, step, 4).tolist() for sampler in samplers)
-            assert first == second
-
-    check([PoissonSampler(0.5), PoissonSampler(0.5)])
-    fails(check, [Sorted(own) for own in lengths])
+    check(rows)
+    fails(check, by_length)
 
 
 def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
@@ -312,7 +306,7 @@ def test_10_the_clipping_norm_is_a_constant() -> None:
 class Normalised(LstmLanguageModel):
     """With a batch normalisation."""
 
-    def __init__(self, *sizes: int) -> None:
+    def __init__(self, *sizes: Any) -> None:
         super().__init__(*sizes)
         self.norm = nn.BatchNorm1d(6)
 
@@ -366,7 +360,7 @@ def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
 
     def after_one_step(run: RunFolder, weights: Tensor | None = None) -> list[Tensor]:
         network = _network()
-        plain, _ = Ingredients(run, small(), network, TOKENIZER, STREAM).phases(None, None)
+        plain = Ingredients(run, small(), network, TOKENIZER, STREAM).phases(None, None).plain
         assert isinstance(plain, PlainPhase)
         if weights is not None:
             network.output.weight.register_hook(lambda grad: grad * weights[:, None])
@@ -386,7 +380,7 @@ def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
     check(after_one_step)
     # Adam forgets the scale of a gradient, plain descent does not
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.training.ingredients.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
+        patch.setattr("redactory.training.loop.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
         check(after_one_step)
         fails(check, with_class_weights)
 
@@ -502,23 +496,18 @@ def test_20_no_batch_is_cut_and_none_is_skipped() -> None:
         assert len(recorder.sums) == 8
         assert any(not total.any() for total in recorder.sums)
 
-    class CutShort(PoissonSampler):
-        """What does not fit the memory is left out."""
-
-        def rows(self, stream: RandomStream, step: int, points: int) -> NDArray[np.int64]:
-            return super().rows(stream, step, points)[:3]
-
     class Skipping(NoisyPhase):
         def step(self, number: int) -> None:
-            if len(self.sampler.rows(self.stream, number, len(self.points))):
+            if len(self.drawn(number)):
                 super().step(number)
 
     check_removal(Trial())
-    fails(check_removal, Trial(sampler=CutShort(MECHANISM.sampling_rate)))
+    # what does not fit the memory is left out
+    fails(check_removal, Trial(sampled=lambda *own: sampled_rows(*own)[:3]))
     recorder = Recorder()
     check(Trial().phase(["a", "b"], recorder), recorder)
     real = Trial().phase(["a", "b"], recorder := Recorder())
-    own = {name: value for name, value in vars(real).items() if not name.startswith("_")}
+    own = {name: value for name, value in vars(real).items() if name not in ("_checked", "drawn")}
     fails(check, Skipping(**own), recorder)
 
 

@@ -23,7 +23,7 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import broken_files, read_manifest
 from redactory.redaction.shards import POINTS, write_part
 from redactory.training import load_model, train_model
-from redactory.training.runinput import public_occurrences
+from redactory.training.data import public_occurrences
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 
 MakeRun = Callable[[], RunFolder]

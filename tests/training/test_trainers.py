@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,17 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
 from redactory.redaction.shards import SPANS, parts, write_part
-from redactory.training import train_model
-from redactory.training.ingredients import Ingredients
+from redactory.training import sdp, train_model
+from redactory.training.data import EncodedPoints
+from redactory.training.loop import Ingredients, Phases, Schedule
 from redactory.training.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.phases import Descent, PlainPhase
-from redactory.training.points import EncodedPoints
 from redactory.training.sdp import mark_tokens, read_marks, selective_losses
 from redactory.training.settings import TRAINERS, TrainSettings
+from redactory.training.steps import Descent
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.walk import Schedule
-from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, write_run
+from tests.training.greybox import Recorder
 
 UNMASKED = ["I live in a small place", "the weather is fine", "call me at noon"]
 
@@ -77,8 +76,8 @@ def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: P
     stream = RandomStream.from_seed(1)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     settings = small(trainer=trainer)
-    ingredients = Ingredients(run, settings, LstmLanguageModel(tokenizer.size, 4, 4), tokenizer, stream)
-    plain, noisy = ingredients.phases(None, None)
+    ingredients = Ingredients(run, settings, lstm(tokenizer.size, 4, 4), tokenizer, stream)
+    _, plain, noisy = ingredients.phases(None, None)
     assert noisy is None
     assert plain is not None
     assert len(plain.rows) == len(PUBLIC_TEXTS) + len(PRIVATE_TEXTS)
@@ -87,24 +86,20 @@ def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: P
 
 
 def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
-    stream = RandomStream.from_seed(3)
-    paper = Schedule(epochs=2, plain=3, noisy=2, mixed=False, stream=stream)
-    assert [paper.place(i) for i in range(5)] == [
-        (0, False, 0), (0, False, 1), (0, False, 2), (0, True, 0), (0, True, 1),
-    ]  # fmt: skip
-    assert paper.place(5) == (1, False, 3)
-    assert paper.place(9) == (1, True, 3)
-    mixed = Schedule(epochs=4, plain=30, noisy=20, mixed=True, stream=stream)
-    places = [mixed.place(i) for i in range(mixed.total)]
-    for kind, count in ((False, 120), (True, 80)):
-        assert [number for _, noisy, number in places if noisy == kind] == list(range(count))
-    assert all(
-        Counter(noisy for epoch, noisy, _ in places if epoch == which)[True] == 20 for which in range(4)
-    )
-    orders = {tuple(noisy for epoch, noisy, _ in places if epoch == which) for which in range(4)}
-    assert len(orders) == 4
-    # any step can be asked for alone: that is what resuming does
-    assert mixed.place(77) == places[77]
+    def order(epochs: int, plain: int, noisy: int, mixed: bool = False, before: int = 0) -> list[Any]:
+        phases: Any = Phases("before", "plain", "noisy")  # type: ignore[arg-type]
+        schedule = Schedule(phases, epochs, before, plain, noisy, mixed, RandomStream.from_seed(3))
+        return [(step.phase, step.number, step.ends_epoch) for step in schedule]
+
+    epoch = [("plain", 0, False), ("plain", 1, False), ("noisy", 0, False), ("noisy", 1, True)]
+    assert order(1, 2, 2, before=2) == [("before", 0, False), ("before", 1, True), *epoch]
+    assert order(2, 2, 2) == [*epoch, *((kind, number + 2, ends) for kind, number, ends in epoch)]
+    steps = order(4, 30, 20, mixed=True)
+    for kind, count in (("plain", 120), ("noisy", 80)):
+        assert [number for own, number, _ in steps if own == kind] == list(range(count))
+    kinds = [tuple(own for own, *_ in steps[start : start + 50]) for start in range(0, 200, 50)]
+    assert all(epoch.count("noisy") == 20 for epoch in kinds)
+    assert len(set(kinds)) == 4
 
 
 @pytest.mark.parametrize(
@@ -124,19 +119,28 @@ def test_other_ways_of_walking_train_too(changes: dict[str, Any], tmp_path: Path
     assert file_sha256(run.model("crt").weights) != file_sha256(usual.model("crt").weights)
 
 
-def test_one_optimizer_keeps_one_state_at_two_rates(tmp_path: Path) -> None:
+def phases_of(run: RunFolder, **changes: Any) -> Phases:
+    """The kinds of step of crt, nothing trained yet."""
+    own = small(**changes)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    network = LstmLanguageModel(tokenizer.size, 4, 4)
+    made = Ingredients(run, own, lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
+    phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
+    Schedule.of(own, phases, made.stream)
+    return phases
+
+
+def test_one_optimizer_keeps_one_state_at_two_rates(curated: Path) -> None:
     for kind, same in (("one", True), ("two", False)):
-        settings = small(optimizers=kind, learning_rate=0.1, private_learning_rate=0.2)
-        first, second = Ingredients(
-            RunFolder(tmp_path), settings, network, tokenizer, RandomStream.from_seed(1)
-        ).descents()
-        assert (first.optimizer is second.optimizer) == same
-        assert (first.learning_rate, second.learning_rate) == (0.1, 0.2)
+        _, plain, noisy = phases_of(
+            RunFolder(curated), optimizers=kind, learning_rate=0.1, private_learning_rate=0.2
+        )
+        assert plain is not None
+        assert noisy is not None
+        assert (plain.descent.optimizer is noisy.descent.optimizer) == same
+        assert (plain.descent.learning_rate, noisy.descent.learning_rate) == (0.1, 0.2)
 
 
-def test_a_falling_step_size_is_a_function_of_the_steps_number(tmp_path: Path) -> None:
+def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) -> None:
     parameter = torch.nn.Parameter(torch.zeros(1))
     descent = Descent(torch.optim.SGD([parameter], lr=1.0), learning_rate=0.5, steps=4)
     walked = []
@@ -146,15 +150,13 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(tmp_path: Path) -
         descent.step(number)
         walked.append(float(parameter.detach()) - before)
     assert walked == pytest.approx([0.5, 0.375, 0.125])
-    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    network = LstmLanguageModel(tokenizer.size, 4, 4)
     for rule, expected in (("linear", 2 * 8), ("constant", None)):
-        points = EncodedPoints.from_texts(PUBLIC_TEXTS[:16], tokenizer, 40)
-        settings = small(learning_rate_schedule=rule, minimum_plain_steps=8, epochs=2)
-        own = Ingredients(RunFolder(tmp_path), settings, network, tokenizer, RandomStream.from_seed(1))
-        plain = PlainPhase(network, own.descents()[0], points, np.arange(16), 2, own.stream)
-        own.schedule(plain, None)
-        assert plain.descent.steps == expected
+        _, plain, noisy = phases_of(
+            RunFolder(curated), learning_rate_schedule=rule, minimum_plain_steps=8, public_batch_size=6
+        )
+        assert plain is not None
+        assert noisy is not None
+        assert (plain.descent.steps, noisy.descent.steps) == (expected, expected and 8)
 
 
 def test_a_truncated_training_says_so_and_refuses_more_points_than_its_bound(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_a_truncated_training_says_so_and_refuses_more_points_than_its_bound(tmp
 
 def _selective() -> tuple[LstmLanguageModel, list[torch.Tensor], EncodedPoints, Tokenizer]:
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    network = LstmLanguageModel(tokenizer.size, 5, 6).double()
+    network = lstm(tokenizer.size, 5, 6).double()
     network.initialise(RandomStream.from_seed(1))
     points = EncodedPoints.from_texts(["Hello 47 there", "no", "Hello 99 there"], tokenizer, 40)
     return network, list(network.parameters()), points, tokenizer
@@ -186,24 +188,28 @@ def test_selective_losses_without_marks_are_the_networks_own() -> None:
     batch = points.batch([0, 1, 2])
     none = torch.zeros_like(batch.real)
     noise = torch.zeros(*none.shape, 12, dtype=torch.float64)
-    public, private = selective_losses(weights, batch, none, noise, 1.0)
+    public, private = selective_losses(weights, batch, none, noise)
     torch.testing.assert_close(public, network.point_losses(batch))
     assert not private.any()
-    everything = selective_losses(weights, batch, batch.real, noise, 1.0)
+    everything = selective_losses(weights, batch, batch.real, noise)
     torch.testing.assert_close(everything[1], network.point_losses(batch))
     assert not everything[0].any()
 
 
-def test_public_tokens_see_a_private_run_through_its_noised_state_alone() -> None:
+def test_public_tokens_see_a_private_run_through_its_noised_state_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, weights, points, tokenizer = _selective()
     batch = points.batch([0, 2])
     marks = torch.tensor([mark_tokens(text, [(6, 8)], tokenizer) for text in ("Hello 47 there",) * 2])
     read = torch.cat([torch.zeros(2, 1, dtype=torch.bool), marks], dim=1)
     private = read | torch.cat([marks, torch.zeros(2, 1, dtype=torch.bool)], dim=1)
     noise = torch.randn(2, 1, 12, dtype=torch.float64).expand(2, private.shape[1], 12)[:1].repeat(2, 1, 1)
-    hidden = selective_losses(weights, batch, private, noise, 1e-12)[0]
+    monkeypatch.setattr(sdp, "STATE_CLIP", 1e-12)
+    hidden = selective_losses(weights, batch, private, noise)[0]
     torch.testing.assert_close(hidden[0], hidden[1])
-    shown = selective_losses(weights, batch, private, noise, 10.0)[0]
+    monkeypatch.setattr(sdp, "STATE_CLIP", 10.0)
+    shown = selective_losses(weights, batch, private, noise)[0]
     assert float((shown[0] - shown[1]).detach().abs()) > 1e-6
 
 

@@ -1,4 +1,4 @@
-"""Clipped gradients of a batch's points, and which networks are refused."""
+"""Clipped gradients of a batch's points, their sum for a step, and which networks are refused."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -19,22 +17,12 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.opaque import opaque
 from redactory.training.clipping.rules import Rule, rule_of
+from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
 from redactory.training.layers import Lstm
 from redactory.training.layers.gradients import Grams, Tape, formed_squares, listening, squared_norms
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
-from redactory.training.pieces import Piece, PieceMap, alone, summed
-from redactory.training.points import Batch, Points, physical_batches
 
-if TYPE_CHECKING:
-    from redactory.training.models.network import Network
-
-
-class Site(NamedTuple):
-    """A module that is recorded by ``rule``; ``rule`` is None where it reports by itself."""
-
-    name: str
-    module: nn.Module
-    rule: Rule | None
+Parameters = dict[str, nn.Parameter]
 
 
 def check_supported(network: nn.Module) -> None:
@@ -60,40 +48,40 @@ def check_supported(network: nn.Module) -> None:
             raise ConfigurationError(f"{name}: running statistics carry something from point to point")
         if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
             raise ConfigurationError(f"{name}: max_norm and scale_grad_by_freq mix the points of a batch")
-    kinds = {p.dtype for p in network.parameters() if p.requires_grad}
-    if not kinds <= {torch.float32} and not kinds <= {torch.float64}:
+    learnt = learning(network)
+    kinds = {p.dtype for p in learnt.values()}
+    if not (kinds <= {torch.float32} or kinds <= {torch.float64}):
         raise ConfigurationError("the trained parameters must all be float32, or all float64")
-    own = [name for name, p in network.named_parameters(recurse=False) if p.requires_grad]
-    if own:
-        raise ConfigurationError(f"{own[0]}: a parameter of the network itself; make it part of a layer")
     places: dict[int, str] = {}
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad and parameter.numel():
-            start = parameter.untyped_storage().data_ptr()
-            if start in places:
-                raise ConfigurationError(f"{name} and {places[start]} share memory but are two parameters")
-            places[start] = name
+    for name, parameter in learnt.items():
+        if "." not in name:
+            raise ConfigurationError(f"{name}: a parameter of the network itself; make it part of a layer")
+        other = places.setdefault(parameter.untyped_storage().data_ptr(), name) if parameter.numel() else name
+        if other != name:
+            raise ConfigurationError(f"{name} and {other} share memory but are two parameters")
 
 
-def sites(network: nn.Module) -> list[Site]:
-    """The modules of ``network`` with trainable parameters of their own, outermost first."""
-    return [site for name, child in network.named_children() for site in _sites(child, name)]
+def learning(network: nn.Module) -> Parameters:
+    """The trainable parameters by name, in their order, a shared one once."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
-def _sites(module: nn.Module, name: str) -> Iterator[Site]:
-    if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
-        yield Site(name, module, None if isinstance(module, Lstm) else rule_of(module) or opaque)
-        return
+class Site(NamedTuple):
+    """A module that is recorded by ``rule``; ``rule`` is None where it reports by itself."""
+
+    name: str
+    module: nn.Module
+    rule: Rule | None
+
+
+def sites(module: nn.Module, name: str = "") -> Iterator[Site]:
+    """The modules below ``module`` with trainable parameters of their own, outermost first."""
     for child_name, child in module.named_children():
-        yield from _sites(child, f"{name}.{child_name}")
-
-
-def shared_parameters(network: nn.Module) -> frozenset[int]:
-    """The identities of the parameters that stand in more than one module."""
-    held = Counter(
-        id(p) for module in network.modules() for p in module._parameters.values() if p is not None
-    )
-    return frozenset(key for key, times in held.items() if times > 1)
+        full = f"{name}.{child_name}".lstrip(".")
+        if any(parameter.requires_grad for parameter in child.parameters(recurse=False)):
+            yield Site(full, child, None if isinstance(child, Lstm) else rule_of(child) or opaque)
+        else:
+            yield from sites(child, full)
 
 
 @contextmanager
@@ -104,7 +92,8 @@ def recorded(found: list[Site], tape: Tape) -> Iterator[None]:
         for site in found:
             if site.rule is not None:
                 site.module.forward = site.rule(site.module, site.name, tape)
-        yield
+        with listening(tape):
+            yield
     finally:
         for site in found:
             forward = before[id(site.module)]
@@ -152,15 +141,18 @@ def clipped_gradient(network: nn.Module, losses: Callable[[], Tensor], clip_norm
     """
     require_clip_norm(clip_norm)
     check_supported(network)
-    learnt = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    tape = Tape({id(p): name for name, p in learnt.items()}, shared_parameters(network))
-    found = sites(network)
-    with recorded(found, tape), listening(tape):
+    learnt, found = learning(network), list(sites(network))
+    held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
+    shared = frozenset(key for key, times in held.items() if times > 1)
+    tape = Tape({id(p): name for name, p in learnt.items()}, shared)
+    with recorded(found, tape):
         values = losses()
     if values.dim() != 1:
         raise ConfigurationError("the losses of a batch must have one dimension, the points")
     if not len(values) or not values.requires_grad:
-        return _nothing(learnt, values)
+        nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
+        zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
+        return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
     names = tuple(site.name for site in found)
     if len(values) > 1 and _PROBED.get(network) != names:
         _probe(tape, values, learnt)
@@ -169,15 +161,7 @@ def clipped_gradient(network: nn.Module, losses: Callable[[], Tensor], clip_norm
     return _clip(tape, learnt, len(values), clip_norm)
 
 
-def _nothing(learnt: dict[str, nn.Parameter], values: Tensor) -> ClippedGradient:
-    parameters = [p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()]
-    zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
-    return ClippedGradient(torch.cat(parameters), zeros, torch.ones_like(zeros, dtype=torch.bool))
-
-
-def _backward(
-    tape: Tape, values: Tensor, each: Tensor, learnt: dict[str, nn.Parameter], again: bool = False
-) -> None:
+def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, again: bool = False) -> None:
     """Run the backward pass of Σ_i each_i · values_i; what reaches a parameter by itself is refused."""
     found = torch.autograd.grad(values, list(learnt.values()), each, retain_graph=again, allow_unused=True)
     for name, gradient in zip(learnt, found, strict=True):
@@ -186,7 +170,7 @@ def _backward(
     tape.check_examples(len(values))
 
 
-def _probe(tape: Tape, values: Tensor, learnt: dict[str, nn.Parameter]) -> None:
+def _probe(tape: Tape, values: Tensor, learnt: Parameters) -> None:
     """The losses of the first half of the points must move nothing in the rows of the others.
 
     Once for every network, on its first batch of two points or more; rows that are not finite say
@@ -197,7 +181,7 @@ def _probe(tape: Tape, values: Tensor, learnt: dict[str, nn.Parameter]) -> None:
     tape.probing = True
     _backward(tape, values, first, learnt, again=True)
     for key, uses in tape.uses.items():
-        squared = squared_norms(uses, {}).total[len(values) // 2 :]
+        squared = squared_norms(uses, {})[0][len(values) // 2 :]
         if bool((squared.isfinite() & (squared != 0.0)).any()):
             raise ConfigurationError(f"{tape.names[key]}: one point's loss depends on another's row")
     tape.uses.clear()
@@ -205,18 +189,17 @@ def _probe(tape: Tape, values: Tensor, learnt: dict[str, nn.Parameter]) -> None:
 
 
 @torch.no_grad()
-def _clip(tape: Tape, learnt: dict[str, nn.Parameter], examples: int, clip_norm: float) -> ClippedGradient:
-    squared = _squared(tape, next(iter(learnt.values())), examples)
+def _clip(tape: Tape, learnt: Parameters, examples: int, clip_norm: float) -> ClippedGradient:
+    like = next(iter(learnt.values()))
+    squared = _squared(tape, like, examples)
     norms = squared.clamp(min=0.0).sqrt()
     weights = (clip_norm / norms).clamp(max=1.0)
     # a subnormal weight has lost bits, up to all but one: it would not clip
-    finite = squared.isfinite() & (weights >= torch.finfo(next(iter(learnt.values())).dtype).tiny)
-    weights = weights.masked_fill(norms == 0.0, 0.0)
+    finite = squared.isfinite() & (weights >= torch.finfo(like.dtype).tiny)
+    weights = weights.masked_fill((norms == 0.0) | ~finite, 0.0)
     if not bool(finite.all()):
-        bad = finite.logical_not()
-        weights = weights.masked_fill(bad, 0.0)
-        tape.uses = {key: [use.without(bad) for use in uses] for key, uses in tape.uses.items()}
-    return ClippedGradient(_weighted_sum(tape, learnt, weights), norms, finite)
+        tape.uses = {key: [use.without(~finite) for use in uses] for key, uses in tape.uses.items()}
+    return ClippedGradient(_weighted_sum(tape, learnt, weights.to(like.dtype)), norms, finite)
 
 
 def _squared(tape: Tape, like: Tensor, examples: int) -> Tensor:
@@ -229,9 +212,9 @@ def _squared(tape: Tape, like: Tensor, examples: int) -> Tensor:
     squared = torch.zeros(examples, dtype=torch.float64, device=like.device)
     own = torch.zeros_like(squared)
     for uses in tape.uses.values():
-        found = squared_norms(uses, grams)
-        squared += found.total
-        own += found.own
+        total, places = squared_norms(uses, grams)
+        squared += total
+        own += places
     doubtful = (squared * CANCELLATION[like.dtype] < own) & own.isfinite()
     rows = doubtful.nonzero().flatten().tolist()
     if rows:
@@ -240,19 +223,18 @@ def _squared(tape: Tape, like: Tensor, examples: int) -> Tensor:
     return squared
 
 
-def _weighted_sum(tape: Tape, learnt: dict[str, nn.Parameter], weights: Tensor) -> Tensor:
+def _weighted_sum(tape: Tape, learnt: Parameters, weights: Tensor) -> Tensor:
     """Σ_i weights_i g_i, flat in the order of ``learnt``; the tape is emptied."""
     first = next(iter(learnt.values()))
     flat = first.new_empty(sum(p.numel() for p in learnt.values()), requires_grad=False)
-    weights = weights.to(flat.dtype)
-    start = 0
-    for parameter in learnt.values():
-        total = flat[start : start + parameter.numel()].view(parameter.shape)
-        start += parameter.numel()
-        uses = tape.uses.pop(id(parameter), [])
+    for parameter, share in zip(
+        learnt.values(), torch.split(flat, [p.numel() for p in learnt.values()]), strict=True
+    ):
+        total, uses = share.view(parameter.shape), tape.uses.pop(id(parameter), [])
         if not uses:
             total.zero_()
         for place in range(len(uses)):
+            # each is let go as soon as it was added
             uses.pop(0).add_to(total, weights, fresh=place == 0)
     return flat
 
@@ -274,7 +256,7 @@ class ClippedSum:
 
     clip_norm: float
 
-    def __call__(self, network: Network, batch: Batch) -> Tensor:
+    def __call__(self, network: Any, batch: Batch) -> Tensor:
         """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
         found = _gradient(network, batch, self.clip_norm)
         flat = found.flat
@@ -283,14 +265,14 @@ class ClippedSum:
         return flat
 
 
-def _gradient(network: Network, batch: Batch, clip_norm: float) -> ClippedGradient:
+def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
     return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm)
 
 
 def clipped_sum(
-    network: Network,
-    points: Points,
-    rows: NDArray[np.int64],
+    network: nn.Module,
+    points: EncodedPoints,
+    rows: Ids,
     clip_norm: float,
     tokens: int,
     every: PieceMap = alone,
@@ -300,18 +282,20 @@ def clipped_sum(
     A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is
     ``clip_norm``.  A point whose gradient is not finite contributes zero.  No rows give zero.
     ``tokens`` bounds what is held in memory at once and changes no result beyond rounding; ``every`` says
-    where the pieces are computed and changes no bit.
+    where the pieces are computed and changes no bit: they are added here, in their order.
 
     Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
     """
     require_clip_norm(clip_norm)  # also where nothing was drawn
-    work = ClippedSum(clip_norm)
-    pieces = [Piece(points, piece, work) for piece in physical_batches(rows, points.lengths, tokens)]
-    return summed(network, pieces, every)
+    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in learning(network).values()])
+    pieces = physical_batches(rows, points.lengths, tokens)
+    for part in every(network, ClippedSum(clip_norm), points, pieces):
+        total += part
+    return total
 
 
-def check_parts(network: Network, points: Points, rows: NDArray[np.int64], tokens: int) -> bool:
+def check_parts(network: Any, points: EncodedPoints, rows: Ids, tokens: int) -> bool:
     """``ConfigurationError`` where a batch of ``rows`` has other gradients than its two halves.
 
     A network that centres its activations over the batch, or weights its losses by something of the batch,
@@ -320,13 +304,13 @@ def check_parts(network: Network, points: Points, rows: NDArray[np.int64], token
     tokens; False where it has less than two points, so that nothing was seen.  What moves a gradient by less
     than :data:`APART`, only in other batches, or from one batch to the next is not seen.
     """
-    pieces = physical_batches(rows, points.lengths, tokens)
-    piece = max(pieces, key=len, default=rows)
+    piece = max(physical_batches(rows, points.lengths, tokens), key=len, default=rows)
     if len(piece) < 2:
         return False
     half = len(piece) // 2
     whole, *parts = (
-        _gradient(network, points.batch(part), LARGEST_CLIP) for part in (piece, piece[:half], piece[half:])
+        _gradient(network, points.batch(part).to(network.device), LARGEST_CLIP)
+        for part in (piece, piece[:half], piece[half:])
     )
     norms, finite = (torch.cat([getattr(part, name) for part in parts]) for name in ("norms", "finite"))
     known = whole.finite & finite
@@ -362,27 +346,6 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
     arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.
     """
-    _check_optimizer(optimizer)
-    parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    if {id(p) for p in optimizer.params} != {id(p) for p in parameters.values()}:
-        raise ConfigurationError(
-            "the optimizer moves other parameters than those that the network trains: make it of "
-            "[p for p in network.parameters() if p.requires_grad]"
-        )
-    kept: list[Tensor] = []
-
-    def noted() -> Tensor:
-        kept.append(losses())
-        return kept[0]
-
-    found = clipped_gradient(network, noted, float(optimizer.max_grad_norm)).flat
-    shares = torch.split(found, [p.numel() for p in parameters.values()])
-    for parameter, share in zip(parameters.values(), shares, strict=True):
-        parameter.grad = share.view_as(parameter)
-    return kept[0].detach()
-
-
-def _check_optimizer(optimizer: Any) -> None:
     from opacus.optimizers import DPOptimizerFastGradientClipping
 
     if not isinstance(optimizer, DPOptimizerFastGradientClipping):
@@ -396,3 +359,19 @@ def _check_optimizer(optimizer: Any) -> None:
         raise ConfigurationError(
             "the sum of the last step is still there: call optimizer.zero_grad() before each step"
         )
+    parameters = list(learning(network).values())
+    if {id(p) for p in optimizer.params} != {id(p) for p in parameters}:
+        raise ConfigurationError(
+            "the optimizer moves other parameters than those that the network trains: make it of "
+            "[p for p in network.parameters() if p.requires_grad]"
+        )
+    kept: list[Tensor] = []
+
+    def noted() -> Tensor:
+        kept.append(losses())
+        return kept[0]
+
+    found = clipped_gradient(network, noted, float(optimizer.max_grad_norm)).flat
+    for parameter, share in zip(parameters, torch.split(found, [p.numel() for p in parameters]), strict=True):
+        parameter.grad = share.view_as(parameter)
+    return kept[0].detach()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +53,16 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
 def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
     """The module's outputs, differentiable by its inputs only."""
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
+    learnt = [parameter for parameter in module.parameters() if parameter.requires_grad]
     random = _random_states(module)
-    with listening(None), _frozen(module):
-        output = module.forward(*args, **kwargs)
+    try:
+        for parameter in learnt:
+            parameter.requires_grad_(False)
+        with listening(None):
+            output = module.forward(*args, **kwargs)
+    finally:
+        for parameter in learnt:
+            parameter.requires_grad_(True)
     if any(buffer._version != version for buffer, version in buffers):
         raise ConfigurationError(f"{name}: writes a buffer, which carries something from point to point")
     if not all(map(torch.equal, random, _random_states(module))):
@@ -65,22 +71,10 @@ def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
 
 
 def _random_states(module: nn.Module) -> list[Tensor]:
-    """What random numbers are drawn from next: on the processor, and on the card where the module lies."""
+    """What random numbers are drawn from next: on the processor, and on the GPU where the module lies."""
     device = next(module.parameters()).device
     own = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *own]
-
-
-@contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
-    learnt = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    try:
-        for parameter in learnt:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in learnt:
-            parameter.requires_grad_(True)
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ class _Call:
     layout: Any
     moving: list[int]
 
-    def gradients(self, deltas: Mapping[int, Tensor]) -> tuple[Gradients, list[Tensor]]:
+    def gradients(self, deltas: dict[int, Tensor]) -> tuple[Gradients, list[Tensor]]:
         """∂loss/∂parameter of every example from ∂loss/∂output [B, ...] of the outputs that were used.
 
         ``deltas`` by the output's place.  These outputs are given back, computed once more.
@@ -116,28 +110,21 @@ class _Call:
             try:
                 return vmap(one)(inputs, wanted)
             except RuntimeError:
-                return self._one_by_one(one, inputs, wanted)
-
-    def _one_by_one(
-        self, one: Callable[..., Any], inputs: list[Tensor], wanted: list[Tensor]
-    ) -> tuple[Gradients, list[Tensor]]:
-        try:
-            pairs = [one([x[row] for x in inputs], [x[row] for x in wanted]) for row in range(len(wanted[0]))]
-        except RuntimeError:
-            raise ConfigurationError(f"{self.name}: cannot be run on one point alone") from None
+                rows = range(len(wanted[0]))
+            try:
+                pairs = [one([x[row] for x in inputs], [x[row] for x in wanted]) for row in rows]
+            except RuntimeError:
+                raise ConfigurationError(f"{self.name}: cannot be run on one point alone") from None
         gradients, outputs = zip(*pairs, strict=True)
-        return (
-            {name: torch.stack([own[name] for own in gradients]) for name in gradients[0]},
-            [torch.stack(rows) for rows in zip(*outputs, strict=True)],
-        )
+        stacked = {name: torch.stack([own[name] for own in gradients]) for name in gradients[0]}
+        return stacked, [torch.stack(rows) for rows in zip(*outputs, strict=True)]
 
-    def _alone(self, parameters: Gradients, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _alone(self, parameters: Gradients, inputs: list[Tensor]) -> list[Tensor]:
         leaves = list(self.leaves)
         for place, x in zip(self.moving, inputs, strict=True):
             leaves[place] = x[None]
         args, kwargs = pytree.tree_unflatten(leaves, self.layout)
-        output = functional_call(self.module, parameters, args, kwargs)
-        flat, _ = pytree.tree_flatten(output)
+        flat, _ = pytree.tree_flatten(functional_call(self.module, parameters, args, kwargs))
         return [leaf for leaf in flat if _is_real(leaf)]
 
 

@@ -1,7 +1,8 @@
 """Which layers the engine knows, and how each is recorded for the time of one forward pass.
 
 A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass
-reports to a tape in place of making a parameter's gradient.
+reports to a tape in place of making a parameter's gradient.  :data:`_RULES` is the table of them; a module of
+no known kind falls to :func:`redactory.training.clipping.opaque.opaque`.
 """
 
 from __future__ import annotations
@@ -22,30 +23,7 @@ from redactory.training.layers.matmul import affine
 Forward = Callable[..., Any]
 Rule = Callable[[Any, str, Tape], Forward]
 """(module, its name, the tape) to what stands in for the module's ``forward``."""
-_PLAIN: dict[type, bool] = {}
-"""Of each class of transformers named like an RMSNorm, whether it is a plain one."""
-
-
-def rule_of(module: nn.Module) -> Rule | None:
-    """The rule for a module of a known kind, None for any other.
-
-    A kind is known by the ``forward`` of its class: a subclass that computes something else has
-    another.  A module whose parameters are computed (parametrizations, weight norm) is of no known kind.
-    """
-    if "forward" in module.__dict__ or next(module.children(), None) is not None:
-        return None
-    forward, name = type(module).forward, type(module).__name__
-    if forward is nn.LSTM.forward:
-        assert isinstance(module, nn.LSTM)
-        return None if module.bidirectional or module.proj_size else _lstm
-    if forward in _RULES:
-        return _RULES[forward]
-    if type(module).__module__.startswith("transformers."):
-        if name == "Conv1D":
-            return _OF_TRANSFORMERS[name]
-        if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
-            return _OF_TRANSFORMERS["RMSNorm"]
-    return None
+Gradients = tuple[Tensor | None, ...]
 
 
 class Linear(torch.autograd.Function):
@@ -64,13 +42,12 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
-        weight, bias = ctx.parameters
-        rows = _rows(delta)
+    def backward(ctx: Any, delta: Tensor) -> Gradients:
+        (weight, bias), rows = ctx.parameters, _rows(delta)
         if weight.requires_grad:
             factors = (rows, _rows(ctx.saved_tensors[0]))
             ctx.tape.outer(weight, *(reversed(factors) if ctx.turned else factors))
-        if bias is not None and bias.requires_grad:
+        if bias is not None:
             ctx.tape.dense(bias, rows.sum(1))
         given = None
         if ctx.needs_input_grad[1]:
@@ -89,29 +66,12 @@ class Embedding(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> tuple[None, ...]:
-        ids = ctx.saved_tensors[0].flatten(1)
-        rows = _rows(delta)
+    def backward(ctx: Any, delta: Tensor) -> Gradients:
+        ids, rows = ctx.saved_tensors[0].flatten(1), _rows(delta)
         if ctx.padding is not None:
             rows = rows.masked_fill((ids == ctx.padding)[:, :, None], 0.0)
         ctx.tape.rows(ctx.parameter, ids, rows)
         return None, None, None, None
-
-
-def _embedding(module: nn.Embedding, name: str, tape: Tape) -> Forward:
-    if module.max_norm is not None or module.scale_grad_by_freq:
-        raise ConfigurationError(
-            f"{name}: max_norm and scale_grad_by_freq let one point move another's gradient"
-        )
-
-    def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
-        ids = _batched(input, name, tape)
-        if len(ids) == 1 and tape.examples > 1:
-            # One row of position ids for all: every example reads it, so every example gets its own.
-            ids = ids.expand(tape.examples, *ids.shape[1:])
-        return _apply(Embedding, tape, ids, module.weight, module.padding_idx)
-
-    return forward
 
 
 class LayerNorm(torch.autograd.Function):
@@ -128,13 +88,10 @@ class LayerNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, mean, scale = ctx.saved_tensors
-        weight, bias = ctx.parameters
-        if weight.requires_grad:
-            ctx.tape.dense(weight, _summed((inputs - mean).mul_(scale).mul_(delta), weight.shape))
-        if bias is not None and bias.requires_grad:
-            ctx.tape.dense(bias, _summed(delta, weight.shape))
+    def backward(ctx: Any, delta: Tensor) -> Gradients:
+        (inputs, mean, scale), (weight, bias) = ctx.saved_tensors, ctx.parameters
+        ctx.tape.dense(weight, _summed((inputs - mean).mul_(scale).mul_(delta), weight.shape))
+        ctx.tape.dense(bias, _summed(delta, weight.shape))
         given = None
         if ctx.needs_input_grad[1]:
             given, _, _ = torch.ops.aten.native_layer_norm_backward(
@@ -154,51 +111,9 @@ class Scale(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, delta: Tensor) -> Gradients:
         ctx.tape.dense(ctx.parameter, _summed(delta * ctx.saved_tensors[0], ctx.parameter.shape))
         return None, delta * ctx.parameter if ctx.needs_input_grad[1] else None, None
-
-
-def _their_normalised(x: Tensor, eps: float) -> Tensor:
-    """x over its root mean square, in float32 whatever x is: what transformers' RMSNorms compute."""
-    single = x.to(torch.float32)
-    return (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
-
-
-@torch.no_grad()
-def _is_plain_rms_norm(module: Any) -> bool:
-    """Whether a class named like one computes weight · x / rms(x): some add 1 to the weight."""
-    if type(module) not in _PLAIN:
-        eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
-        plain = eps is not None and isinstance(weight, nn.Parameter)
-        if plain:
-            x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
-            plain = torch.allclose(module(x), module.weight * _their_normalised(x, module.variance_epsilon))
-        _PLAIN[type(module)] = plain
-    return _PLAIN[type(module)]
-
-
-def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
-    def forward(input: Tensor, hx: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # noqa: A002
-        if not isinstance(input, Tensor) or input.dim() != 3:
-            raise ConfigurationError(f"{name}: takes padded batches [B, T, I], not packed ones")
-        if hx is not None and any(state.requires_grad or bool(state.any()) for state in hx):
-            raise ConfigurationError(
-                f"{name}: a hidden state is handed in; every point must start from the zero state"
-            )
-        states = _batched(input if module.batch_first else input.transpose(0, 1), name, tape)
-        last, cells = [], []
-        for layer in range(module.num_layers):
-            if layer:
-                states = F.dropout(states, module.dropout, module.training)
-            weights = [getattr(module, f"{part}_l{layer}", None) for part in LayerWeights._fields]
-            states, cell = lstm_layer(states, LayerWeights(*weights))  # type: ignore[arg-type]
-            last.append(states[:, -1])
-            cells.append(cell)
-        output = states if module.batch_first else states.transpose(0, 1)
-        return output, (torch.stack(last), torch.stack(cells))
-
-    return forward
 
 
 def _of_one_input(
@@ -218,6 +133,46 @@ def _of_one_input(
     return rule
 
 
+def _embedding(module: nn.Embedding, name: str, tape: Tape) -> Forward:
+    def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
+        ids = _batched(input, name, tape)
+        if len(ids) == 1 and tape.examples > 1:
+            # One row of position ids for all: every example reads it, so every example gets its own.
+            ids = ids.expand(tape.examples, *ids.shape[1:])
+        return _apply(Embedding, tape, ids, module.weight, module.padding_idx)
+
+    return forward
+
+
+def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
+    def forward(input: Tensor, hx: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # noqa: A002
+        if not isinstance(input, Tensor) or input.dim() != 3:
+            raise ConfigurationError(f"{name}: takes padded batches [B, T, I], not packed ones")
+        if hx is not None and any(state.requires_grad or bool(state.any()) for state in hx):
+            raise ConfigurationError(
+                f"{name}: a hidden state is handed in; every point must start from the zero state"
+            )
+        states = _batched(input if module.batch_first else input.transpose(0, 1), name, tape)
+        last, cells = [], []
+        for layer in range(module.num_layers):
+            if layer:
+                states = F.dropout(states, module.dropout, module.training)
+            weights: Any = [getattr(module, f"{part}_l{layer}", None) for part in LayerWeights._fields]
+            states, cell = lstm_layer(states, LayerWeights(*weights))
+            last.append(states[:, -1])
+            cells.append(cell)
+        output = states if module.batch_first else states.transpose(0, 1)
+        return output, (torch.stack(last), torch.stack(cells))
+
+    return forward
+
+
+def _their_normalised(x: Tensor, eps: float) -> Tensor:
+    """x over its root mean square, in float32 whatever x is: what transformers' RMSNorms compute."""
+    single = x.to(torch.float32)
+    return (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
 _RULES: dict[Any, Rule] = {
     nn.Linear.forward: _of_one_input(Linear, lambda m: (m.weight, m.bias, False)),
     nn.Embedding.forward: _embedding,
@@ -225,13 +180,47 @@ _RULES: dict[Any, Rule] = {
     nn.RMSNorm.forward: _of_one_input(
         Scale, lambda m: (m.weight,), lambda m, x: F.rms_norm(x, m.normalized_shape, None, m.eps)
     ),
-}
-_OF_TRANSFORMERS = {
+    nn.LSTM.forward: _lstm,
     "Conv1D": _of_one_input(Linear, lambda m: (m.weight, m.bias, True)),
     "RMSNorm": _of_one_input(
         Scale, lambda m: (m.weight,), lambda m, x: _their_normalised(x, m.variance_epsilon)
     ),
 }
+"""By the ``forward`` of the module's class, or by the name of a class of transformers."""
+_PLAIN: dict[type, bool] = {}
+"""Of each class of transformers named like an RMSNorm, whether it is a plain one."""
+
+
+def rule_of(module: nn.Module) -> Rule | None:
+    """The rule for a module of a known kind, None for any other.
+
+    A kind is known by the ``forward`` of its class: a subclass that computes something else has
+    another.  A module whose parameters are computed (parametrizations, weight norm) is of no known kind.
+    """
+    if "forward" in module.__dict__ or next(module.children(), None) is not None:
+        return None
+    if isinstance(module, nn.LSTM) and (module.bidirectional or module.proj_size):
+        return None
+    name = type(module).__name__
+    if type(module).__module__.startswith("transformers."):
+        if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
+            return _RULES["RMSNorm"]
+        if name == "Conv1D":
+            return _RULES[name]
+    return _RULES.get(type(module).forward)
+
+
+@torch.no_grad()
+def _is_plain_rms_norm(module: Any) -> bool:
+    """Whether a class named like one computes weight · x / rms(x): some add 1 to the weight."""
+    if type(module) not in _PLAIN:
+        eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
+        plain = eps is not None and isinstance(weight, nn.Parameter)
+        if plain:
+            x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
+            plain = torch.allclose(module(x), module.weight * _their_normalised(x, module.variance_epsilon))
+        _PLAIN[type(module)] = plain
+    return _PLAIN[type(module)]
 
 
 def _batched(x: Tensor, name: str, tape: Tape) -> Tensor:

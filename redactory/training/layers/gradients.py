@@ -3,10 +3,7 @@
 Every use of a parameter adds a gradient G_i to example i.  :class:`Outer` and :class:`Rows` hold it as
 a sum of outer products Σ_t l_t r_tᵀ, whose inner products need no G_i:
 ⟨Σ_t l_t r_tᵀ, Σ_s l'_s r'_sᵀ⟩ = Σ_{t,s} ⟨l_t, l'_s⟩⟨r_t, r'_s⟩ (Gram matrices; ghost clipping, Li et
-al. 2021; book-keeping, Bu et al. 2023).  :class:`Dense` holds G_i itself.  Each use has a number of
-``examples`` B and a ``height``, the first dimension of the parameter, and four methods: ``pieces`` are the
-examples' shares, ``slab`` forms some rows of one G_i, ``without`` makes examples zero, and ``add_to`` adds
-Σ_i weights_i G_i to a total, which is empty if ``fresh``.
+al. 2021; book-keeping, Bu et al. 2023).  :class:`Dense` holds G_i itself.
 """
 
 from __future__ import annotations
@@ -14,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,17 +24,28 @@ LARGEST_SQUARE = 1e18
 may underflow in float32 while the product is no small number, and the norm would miss it."""
 SLAB_ROWS = 512
 """A gradient that must be formed is formed so many rows at a time, which a processor's cache holds."""
+Share = tuple[Tensor, Tensor]
+"""One example's part of a use: ``left`` [T, L] (or row numbers [T]) and ``right`` [T, R]."""
 
 
-class Piece(NamedTuple):
-    """One example's share of a use: ``left`` [T, L] (or row numbers [T]) and ``right`` [T, R]."""
+class _Use:
+    """One use of a parameter by every example; ``height`` is the parameter's first dimension.
 
-    left: Tensor
+    ``shares`` are the examples' parts, ``slab`` forms some rows of one G_i, ``without`` makes examples zero,
+    and ``add_to`` adds Σ_i weights_i G_i to a total, which is empty if ``fresh``.
+    """
+
     right: Tensor
+    counts: list[int] | None = None
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return len(self.right) if self.counts is None else len(self.counts)
 
 
 @dataclass(frozen=True)
-class Outer:
+class Outer(_Use):
     """G_i = mask ∘ Σ_t left_it right_itᵀ, [L, R].
 
     ``left`` [B, T, L], ``right`` [B, T, R]; with ``counts`` they are [Σ counts, L] and [Σ counts, R],
@@ -51,52 +58,45 @@ class Outer:
     mask: Tensor | None = None
 
     @property
-    def examples(self) -> int:
-        """B."""
-        return len(self.left) if self.counts is None else len(self.counts)
-
-    @property
     def height(self) -> int:
         """L."""
         return self.left.shape[-1]
 
-    def pieces(self) -> list[Piece]:
-        """Every example's share."""
+    def shares(self) -> list[Share]:
+        """Every example's part."""
         if self.counts is None:
             pairs = zip(self.left, self.right, strict=True)
         else:
-            split = (torch.split(x, self.counts) for x in (self.left, self.right))
-            pairs = zip(*split, strict=True)
-        return [Piece(left, right.contiguous()) for left, right in pairs]
+            pairs = zip(*(torch.split(x, self.counts) for x in (self.left, self.right)), strict=True)
+        return [(left, right.contiguous()) for left, right in pairs]
 
-    def slab(self, piece: Piece, part: slice) -> Tensor:
+    def slab(self, share: Share, part: slice) -> Tensor:
         """The rows ``part`` of G of one example."""
-        gradient = product(piece.left[:, part].t(), piece.right)
+        gradient = product(share[0][:, part].t(), share[1])
         return gradient if self.mask is None else gradient.mul_(self.mask[part])
 
     def without(self, bad: Tensor) -> Outer:
         """The same with zero in place of the examples ``bad`` [B]."""
         place = self._each(bad)
         left, right = self.left.masked_fill(place, 0.0), self.right.masked_fill(place, 0.0)
-        return Outer(left, right, self.counts, self.mask)
+        return replace(self, left=left, right=right)
 
     def add_to(self, total: Tensor, weights: Tensor, fresh: bool) -> None:
         """Add Σ_i weights_i G_i to ``total`` [L, R]."""
         left, right, each = self.left, self.right, self._each(weights)
         if self.counts is None and left.stride(0) < left.stride(1):  # time lies first: so go through it
-            left, right, each = left.transpose(0, 1), right.transpose(0, 1), each.transpose(0, 1)
+            left, right, each = (x.transpose(0, 1) for x in (left, right, each))
         if left.shape[-1] < right.shape[-1]:
             left = left * each
         else:
             right = right * each
         left, right = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
-        if self.mask is None:
-            add_product(total, left, right, fresh)
-        elif fresh:
-            add_product(total, left, right, fresh)
-            total.mul_(self.mask)
-        else:
+        if self.mask is not None and not fresh:
             total.addcmul_(product(left.t(), right), self.mask)
+            return
+        add_product(total, left, right, fresh)
+        if self.mask is not None:
+            total.mul_(self.mask)
 
     def _each(self, values: Tensor) -> Tensor:
         """One value an example [B], in the shape that goes with ``left`` and ``right``."""
@@ -106,32 +106,27 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(_Use):
     """G_i has ``right``_it [B, T, R] added to its row ``left``_it [B, T]: an embedding of ``height`` rows."""
 
     left: Tensor
     right: Tensor
     height: int
-    counts: ClassVar[None] = None
 
-    @property
-    def examples(self) -> int:
-        """B."""
-        return len(self.left)
+    def shares(self) -> list[Share]:
+        """Every example's part."""
+        return list(zip(self.left, self.right, strict=True))
 
-    def pieces(self) -> list[Piece]:
-        """Every example's share."""
-        return [Piece(ids, right) for ids, right in zip(self.left, self.right, strict=True)]
-
-    def slab(self, piece: Piece, part: slice) -> Tensor:
+    def slab(self, share: Share, part: slice) -> Tensor:
         """The rows ``part`` of G of one example."""
-        slab = piece.right.new_zeros(part.stop - part.start, piece.right.shape[1])
-        inside = (piece.left >= part.start) & (piece.left < part.stop)
-        return slab.index_add_(0, piece.left[inside] - part.start, piece.right[inside])
+        ids, right = share
+        slab = right.new_zeros(part.stop - part.start, right.shape[1])
+        inside = (ids >= part.start) & (ids < part.stop)
+        return slab.index_add_(0, ids[inside] - part.start, right[inside])
 
     def without(self, bad: Tensor) -> Rows:
         """The same with zero in place of the examples ``bad`` [B]."""
-        return Rows(self.left, self.right.masked_fill(bad[:, None, None], 0.0), self.height)
+        return replace(self, right=self.right.masked_fill(bad[:, None, None], 0.0))
 
     def add_to(self, total: Tensor, weights: Tensor, fresh: bool) -> None:
         """Add Σ_i weights_i G_i to ``total`` [V, R]."""
@@ -141,28 +136,23 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(_Use):
     """G_i = ``right``[i], of the parameter's shape."""
 
     right: Tensor
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        return len(self.right)
 
     @property
     def height(self) -> int:
         """The parameter's first dimension."""
         return self.right.shape[1]
 
-    def pieces(self) -> list[Piece]:
-        """Every example's gradient, as ``right``."""
-        return [Piece(gradient, gradient) for gradient in self.right]
+    def shares(self) -> list[Share]:
+        """Every example's gradient."""
+        return [(gradient, gradient) for gradient in self.right]
 
-    def slab(self, piece: Piece, part: slice) -> Tensor:
+    def slab(self, share: Share, part: slice) -> Tensor:
         """The rows ``part`` of G of one example."""
-        return piece.right[part]
+        return share[1][part]
 
     def without(self, bad: Tensor) -> Dense:
         """The same with zero in place of the examples ``bad`` [B]."""
@@ -187,69 +177,58 @@ Grams = dict[tuple[object, ...], Tensor]
 """Gram matrices that were already made in this pass, by the memory of their factors."""
 
 
-class Squares(NamedTuple):
-    """``total`` ‖G_i‖² of every example, and what of it comes from each place by itself, both [B] float64.
+def squared_norms(uses: Sequence[Use], grams: Grams) -> Share:
+    """‖Σ_uses G_i‖² of every example over the ``uses`` of one parameter, and what of it is squares; float64.
 
-    ``total`` is a sum of T² products of which ``own``, Σ_t ‖l_t‖²‖r_t‖², are the squares.  Rounding
-    errs by a few units of ``own``, so a ``total`` far below it is mostly rounding; where nothing
-    was summed in this way ``own`` is 0.
-    """
-
-    total: Tensor
-    own: Tensor
-
-
-def squared_norms(uses: Sequence[Use], grams: Grams) -> Squares:
-    """‖Σ_uses G_i‖² of every example over the ``uses`` of one parameter.
-
-    A parameter that is used twice (tied weights) has its cross terms counted: for an embedding tied
-    to the output layer that makes three products of Gram matrices.
+    The first is a sum of T² products of which the second, Σ_t ‖l_t‖²‖r_t‖², are the squares.  Rounding errs
+    by a few units of the second, so a norm far below it is mostly rounding; where nothing was summed in this
+    way it is 0.  A parameter that is used twice (tied weights) has its cross terms counted: for an embedding
+    tied to the output layer that makes three products of Gram matrices.
     """
     dense = [use.right for use in uses if isinstance(use, Dense)]
-    if len(dense) == len(uses):
-        exact = _squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
-        return Squares(exact, torch.zeros_like(exact))
     factors = [use for use in uses if isinstance(use, Rows) or (isinstance(use, Outer) and use.mask is None)]
     if len(factors) < len(uses):
-        exact = formed_squares(uses, list(range(uses[0].examples)))
-        return Squares(exact, torch.zeros_like(exact))
+        if len(dense) == len(uses):
+            exact = _squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
+        else:
+            exact = formed_squares(uses, list(range(uses[0].examples)))
+        return exact, torch.zeros_like(exact)
     found = [_inner(use, use, grams) for use in factors]
     total, own = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))
     for place, use in enumerate(factors):
         for other in factors[place + 1 :]:
             total += 2.0 * _inner(use, other, grams)[0]
-    return Squares(total, own)
+    return total, own
 
 
 def formed_squares(uses: Sequence[Use], rows: Sequence[int]) -> Tensor:
     """‖Σ_uses G_i‖² of the examples ``rows``, [len(rows)] float64, from the gradients themselves."""
-    pieces = [use.pieces() for use in uses]
-    height = uses[0].height
+    shares, height = [use.shares() for use in uses], uses[0].height
     total = torch.zeros(len(rows), dtype=torch.float64, device=uses[0].right.device)
     for start in range(0, height, SLAB_ROWS):
         part = slice(start, min(start + SLAB_ROWS, height))
         for place, row in enumerate(rows):
-            slab = uses[0].slab(pieces[0][row], part)
-            for use, own in zip(uses[1:], pieces[1:], strict=True):
+            slab = uses[0].slab(shares[0][row], part)
+            for use, own in zip(uses[1:], shares[1:], strict=True):
                 slab = slab + use.slab(own[row], part)
             total[place] += _squares(slab[None])[0]
     return total
 
 
-def _inner(one: Outer | Rows, other: Outer | Rows, grams: Grams) -> tuple[Tensor, Tensor]:
+def _inner(one: Outer | Rows, other: Outer | Rows, grams: Grams) -> Share:
     """⟨G_i, G'_i⟩ of every example, and the share of t with t itself, both [B] float64."""
     if not one.examples:
         nothing = torch.zeros(0, dtype=torch.float64, device=one.right.device)
         return nothing, nothing
     if one.counts is None and other.counts is None:
         return _total(_cached(one.left, other.left, grams), _cached(one.right, other.right, grams))
-    pairs = zip(one.pieces(), other.pieces(), strict=True)
-    found = [_total(_kernel(a.left, b.left), a.right @ b.right.mT) for a, b in pairs]
+    pairs = zip(one.shares(), other.shares(), strict=True)
+    found = [_total(_kernel(a[0], b[0]), a[1] @ b[1].mT) for a, b in pairs]
     total, own = zip(*found, strict=True)
     return torch.stack(total), torch.stack(own)
 
 
-def _total(kernel: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+def _total(kernel: Tensor, other: Tensor) -> Share:
     """Σ of the products of the entries of each example's two matrices [..., T, S], and of the diagonals."""
     products = kernel.double() * other.double()
     total, own = products.sum((-2, -1)), products.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -335,9 +314,10 @@ class Tape:
         """Example i's gradient of ``parameter`` [V, E] is ``right``_it [B, T, E] on row ``ids``_it [B, T]."""
         self._keep(parameter, Rows(ids, right.detach(), len(parameter)))
 
-    def dense(self, parameter: Tensor, gradients: Tensor) -> None:
-        """``gradients`` [B, \\*shape of parameter] are the examples' gradients."""
-        self._keep(parameter, Dense(gradients.detach()))
+    def dense(self, parameter: Tensor | None, gradients: Tensor) -> None:
+        """``gradients`` [B, \\*shape of parameter] are the examples' gradients, if it is one that learns."""
+        if parameter is not None and parameter.requires_grad:
+            self._keep(parameter, Dense(gradients.detach()))
 
     def _keep(self, parameter: Tensor, use: Use) -> None:
         if id(parameter) not in self.names:

@@ -1,9 +1,9 @@
-"""The LSTM's recurrence and its adjoint over whole sequences, in buffers that are written once.
+"""An LSTM over whole points, each from the zero state, with an explicit backward pass.
 
 With a_t = W_ih x_t + W_hh h_{t−1} + b in four blocks, i, f, o = σ(a_i, a_f, a_o), g = tanh(a_g):
 c_t = f_t ∘ c_{t−1} + i_t ∘ g_t and h_t = o_t ∘ tanh(c_t), zero before the first (Hochreiter and
 Schmidhuber 1997, in the block order of ``torch.nn.LSTM``: i, f, g, o).  Time comes first in every
-buffer, so that a step's rows lie together.
+buffer, so that a step's rows lie together; every buffer is written once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,152 @@ from torch.autograd.function import once_differentiable
 
 from redactory.training.layers.gradients import recorder
 from redactory.training.layers.matmul import affine, products_with, transposed_product
+
+State = tuple[Tensor, Tensor]
+
+
+class LayerWeights(NamedTuple):
+    """One layer's ``weight_ih`` [4H, I], ``weight_hh`` [4H, H] and biases [4H], named as in nn.LSTM."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+
+
+class Lstm(nn.Module):
+    """Layers of LSTM with the parameters of ``nn.LSTM(batch_first=True)``, of which state_dicts load.
+
+    ``dropout`` is the rate between the layers, as there.
+
+    Formal guarantees: a row's outputs depend on that row alone, from the zero state on; no state
+    passes from one call to the next (``docs/guarantees.md``, "Side channels").
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.dropout = dropout
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else hidden_size
+            shapes = ((4 * hidden_size, width), (4 * hidden_size, hidden_size), *[(4 * hidden_size,)] * 2)
+            for name, shape in zip(LayerWeights._fields, shapes, strict=True):
+                self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape)))
+        bound = 1.0 / math.sqrt(hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, inputs: Tensor, recurrent_masks: Sequence[Tensor | None] | None = None) -> Tensor:
+        """States of the last layer [B, T, H] for ``inputs`` [B, T, I]; one mask or None a layer."""
+        for layer in range(self.num_layers):
+            if layer:
+                inputs = F.dropout(inputs, self.dropout, self.training)
+            mask = None if recurrent_masks is None else recurrent_masks[layer]
+            inputs, _ = lstm_layer(inputs, self.weights(layer), mask)
+        return inputs
+
+    def weights(self, layer: int) -> LayerWeights:
+        """The parameters of one layer."""
+        return LayerWeights(*(getattr(self, f"{name}_l{layer}") for name in LayerWeights._fields))
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token a row, ``inputs`` [B, I]: outputs [B, H] and the new state, for generation.
+
+        A state is (h, c), each [layers, B, H].
+        """
+        hidden, cells = [], []
+        for layer in range(self.num_layers):
+            inputs, c = torch.lstm_cell(inputs, (state[0][layer], state[1][layer]), *self.weights(layer))
+            hidden.append(inputs)
+            cells.append(c)
+        return inputs, (torch.stack(hidden), torch.stack(cells))
+
+    def initial_state(self, batch: int) -> State:
+        """The zero state (h, c), each [layers, ``batch``, H]."""
+        zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
+        return zeros, zeros
+
+
+def lstm_layer(
+    inputs: Tensor, weights: LayerWeights, recurrent_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
+
+    ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
+    and so the gradient of ``weight_hh``.
+    """
+    states, cells = _Layer.apply(inputs, *weights, recurrent_mask)  # type: ignore[no-untyped-call]
+    return states, cells
+
+
+class _Layer(torch.autograd.Function):
+    """One layer; a recorder learns of the examples' gradients in place of autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias_ih: Tensor | None,
+        bias_hh: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
+        used = weight_hh if mask is None else weight_hh * mask
+        timed = inputs.transpose(0, 1).contiguous()
+        ctx.trace, ctx.listener = run(affine(timed, weight_ih, bias), used), recorder()
+        ctx.save_for_backward(timed, weight_ih, used, mask)
+        ctx.parameters = LayerWeights(weight_ih, weight_hh, bias_ih, bias_hh)
+        ctx.set_materialize_grads(False)
+        return ctx.trace.states[1:].transpose(0, 1), ctx.trace.cells[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, wanted: Tensor | None, wanted_cell: Tensor | None) -> tuple[Tensor | None, ...]:
+        inputs, weight_ih, used, mask = ctx.saved_tensors
+        if ctx.trace is None:
+            raise RuntimeError("the backward pass of this LSTM runs once for each forward pass")
+        trace, tape = ctx.trace, ctx.listener
+        wanted = torch.zeros_like(trace.shown) if wanted is None else wanted.transpose(0, 1).contiguous()
+        if tape is not None and tape.probing:
+            trace = Trace(trace.gates.clone(), trace.cells, trace.states, trace.shown.clone())
+        else:
+            ctx.trace = None
+        deltas, before = adjoint(trace, used, wanted, wanted_cell), trace.states[:-1]
+        given = None
+        if ctx.needs_input_grad[0]:
+            given = affine(deltas, weight_ih.t(), None).transpose(0, 1)
+        if tape is None:
+            return given, *_gradients(ctx.needs_input_grad, deltas, inputs, before, mask), None
+        # a recorder's examples come first
+        own: LayerWeights = ctx.parameters
+        each, read, states = (x.transpose(0, 1) for x in (deltas, inputs, before))
+        if own.weight_ih.requires_grad:
+            tape.outer(own.weight_ih, each, read)
+        if own.weight_hh.requires_grad:
+            tape.outer(own.weight_hh, each, states, mask=mask)
+        summed = each.sum(1)
+        tape.dense(own.bias_ih, summed)
+        tape.dense(own.bias_hh, summed)
+        return given, None, None, None, None, None
+
+
+def _gradients(
+    needed: Sequence[bool], deltas: Tensor, inputs: Tensor, before: Tensor, mask: Tensor | None
+) -> list[Tensor | None]:
+    """∂loss/∂(weight_ih, weight_hh, bias_ih, bias_hh), None where it is not ``needed``."""
+    flat = deltas.flatten(0, 1)
+    of_input = transposed_product(flat, inputs.flatten(0, 1)) if needed[1] else None
+    of_state = transposed_product(flat, before.flatten(0, 1)) if needed[2] else None
+    if of_state is not None and mask is not None:
+        of_state *= mask
+    bias = flat.sum(0) if needed[3] or needed[4] else None
+    return [of_input, of_state, bias if needed[3] else None, bias if needed[4] else None]
+
+
+# The recurrence and its adjoint over whole sequences.
 
 
 class Trace(NamedTuple):
@@ -71,20 +217,19 @@ def adjoint(trace: Trace, weight: Tensor, wanted: Tensor, wanted_cell: Tensor | 
     ``trace.gates`` and ``trace.shown`` are overwritten; the answer lies in the memory of the gates.
     """
     gates, size = trace.gates, trace.shown.shape[2]
-    kept = gates[..., size : 2 * size].clone()
-    through = _factors(trace)
+    kept = gates[..., size : 2 * size].clone().unbind(0)
+    through = _factors(trace).unbind(0)
     backwards = products_with(weight, gates.shape[1])
     dh = wanted[-1]
     dc = torch.zeros_like(dh) if wanted_cell is None else wanted_cell.clone()
-    deltas, earlier = gates.unbind(0), wanted.unbind(0)
     of_cell = gates[..., : 3 * size].view(*gates.shape[:2], 3, size).unbind(0)
-    of_output, through_steps, kept_steps = gates[..., 3 * size :].unbind(0), through.unbind(0), kept.unbind(0)
+    deltas, of_output, earlier = gates.unbind(0), gates[..., 3 * size :].unbind(0), wanted.unbind(0)
     for place in range(len(gates) - 1, -1, -1):
-        dc.addcmul_(dh, through_steps[place])
+        dc.addcmul_(dh, through[place])
         of_cell[place].mul_(dc[:, None])
         of_output[place].mul_(dh)
         if place:
-            dc.mul_(kept_steps[place])
+            dc.mul_(kept[place])
             dh = backwards(deltas[place]).add_(earlier[place - 1])
     return gates
 
@@ -107,166 +252,3 @@ def _factors(trace: Trace) -> Tensor:
         g.copy_(from_g)
         o.copy_(from_o)
     return shown
-
-
-# An LSTM over whole points, each from the zero state, with an explicit backward pass.
-
-
-State = tuple[Tensor, Tensor]
-
-
-class LayerWeights(NamedTuple):
-    """One layer's ``weight_ih`` [4H, I], ``weight_hh`` [4H, H] and biases [4H], named as in nn.LSTM."""
-
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor | None
-    bias_hh: Tensor | None
-
-
-def lstm_layer(
-    inputs: Tensor, weights: LayerWeights, recurrent_mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
-
-    ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
-    and so the gradient of ``weight_hh``.
-    """
-    states, cells = _Layer.apply(inputs, *weights, recurrent_mask)  # type: ignore[no-untyped-call]
-    return states, cells
-
-
-class Lstm(nn.Module):
-    """Layers of LSTM with the parameters of ``nn.LSTM(batch_first=True)``, of which state_dicts load.
-
-    ``dropout`` is the rate between the layers, as there.
-
-    Formal guarantees: a row's outputs depend on that row alone, from the zero state on; no state
-    passes from one call to the next (``docs/guarantees.md``, "Side channels").
-    """
-
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.dropout = dropout
-        for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size
-            for name, shape in (
-                ("weight_ih", (4 * hidden_size, width)),
-                ("weight_hh", (4 * hidden_size, hidden_size)),
-                ("bias_ih", (4 * hidden_size,)),
-                ("bias_hh", (4 * hidden_size,)),
-            ):
-                self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape)))
-        bound = 1.0 / math.sqrt(hidden_size)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-
-    def forward(self, inputs: Tensor, recurrent_masks: Sequence[Tensor | None] | None = None) -> Tensor:
-        """States of the last layer [B, T, H] for ``inputs`` [B, T, I]; one mask or None a layer."""
-        for layer in range(self.num_layers):
-            if layer:
-                inputs = F.dropout(inputs, self.dropout, self.training)
-            mask = None if recurrent_masks is None else recurrent_masks[layer]
-            inputs, _ = lstm_layer(inputs, self.weights(layer), mask)
-        return inputs
-
-    def weights(self, layer: int) -> LayerWeights:
-        """The parameters of one layer."""
-        return LayerWeights(*(getattr(self, f"{name}_l{layer}") for name in LayerWeights._fields))
-
-    @torch.no_grad()
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token a row, ``inputs`` [B, I]: outputs [B, H] and the new state, for generation.
-
-        A state is (h, c), each [layers, B, H].
-        """
-        hidden, cells = [], []
-        for layer in range(self.num_layers):
-            ours = self.weights(layer)
-            h, c = torch.lstm_cell(
-                inputs, (state[0][layer], state[1][layer]), *ours[:2], ours.bias_ih, ours.bias_hh
-            )
-            inputs = h
-            hidden.append(h)
-            cells.append(c)
-        return inputs, (torch.stack(hidden), torch.stack(cells))
-
-    def initial_state(self, batch: int) -> State:
-        """The zero state (h, c), each [layers, ``batch``, H]."""
-        zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
-        return zeros, zeros
-
-
-class _Layer(torch.autograd.Function):
-    """One layer; ``ctx.listener`` is told of the examples' gradients in place of autograd."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        inputs: Tensor,
-        weight_ih: Tensor,
-        weight_hh: Tensor,
-        bias_ih: Tensor | None,
-        bias_hh: Tensor | None,
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
-        used = weight_hh if mask is None else weight_hh * mask
-        timed = inputs.transpose(0, 1).contiguous()
-        trace = run(affine(timed, weight_ih, bias), used)
-        ctx.save_for_backward(timed, weight_ih, used, mask)
-        ctx.trace, ctx.listener = trace, recorder()
-        ctx.parameters = LayerWeights(weight_ih, weight_hh, bias_ih, bias_hh)
-        ctx.set_materialize_grads(False)
-        return trace.states[1:].transpose(0, 1), trace.cells[-1].clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, wanted: Tensor | None, wanted_cell: Tensor | None) -> tuple[Tensor | None, ...]:
-        inputs, weight_ih, used, mask = ctx.saved_tensors
-        if ctx.trace is None:
-            raise RuntimeError("the backward pass of this LSTM runs once for each forward pass")
-        trace: Trace = ctx.trace
-        wanted = torch.zeros_like(trace.shown) if wanted is None else wanted.transpose(0, 1).contiguous()
-        if ctx.listener is not None and ctx.listener.probing:
-            trace = Trace(trace.gates.clone(), trace.cells, trace.states, trace.shown.clone())
-        else:
-            ctx.trace = None
-        deltas = adjoint(trace, used, wanted, wanted_cell)
-        given = None
-        if ctx.needs_input_grad[0]:
-            given = affine(deltas, weight_ih.t(), None).transpose(0, 1)
-        parts = (deltas, inputs, trace.states[:-1], mask)
-        if ctx.listener is not None:
-            _report(ctx, *parts)
-            return given, None, None, None, None, None
-        return given, *_gradients(ctx.needs_input_grad, *parts), None
-
-
-def _report(ctx: Any, deltas: Tensor, inputs: Tensor, before: Tensor, mask: Tensor | None) -> None:
-    """Tell the listener, whose examples come first, of buffers in which time comes first."""
-    parameters: LayerWeights = ctx.parameters
-    deltas, inputs, before = (x.transpose(0, 1) for x in (deltas, inputs, before))
-    if parameters.weight_ih.requires_grad:
-        ctx.listener.outer(parameters.weight_ih, deltas, inputs)
-    if parameters.weight_hh.requires_grad:
-        ctx.listener.outer(parameters.weight_hh, deltas, before, mask=mask)
-    biases = [bias for bias in parameters[2:] if bias is not None and bias.requires_grad]
-    if biases:
-        summed = deltas.sum(1)
-        for bias in biases:
-            ctx.listener.dense(bias, summed)
-
-
-def _gradients(
-    needed: Sequence[bool], deltas: Tensor, inputs: Tensor, before: Tensor, mask: Tensor | None
-) -> list[Tensor | None]:
-    """∂loss/∂(weight_ih, weight_hh, bias_ih, bias_hh), None where it is not ``needed``."""
-    flat = deltas.flatten(0, 1)
-    of_input = transposed_product(flat, inputs.flatten(0, 1)) if needed[1] else None
-    of_state = transposed_product(flat, before.flatten(0, 1)) if needed[2] else None
-    if of_state is not None and mask is not None:
-        of_state *= mask
-    bias = flat.sum(0) if needed[3] or needed[4] else None
-    return [of_input, of_state, bias if needed[3] else None, bias if needed[4] else None]

@@ -25,8 +25,8 @@ def vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Te
     """
     if type(head).forward is nn.Linear.forward:
         assert isinstance(head, nn.Linear)
-        losses: Tensor = _Losses.apply(hidden, head.weight, head.bias, targets, real)  # type: ignore[no-untyped-call]
-        return losses
+        found: Tensor = _Losses.apply(hidden, head.weight, head.bias, targets, real)  # type: ignore[no-untyped-call]
+        return found
     logits = head(hidden)
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view_as(targets).masked_fill(real.logical_not(), 0.0).sum(1)
@@ -39,13 +39,12 @@ class _Losses(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, real: Tensor
     ) -> Tensor:
-        inputs, wanted = hidden[real], targets[real]
-        learnt = [ctx.needs_input_grad[1], bias is not None and ctx.needs_input_grad[2]]
-        losses, deltas, given = _chunks(inputs, weight, bias, wanted, any(learnt), ctx.needs_input_grad[0])
-        ctx.counts = real.sum(1).tolist()
-        ctx.listener, ctx.parameters = recorder(), (weight, bias)
+        inputs, learnt = hidden[real], any(ctx.needs_input_grad[1:3])
+        losses, ctx.deltas, given = _chunks(
+            inputs, weight, bias, targets[real], learnt, ctx.needs_input_grad[0]
+        )
+        ctx.counts, ctx.listener, ctx.parameters = real.sum(1).tolist(), recorder(), (weight, bias)
         ctx.save_for_backward(inputs, real, given)
-        ctx.deltas = deltas
         return (
             torch.stack([piece.sum() for piece in torch.split(losses, ctx.counts)]) if len(real) else losses
         )
@@ -69,7 +68,7 @@ class _Losses(torch.autograd.Function):
             return upstream, of_weight, of_bias, None, None
         if weight.requires_grad:
             ctx.listener.outer(weight, deltas, inputs, counts=ctx.counts)
-        if bias is not None and bias.requires_grad:
+        if bias is not None:
             ctx.listener.dense(bias, torch.stack([piece.sum(0) for piece in torch.split(deltas, ctx.counts)]))
         if not ctx.listener.probing:
             ctx.deltas = None
@@ -94,8 +93,6 @@ def _chunks(
         delta = torch.softmax(logits, 1, out=None if deltas is None else deltas[part])
         # log Σ exp = the highest logit − the logarithm of its own share, which is at least 1/V.
         losses[part] = (highest - delta.gather(1, where).log() - chosen)[:, 0]
-        if deltas is None and given is None:
-            continue
         delta.scatter_add_(1, target, torch.full_like(chosen, -1.0))
         if given is not None:
             given[part] = product(delta, weight)

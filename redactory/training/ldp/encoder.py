@@ -28,20 +28,17 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import broken_files, seal
 from redactory.training.accounting import Spendings
+from redactory.training.data import Batch, EncodedPoints
 from redactory.training.guarantee.ledgerfacts import ledger_facts
-from redactory.training.model import load_classifier, load_model
-from redactory.training.models.build import is_classifier, rebuilt
-from redactory.training.models.folder_tokenizer import FolderTokenizer
+from redactory.training.model import is_classifier, load_classifier, load_model, rebuilt
 from redactory.training.models.hugging_face import (
     ClassifierNetwork,
     fit_vocabulary,
     read_model,
-    require_transformers,
 )
 from redactory.training.models.network import Classifier, Encoder, LanguageNetwork
 from redactory.training.models.recurrent import PooledClassifier, pooled
-from redactory.training.points import Batch, EncodedPoints
-from redactory.training.tokenizer import TextCodec, Tokenizer
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, require_transformers
 
 PUBLIC, DECLARED, DPSGD = "public", "declared public", "dpsgd"
 UPDATED = (

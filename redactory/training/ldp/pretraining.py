@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import NO_CLASS, Batch, EncodedPoints, PublicText, class_numbers
 from redactory.training.ldp.encoder import (
     PUBLIC,
     FolderEncoder,
@@ -28,9 +30,7 @@ from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSetting
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
 from redactory.training.numerics import fixed_numerics
-from redactory.training.phases import Descent, PlainPhase, make_optimizer
-from redactory.training.points import NO_CLASS, Batch, EncodedPoints, LabelledPoints, class_numbers
-from redactory.training.runinput import PublicText
+from redactory.training.steps import Descent, PlainPhase, make_optimizer
 from redactory.training.tokenizer import TextCodec, Tokenizer
 
 _TOGETHER = 256
@@ -59,7 +59,7 @@ def pretrain_encoder(
     with fixed_numerics(settings.threads):
         tokenizer, network, base = _fresh(public, settings, classes)
         bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
-        points = LabelledPoints(EncodedPoints.from_texts(public.texts(), tokenizer, bound), numbers)
+        points = replace(EncodedPoints.from_texts(public.texts(), tokenizer, bound), labels=numbers)
         taught = _Taught(network, settings, len(points))
         steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
         descent = Descent(make_optimizer(taught, "adam"), settings.learning_rate, steps)
@@ -114,7 +114,7 @@ def _fresh(
         network = PooledClassifier(frozen, classes, pooling, settings.dimension)
     else:
         tokenizer = Tokenizer.from_texts(public.texts(), settings.vocabulary_size, settings.minimum_count)
-        both = BiLstmEncoder.of(tokenizer.size, own)
+        both = BiLstmEncoder(tokenizer.size, own)
         network = PooledClassifier(both, classes, own.pooling, settings.dimension)
     network.initialise(RandomStream.from_seed(settings.seed))
     return tokenizer, network, base

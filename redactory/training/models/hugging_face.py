@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redactory.detectors.classifier.engine import without_progress_bar
-from redactory.detectors.torch_reading import silence
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import Batch
 from redactory.training.models.network import Classifier, LanguageNetwork, Network, State, normal_, uniform_
-from redactory.training.models.settings import LoraSettings
-from redactory.training.points import Batch
+from redactory.training.models.settings import LoraSettings, TransformerSettings
+from redactory.training.tokenizer import quiet, require_transformers
 
-ATTENTION = {"gpt2": ("c_attn",), "llama": ("q_proj", "v_proj"), "bert": ("query", "value")}
-"""The attention's projections, by kind of model: what gets an adapter where nothing else is said."""
+
+def _sizes(own: TransformerSettings) -> dict[str, Any]:
+    return {
+        "hidden_size": own.width,
+        "intermediate_size": 4 * own.width,
+        "num_hidden_layers": own.layers,
+        "num_attention_heads": own.heads,
+        "max_position_embeddings": own.context,
+    }
+
+
+def _gpt2_sizes(own: TransformerSettings) -> dict[str, Any]:
+    return {"n_embd": own.width, "n_layer": own.layers, "n_head": own.heads, "n_positions": own.context}
+
+
+LIBRARY: dict[str, tuple[str, Callable[[TransformerSettings], dict[str, Any]], tuple[str, ...]]] = {
+    "gpt2": ("AutoModelForCausalLM", _gpt2_sizes, ("c_attn",)),
+    "llama": ("AutoModelForCausalLM", _sizes, ("q_proj", "v_proj")),
+    "bert": ("AutoModelForSequenceClassification", _sizes, ("query", "value")),
+}
+"""By kind: the class of ``transformers`` that reads it, the sizes of a fresh one, and the attention's
+projections, which get an adapter where nothing else is said."""
 
 
 class HuggingFaceNetwork(Network):
@@ -34,10 +52,8 @@ class HuggingFaceNetwork(Network):
 
     def __init__(self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset()) -> None:
         super().__init__()
-        self.model = model
-        self.pretrained = pretrained
+        self.model, self.pretrained, self._drawn = model, pretrained, drawn
         self.context = int(model.config.max_position_embeddings)
-        self._drawn = drawn
 
     def initialise(self, stream: RandomStream) -> None:
         """Fresh: weights from N(0, 0.02²), norms one, biases zero (GPT-2's rule).
@@ -51,14 +67,16 @@ class HuggingFaceNetwork(Network):
                     uniform_(parameter, 1.0 / math.sqrt(parameter.shape[1]), stream, index)
                 elif parameter.requires_grad:
                     nn.init.zeros_(parameter)
-        elif not self.pretrained:
-            for index, (name, parameter) in enumerate(self.named_parameters()):
-                if parameter.requires_grad:
-                    _initialise(name, parameter, stream, index)
-        if self.pretrained:
-            for index, (name, parameter) in enumerate(self._plain.named_parameters()):
-                if is_drawn(name, self._drawn):
-                    _initialise(name, parameter, stream, index)
+            if not self.pretrained:
+                return
+        # the index, which names the draws, counts every parameter
+        own = self._plain if self.pretrained else self
+        for index, (name, parameter) in enumerate(own.named_parameters()):
+            if is_drawn(name, self._drawn) if self.pretrained else parameter.requires_grad:
+                if parameter.ndim > 1:
+                    normal_(parameter, 0.02, stream, index)
+                else:
+                    nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
 
     @property
     def _plain(self) -> Any:
@@ -158,14 +176,6 @@ def _places(batch: Batch) -> Tensor:
     return torch.arange(batch.inputs.shape[1], device=batch.inputs.device).expand_as(batch.inputs)
 
 
-def _initialise(name: str, parameter: nn.Parameter, stream: RandomStream, index: int) -> None:
-    """GPT-2's rule for one parameter: matrices N(0, 0.02²), vectors of norms 1, biases 0."""
-    if parameter.ndim > 1:
-        normal_(parameter, 0.02, stream, index)
-    else:
-        nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
-
-
 def is_drawn(name: str, drawn: frozenset[str]) -> bool:
     """Whether the parameter ``name`` is one of ``drawn``: itself, or in a module that is named there."""
     own = name.replace(".base_layer", "")
@@ -188,7 +198,7 @@ def with_adapters(model: Any, settings: LoraSettings) -> Any:
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
-        target_modules=list(settings.targets or ATTENTION.get(kind, ())),
+        target_modules=list(settings.targets or LIBRARY[kind][2]),
         fan_in_fan_out=kind == "gpt2",
         bias="none",
     )
@@ -209,7 +219,24 @@ def merged(model: Any) -> Any:
     return copy.deepcopy(model).merge_and_unload()
 
 
-# Reading a folder.
+# Fresh models, and those of a folder.
+
+
+def fresh(kind: str, settings: TransformerSettings, **config: Any) -> Any:
+    """A model of the sizes in ``settings``, without dropout; its weights mean nothing."""
+    task = library_class(kind)
+    from transformers import AutoConfig
+
+    sizes = LIBRARY[kind][1](settings)
+    return without_dropout(task.from_config(AutoConfig.for_model(kind, **sizes, **config)))
+
+
+def library_class(kind: str) -> Any:
+    """The class of ``transformers`` that reads a model of ``kind``."""
+    require_transformers()
+    import transformers
+
+    return getattr(transformers, LIBRARY[kind][0])
 
 
 def read_model(folder: Path, kind: str, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
@@ -279,20 +306,3 @@ def fit_vocabulary(model: Any, size: int) -> None:
         for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
             if layer is not None:
                 layer.weight[before:] = layer.weight[:before].mean(0)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No bar, no log record and no warning from the library within."""
-    with silence(), without_progress_bar():
-        yield
-
-
-def require_transformers() -> None:
-    """``ConfigurationError`` where ``transformers`` is not installed."""
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(
-            "this model needs transformers, not installed here: pip install 'redactory[train]'"
-        ) from None

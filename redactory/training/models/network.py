@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import NO_CLASS, Batch
 from redactory.training.layers import vocabulary_losses
-from redactory.training.points import NO_CLASS, Batch
 
 Seeds = Mapping[tuple[str, int], bytes]
 """What the masks of a step are drawn from, by kind and number: draws of the stream, and no key."""
-_SEED_BYTES = 8
+State = tuple[Tensor, ...]
+"""All that a network remembers of the tokens it has read: tensors whose first axis is the row."""
 
 
 class KeyedDropout:
@@ -31,32 +30,25 @@ class KeyedDropout:
     """
 
     def __init__(self) -> None:
-        self._stream: RandomStream | None = None
-        self._seeds: Seeds | None = None
-        self._purpose, self._step = "", 0
+        self._seed: Callable[[tuple[str, int]], bytes] | None = None
 
     def begin(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Masks are those of the step (``purpose``, ``step``) from here on."""
-        self._stream, self._purpose, self._step = stream, f"dropout of {purpose}", step
-        self._seeds = None
+        self._seed = lambda name: stream.octets(f"dropout of {purpose} {name[0]}", step, 8, name[1])
 
     def seeds(self, rows: Iterable[int], shared: int) -> Seeds:
         """All that the masks of this step are drawn from for the points ``rows``: none before the first.
 
         ``shared`` is the number of masks that all points share.
         """
-        if self._stream is None:
+        if self._seed is None:
             return {}
         names = [*(("rows", int(row)) for row in rows), *(("shared", index) for index in range(shared))]
-        return {name: self._seed(*name) for name in names}
+        return {name: self._seed(name) for name in names}
 
     def begin_with(self, seeds: Seeds) -> None:
-        """Masks are those of the step and the points that ``seeds`` were handed over for."""
-        self._stream, self._seeds = None, seeds or None
-
-    @property
-    def _begun(self) -> bool:
-        return self._stream is not None or self._seeds is not None
+        """Masks are those of the step and the points that ``seeds`` were handed over for; none without."""
+        self._seed = seeds.__getitem__ if seeds else None
 
     def of_rows(
         self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]
@@ -66,41 +58,30 @@ class KeyedDropout:
         A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise.  ``rows`` int64 [B] are the
         points' numbers.  Where nothing is dropped the mask is the number 1.
         """
-        if not self._begun or rows is None or not any(rates):
+        if self._seed is None or rows is None or not any(rates):
             return [1.0] * len(widths)
-        drawn = torch.stack([self._uniform(sum(widths), int(row), "rows") for row in rows])[:, None]
+        drawn = torch.stack([self._uniform(sum(widths), "rows", int(row)) for row in rows])[:, None]
         pieces = torch.split(drawn, list(widths), dim=-1)
         return [_mask(piece, rate) for piece, rate in zip(pieces, rates, strict=True)]
 
-    def shared(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | None:
-        """A mask of ``shape`` that all points of the step share; ``None`` where nothing is dropped."""
-        if not self._begun or not rate:
-            return None
-        return _mask(self._uniform(torch.Size(shape).numel(), index, "shared").view(shape), rate)
+    def shared(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
+        """A mask of ``shape`` that all points of the step share; the number 1 where nothing is dropped."""
+        if self._seed is None or not rate:
+            return 1.0
+        return _mask(self._uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
 
-    def _uniform(self, count: int, index: int, of: str) -> Tensor:
-        seed = self._seed(of, index)
+    def _uniform(self, count: int, kind: str, index: int) -> Tensor:
+        assert self._seed is not None
+        try:
+            seed = self._seed((kind, index))
+        except KeyError:
+            raise CheckFailed("a mask was asked for that nobody handed over") from None
         generator = torch.Generator().manual_seed(int.from_bytes(seed, "little") >> 1)
         return torch.rand(count, generator=generator)
-
-    def _seed(self, of: str, index: int) -> bytes:
-        if self._seeds is not None:
-            if (of, index) not in self._seeds:
-                raise CheckFailed("a mask was asked for that nobody handed over")
-            return self._seeds[of, index]
-        assert self._stream is not None
-        return self._stream.octets(f"{self._purpose} {of}", self._step, _SEED_BYTES, index)
 
 
 def _mask(uniform: Tensor, rate: float) -> Tensor:
     return (uniform >= rate).to(torch.get_default_dtype()) / (1.0 - rate)
-
-
-# What every network offers to training and to evaluation.
-
-
-State = tuple[Tensor, ...]
-"""All that a network remembers of the tokens it has read: tensors whose first axis is the row."""
 
 
 class Part(nn.Module, ABC):
@@ -117,7 +98,7 @@ class Part(nn.Module, ABC):
         """Set every parameter from ``stream`` and public constants, or leave it as it was read."""
 
     def describe(self) -> dict[str, Any]:
-        """What :mod:`redactory.training.models.build` makes the same architecture from, as JSON."""
+        """What :mod:`redactory.training.model` makes the same architecture from, as JSON."""
         raise NotImplementedError
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
@@ -224,17 +205,15 @@ class LanguageNetwork(Network):
         return vocabulary_losses(self.head, self.hidden(batch), batch.targets, batch.real)
 
 
-def fill_(parameter: Tensor, draws: NDArray[np.float64]) -> None:
-    """Put ``draws`` into ``parameter``."""
-    with torch.no_grad():
-        parameter.copy_(torch.from_numpy(draws).view_as(parameter))
-
-
+@torch.no_grad()
 def uniform_(parameter: Tensor, scale: float, stream: RandomStream, index: int) -> None:
     """Fill ``parameter`` with draws of "initialise", uniform within ±``scale``."""
-    fill_(parameter, (2.0 * stream.uniform("initialise", 0, parameter.numel(), index) - 1.0) * scale)
+    draws = (2.0 * stream.uniform("initialise", 0, parameter.numel(), index) - 1.0) * scale
+    parameter.copy_(torch.from_numpy(draws).view_as(parameter))
 
 
+@torch.no_grad()
 def normal_(parameter: Tensor, deviation: float, stream: RandomStream, index: int) -> None:
     """Fill ``parameter`` with draws of "initialise" from N(0, ``deviation``²)."""
-    fill_(parameter, deviation * stream.normal("initialise", 0, parameter.numel(), index))
+    draws = deviation * stream.normal("initialise", 0, parameter.numel(), index)
+    parameter.copy_(torch.from_numpy(draws).view_as(parameter))

@@ -7,15 +7,17 @@ An encoder reads a text; a language model is an encoder with an output layer ove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import Batch
 from redactory.training.layers import Lstm
 from redactory.training.models.network import (
     Classifier,
@@ -27,14 +29,35 @@ from redactory.training.models.network import (
     uniform_,
 )
 from redactory.training.models.settings import AwdLstmSettings, BiLstmSettings, LstmSettings
-from redactory.training.points import Batch
 
 
 class RecurrentEncoder(Encoder):
-    """An embedding, and LSTM layers of ``hidden_size`` H units above it."""
+    """An embedding [V, E] and LSTM layers above it, as ``settings`` describe them.
 
-    embedding: nn.Embedding
-    hidden_size: int
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
+    """
+
+    FORMAT: ClassVar[str]
+    KIND: ClassVar[str]
+    SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings | BiLstmSettings]]
+    NESTED: ClassVar[bool] = False
+    """Whether ``config.json`` has the settings in a section of their own."""
+
+    def __init__(self, vocabulary: int, settings: Any) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, settings.embedding_size)
+        self.settings, self.hidden_size = settings, int(settings.hidden_size)
+        self.make_layers(settings)
+
+    @abstractmethod
+    def make_layers(self, settings: Any) -> None:
+        """Make the LSTM layers."""
+
+    @classmethod
+    def rebuilt(cls, config: dict[str, Any]) -> Self:
+        """The one that :meth:`describe` gave ``config`` of."""
+        sizes = config["settings"] if cls.NESTED else config
+        return cls(config["vocabulary"], cls.SETTINGS.read_back({**sizes, "kind": cls.KIND}))
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
@@ -42,29 +65,23 @@ class RecurrentEncoder(Encoder):
             scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(self.hidden_size)
             uniform_(parameter, scale, stream, index)
 
+    def describe(self) -> dict[str, Any]:
+        """The sizes."""
+        left_out = {"pooling"} if self.NESTED else {"pooling", "kind", "bottleneck"}
+        sizes = self.settings.model_dump(mode="json", exclude=left_out)
+        head = {"format": self.FORMAT, "vocabulary": self.embedding.num_embeddings}
+        return {**head, "settings": sizes} if self.NESTED else {**head, **sizes}
+
 
 class LstmEncoder(RecurrentEncoder):
-    """Embedding [V, E] and ``layers`` LSTM layers of H units; the state is zero before every point.
-
-    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
-    """
+    """``layers`` LSTM layers of H units."""
 
     FORMAT = "redactory-lstm/2"
+    KIND, SETTINGS = "lstm", LstmSettings
 
-    def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int, layers: int = 1) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, embedding_size)
-        self.lstm, self.hidden_size = Lstm(embedding_size, hidden_size, layers), hidden_size
-
-    @classmethod
-    def of(cls, vocabulary: int, settings: LstmSettings) -> Self:
-        """The one that ``settings`` describe."""
-        return cls(vocabulary, settings.embedding_size, settings.hidden_size, settings.layers)
-
-    @classmethod
-    def rebuilt(cls, config: dict[str, Any]) -> Self:
-        """The one that :meth:`describe` gave ``config`` of."""
-        return cls(*(config[key] for key in ("vocabulary", "embedding_size", "hidden_size", "layers")))
+    def make_layers(self, settings: LstmSettings) -> None:
+        """One module for all of them."""
+        self.lstm = Lstm(settings.embedding_size, settings.hidden_size, settings.layers)
 
     @property
     def width(self) -> int:
@@ -76,26 +93,13 @@ class LstmEncoder(RecurrentEncoder):
         states: Tensor = self.lstm(self.embedding(batch.inputs))
         return states
 
-    def describe(self) -> dict[str, Any]:
-        """The sizes."""
-        return {
-            "format": self.FORMAT,
-            "vocabulary": self.embedding.num_embeddings,
-            "embedding_size": self.embedding.embedding_dim,
-            "hidden_size": self.hidden_size,
-            "layers": self.lstm.num_layers,
-        }
-
 
 class LstmLanguageModel(LstmEncoder, LanguageNetwork):
-    """The language model of the CRT paper (appendix A.3): an :class:`LstmEncoder` and an output layer [V, H].
+    """The language model of the CRT paper (appendix A.3): an LSTM and an output layer [V, H]."""
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Network`.
-    """
-
-    def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int, layers: int = 1) -> None:
-        super().__init__(vocabulary, embedding_size, hidden_size, layers)
-        self.output = nn.Linear(hidden_size, vocabulary)
+    def __init__(self, vocabulary: int, settings: Any) -> None:
+        super().__init__(vocabulary, settings)
+        self.output = nn.Linear(self.hidden_size, vocabulary)
 
     @property
     def head(self) -> nn.Module:
@@ -116,37 +120,26 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
 
 
 class AwdLstmEncoder(RecurrentEncoder):
-    """Embedding [V, E] and LSTM layers of H units, of which the last has E (Merity, Keskar and Socher 2018).
+    """LSTM layers of H units, of which the last has E (Merity, Keskar and Socher 2018).
 
     Its dropouts: of words (rows of the embedding), of recurrent weights, and variational (constant over a
     point's places) before, between and after the layers.  Masks of words and weights are one of a
     step, the others one of a point and a step; none looks at data.  Averaging of iterates and activation
     penalties, which AWD-LSTM also has, are left out.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Encoder` and of
-    :class:`redactory.training.models.network.KeyedDropout`.
+    Formal guarantees: also those of :class:`redactory.training.models.network.KeyedDropout`.
     """
 
     FORMAT = "redactory-awd-lstm/1"
+    KIND, SETTINGS = "awd-lstm", AwdLstmSettings
+    NESTED = True
 
-    def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
-        super().__init__()
-        self.settings, self.hidden_size = settings, settings.hidden_size
-        self.embedding = nn.Embedding(vocabulary, settings.embedding_size)
+    def make_layers(self, settings: AwdLstmSettings) -> None:
+        """A module for each, and what dropout is drawn from."""
         inner = [settings.hidden_size] * (settings.layers - 1)
         self._widths = [settings.embedding_size, *inner, settings.embedding_size]
         self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(self._widths))
         self._dropout = KeyedDropout()
-
-    @classmethod
-    def of(cls, vocabulary: int, settings: AwdLstmSettings) -> Self:
-        """The one that ``settings`` describe."""
-        return cls(vocabulary, settings)
-
-    @classmethod
-    def rebuilt(cls, config: dict[str, Any]) -> Self:
-        """The one that :meth:`describe` gave ``config`` of."""
-        return cls(config["vocabulary"], AwdLstmSettings.read_back(config["settings"]))
 
     @property
     def width(self) -> int:
@@ -167,49 +160,28 @@ class AwdLstmEncoder(RecurrentEncoder):
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], zero before each row; with dropout while training."""
-        own = self.settings
-        states = self.embedding(batch.inputs)
+        own, states = self.settings, self.embedding(batch.inputs)
         masks: list[Tensor | float] = [1.0] * len(self._widths)
         if self.training:
             words = self._dropout.shared((self.embedding.num_embeddings, 1), own.word_dropout, 0)
-            states = states if words is None else states * words.to(states)[batch.inputs]
+            if isinstance(words, Tensor):
+                states = states * words.to(states)[batch.inputs]
             rates = [own.input_dropout, *[own.layer_dropout] * (own.layers - 1), own.output_dropout]
             masks = self._dropout.of_rows(batch.rows, self._widths, rates)
-        for index, layer in self._each:
-            states = layer(states * _like(masks[index], states), [self._weights(index, layer)])
+        for index, layer in enumerate(self.layers):
+            weight, mask = layer.get_parameter("weight_hh_l0"), None
+            if self.training:
+                drawn = self._dropout.shared(tuple(weight.shape), own.weight_dropout, 1 + index)
+                mask = drawn.to(weight) if isinstance(drawn, Tensor) else None
+            states = layer(states * _like(masks[index], states), [mask])
         last: Tensor = states * _like(masks[-1], states)
         return last
 
-    def _weights(self, index: int, layer: Lstm) -> Tensor | None:
-        if not self.training:
-            return None
-        weight = layer.weights(0).weight_hh
-        mask = self._dropout.shared(tuple(weight.shape), self.settings.weight_dropout, 1 + index)
-        return mask if mask is None else mask.to(weight)
-
-    @property
-    def _each(self) -> Iterator[tuple[int, Lstm]]:
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, Lstm)
-            yield index, layer
-
-    def describe(self) -> dict[str, Any]:
-        """The sizes and the dropouts."""
-        return {
-            "format": self.FORMAT,
-            "vocabulary": self.embedding.num_embeddings,
-            "settings": self.settings.model_dump(mode="json", exclude={"pooling"}),
-        }
-
 
 class AwdLstm(AwdLstmEncoder, LanguageNetwork):
-    """The layers of :class:`AwdLstmEncoder`, and the embedding as output layer.
+    """The layers of :class:`AwdLstmEncoder`, and the embedding as output layer."""
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Network` and of
-    :class:`redactory.training.models.network.KeyedDropout`.
-    """
-
-    def __init__(self, vocabulary: int, settings: AwdLstmSettings) -> None:
+    def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__(vocabulary, settings)
         self.output = nn.Linear(settings.embedding_size, vocabulary)
         self.output.weight = self.embedding.weight
@@ -228,7 +200,8 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token a row, ids [B], without dropout."""
         states, after = self.embedding(ids), []
-        for index, layer in self._each:
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Lstm)
             states, (h, c) = layer.step(states, (state[2 * index][None], state[2 * index + 1][None]))
             after += [h[0], c[0]]
         return F.log_softmax(self.output(states), -1), tuple(after)
@@ -239,29 +212,18 @@ def _like(mask: Tensor | float, other: Tensor) -> Tensor | float:
 
 
 class BiLstmEncoder(RecurrentEncoder):
-    """Embedding [V, E], an LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
+    """An LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`; a row is reversed within
-    its own length, so that no padded place comes before a real one.
+    Formal guarantees: a row is reversed within its own length, so that no padded place comes before a real
+    one.
     """
 
     FORMAT = "redactory-bilstm/1"
+    KIND, SETTINGS = "bilstm", BiLstmSettings
 
-    def __init__(self, vocabulary: int, embedding_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, embedding_size)
-        self.ahead = Lstm(embedding_size, hidden_size)
-        self.back, self.hidden_size = Lstm(embedding_size, hidden_size), hidden_size
-
-    @classmethod
-    def of(cls, vocabulary: int, settings: BiLstmSettings) -> Self:
-        """The one that ``settings`` describe."""
-        return cls(vocabulary, settings.embedding_size, settings.hidden_size)
-
-    @classmethod
-    def rebuilt(cls, config: dict[str, Any]) -> Self:
-        """The one that :meth:`describe` gave ``config`` of."""
-        return cls(*(config[key] for key in ("vocabulary", "embedding_size", "hidden_size")))
+    def make_layers(self, settings: BiLstmSettings) -> None:
+        """One a direction."""
+        self.ahead, self.back = (Lstm(settings.embedding_size, settings.hidden_size) for _ in range(2))
 
     @property
     def width(self) -> int:
@@ -276,15 +238,6 @@ class BiLstmEncoder(RecurrentEncoder):
         places = torch.where(real, real.sum(1, keepdim=True) - 1 - places, places)
         back = self.back(_at(read, places))
         return torch.cat([self.ahead(read), _at(back, places)], dim=2)
-
-    def describe(self) -> dict[str, Any]:
-        """The sizes."""
-        return {
-            "format": self.FORMAT,
-            "vocabulary": self.embedding.num_embeddings,
-            "embedding_size": self.embedding.embedding_dim,
-            "hidden_size": self.hidden_size,
-        }
 
 
 def _at(states: Tensor, places: Tensor) -> Tensor:
@@ -327,11 +280,10 @@ class PooledClassifier(Classifier):
         self, encoder: Encoder, classes: tuple[str, ...], pooling: str, bottleneck: int | None = None
     ) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.context = encoder, encoder.context
         pools = encoder.width * len(pooling.split("-"))
         self.bottleneck = nn.Identity() if bottleneck is None else nn.Linear(pools, bottleneck)
         self.width = bottleneck or pools
-        self.context = encoder.context
         self.head = nn.Linear(self.width, len(classes))
         self._classes, self._pooling = classes, pooling
 
@@ -343,12 +295,11 @@ class PooledClassifier(Classifier):
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: the encoder's as ever, the rest uniform within ±1/√inputs."""
         self.encoder.initialise(stream)
-        index = sum(1 for _ in self.encoder.parameters())
-        for layer in (self.bottleneck, self.head):
-            for parameter in layer.parameters():
-                assert isinstance(layer, nn.Linear)
-                uniform_(parameter, 1.0 / math.sqrt(layer.in_features), stream, index)
-                index += 1
+        before = sum(1 for _ in self.encoder.parameters())
+        layers = [layer for layer in (self.bottleneck, self.head) if isinstance(layer, nn.Linear)]
+        rest = [(p, layer.in_features) for layer in layers for p in layer.parameters()]
+        for index, (parameter, inputs) in enumerate(rest, before):
+            uniform_(parameter, 1.0 / math.sqrt(inputs), stream, index)
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
@@ -367,10 +318,5 @@ class PooledClassifier(Classifier):
     def describe(self) -> dict[str, Any]:
         """The encoder, the pooling and the names of the classes."""
         narrow = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
-        return {
-            "format": self.FORMAT,
-            "encoder": self.encoder.describe(),
-            "pooling": self._pooling,
-            **narrow,
-            "classes": list(self._classes),
-        }
+        head = {"format": self.FORMAT, "encoder": self.encoder.describe(), "pooling": self._pooling}
+        return {**head, **narrow, "classes": list(self._classes)}

@@ -6,6 +6,7 @@ those is imported where a training begins.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
     from redactory.redaction.folder import RunFolder
     from redactory.training.accounting import Spending
-    from redactory.training.ingredients import Ingredients
     from redactory.training.ledger import Admission
-    from redactory.training.phases import Descent, Phase, PlainPhase
+    from redactory.training.loop import Ingredients
     from redactory.training.settings import TrainSettings
+    from redactory.training.steps import Descent, Phase, PlainPhase
     from redactory.training.uedp.units import Originals
     from redactory.training.units.federated_mechanism import AnyMechanism
 
@@ -31,31 +32,29 @@ TRAINERS: dict[str, Trainer] = {}
 class Trainer:
     """One way to train.  A subclass with a ``name`` is registered; its instance has no state.
 
-    ``plain`` and ``noised`` name the run's folders that are learnt from, without noise and with it.  Where
-    the policies decide what is noised it is ``by_policy``.  ``relation`` is what a secret and its mask are to
-    the noised points: there in both worlds, or a gradient in one and none in the other.  ``of_units``: points
-    are what users and entities leave of the vault, ``hides_units``: and they are what is protected.
+    ``about`` is what the reference says of it.  ``plain`` and ``noised`` name the run's folders that are
+    learnt from, without noise and with it.  Where the policies decide what is noised it is ``by_policy``.
+    ``relation`` is what a secret and its mask are to the noised points: there in both worlds, or a gradient
+    in one and none in the other.  With ``drops_masked`` a point with a mask contributes nothing wherever it
+    is drawn.  ``of_units``: points are what users and entities leave of the vault, ``hides_units``: and they
+    are what is protected.  ``samples_users``: a noisy step samples users and clips the whole update of each.
+    ``nothing`` says why a trainer without noise promises nothing.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """What the reference says of it."""
     plain: ClassVar[tuple[str, ...]] = ()
     noised: ClassVar[str | None] = None
     by_policy: ClassVar[bool] = False
     relation: ClassVar[Relation] = Relation.SUBSTITUTION
     drops_masked: ClassVar[bool] = False
-    """Whether a point with a mask contributes nothing wherever it is drawn."""
     classifies: ClassVar[bool] = False
     of_units: ClassVar[bool] = False
     hides_units: ClassVar[bool] = False
     masks_entities: ClassVar[bool] = False
     samples_users: ClassVar[bool] = False
-    """Whether a noisy step samples users and clips the whole update of each."""
-
     unit: ClassVar[str] = "one secret in one data point (a sentence or a turn), replaced by <MASK>"
     nothing: ClassVar[str] = ""
-    """Why a trainer without noise promises nothing."""
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -82,10 +81,8 @@ class Trainer:
         return settings.sampling_rate
 
     def steps(self, settings: TrainSettings) -> int:
-        """Noisy steps of a whole training."""
-        from redactory.training.sampling import steps_an_epoch
-
-        return 0 if self.noised is None else settings.epochs * steps_an_epoch(self.rate(settings))
+        """Noisy steps of a whole training: ⌈1/q⌉ an epoch, whatever the number of points or users."""
+        return 0 if self.noised is None else settings.epochs * math.ceil(1.0 / self.rate(settings))
 
     def rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """How many rows of what is noised one exchanged point exchanges, under a rule of ``group_size``."""
@@ -167,8 +164,7 @@ class Trainer:
         if self.of_units:
             found = made.learnt()
             return made.plain_phase(descent, found.points, found.rows)
-        points = made.encode(*(getattr(made.run, name) for name in self.plain))
-        return made.plain_phase(descent, points, made.passes(len(points)))
+        return made.plain_phase(descent, made.encode(*self.learns(made.run)))
 
     def noisy_steps(
         self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission

@@ -1,9 +1,16 @@
-"""Baselines without noise, and so without any guarantee: on masked texts, on originals, without entities."""
+"""Baselines without any guarantee: without noise on masked texts, on originals, without entities; S-DP."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from redactory.training.mechanism import Relation
 from redactory.training.trainers.base import Trainer
+
+if TYPE_CHECKING:
+    from redactory.training.loop import Ingredients
+    from redactory.training.settings import TrainSettings
+    from redactory.training.steps import Descent, PlainPhase
 
 
 class RedactOnly(Trainer):
@@ -48,3 +55,29 @@ class DeIdentification(Noiseless):
         "no noise: this trainer learns the texts with their entities masked; an entity that no detector and "
         "no list marks is learnt as it is, and so is everything else of a user; nothing is guaranteed"
     )
+
+
+class Sdp(Trainer):
+    """Selective DP-SGD (Shi et al. 2021): its noise is inside the steps, so no figure of ours."""
+
+    name = "sdp"
+    about = "noise on what π marks of original points (Shi et al.); no guarantee"
+    plain = ("vault",)
+    nothing = (
+        "no finite epsilon: noise protects only the tokens that π marks, and a secret that π missed is "
+        "learnt without noise; under a policy that can miss, epsilon is infinite"
+    )
+
+    def problem(self, settings: TrainSettings) -> str | None:
+        """It is published for one network, and has no epsilon to calibrate to."""
+        if settings.model.kind != "lstm" or settings.model.layers != 1:
+            return "sdp noises the state of one LSTM layer: model kind lstm, layers 1"
+        if settings.noise_multiplier is None:
+            return "sdp has no epsilon to calibrate to: give noise_multiplier"
+        return None
+
+    def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase:
+        """Each step's public tuples, then its private ones with noise."""
+        from redactory.training.sdp import selective_phase
+
+        return selective_phase(made, descent)

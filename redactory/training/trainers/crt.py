@@ -1,16 +1,18 @@
-"""CRT: SGD on public points, DP-SGD on masked private ones; and its variant that drops masked points."""
+"""CRT: SGD on public points, DP-SGD on masked private ones; its variant that drops masked points; DP-SGD."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from redactory.training.mechanism import Relation
 from redactory.training.trainers.base import Trainer
 
 if TYPE_CHECKING:
-    from redactory.training.ingredients import Ingredients
-    from redactory.training.phases import Descent, PlainPhase
+    from redactory.training.loop import Ingredients
     from redactory.training.settings import TrainSettings
+    from redactory.training.steps import Descent, PlainPhase
 
 
 class Crt(Trainer):
@@ -35,11 +37,13 @@ class Crt(Trainer):
 
     def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase | None:
         """A pass over ``public/``: each distinct text once, or as often as it occurred."""
-        from redactory.training.runinput import public_occurrences
+        from redactory.training.data import public_occurrences
 
         points = made.encode(made.run.public)
-        often = public_occurrences(made.run) if made.settings.public_epoch == "occurrences" else None
-        return made.plain_phase(descent, points, made.passes(len(points), often))
+        rows = np.arange(len(points), dtype=np.int64)
+        if made.settings.public_epoch == "occurrences":
+            rows = np.repeat(rows, public_occurrences(made.run))
+        return made.plain_phase(descent, points, rows)
 
 
 class CrtDrop(Crt):
@@ -53,4 +57,19 @@ class CrtDrop(Crt):
         "A private point with a mask contributes a zero gradient, but counts wherever points are counted. A "
         "secret that π missed is compared with its point gone: one point there or not, and groups likewise.",
         *Crt.assumptions,
+    )
+
+
+class DpSgd(Trainer):
+    """Noise on every original point: the baseline with a guarantee (``docs/guarantees.md``)."""
+
+    name = "dpsgd"
+    about = "DP-SGD on all original points"
+    noised = "vault"
+    classifies = True
+    unit = "one original data point (a sentence or a turn)"
+    assumptions = (
+        "The exchanged points both lie on the private side: the vocabulary is made of public/, so a word of "
+        "a public point can be a token of this model.",
+        "Original texts are used, duplicates included: a secret that stands in K points is a group of K.",
     )

@@ -12,10 +12,10 @@ from redactory.training.units.settings import Protect
 
 if TYPE_CHECKING:
     from redactory.training.accounting import Spending
-    from redactory.training.ingredients import Ingredients
     from redactory.training.ledger import Admission
-    from redactory.training.phases import Descent, Phase
+    from redactory.training.loop import Ingredients
     from redactory.training.settings import TrainSettings
+    from redactory.training.steps import Descent, Phase
     from redactory.training.units.federated_mechanism import AnyMechanism
 
 _MOST_NOISE, _TOLERANCE, _ROUGH = 1e9, 1e-4, 8.0
@@ -118,7 +118,7 @@ class UserLevel(Trainer):
             made.settings.federated,
             made.settings.physical_tokens,
             made.network,
-            made.placed(made.learnt().points),
+            made.learnt().points,
             made.originals.incidence,
             mechanism,
             made.stream,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import EncodedPoints
 from redactory.training.ledger import Admission
 from redactory.training.models.network import Network
-from redactory.training.phases import Descent, descend, trainable
-from redactory.training.points import Placed, Points
+from redactory.training.steps import Descent, descend, trainable
 from redactory.training.uedp.bounding import cap_spread
 from redactory.training.uedp.incidence import Ids, Incidence
 from redactory.training.uedp.local_update import (
@@ -23,7 +23,6 @@ from redactory.training.uedp.local_update import (
     LocalRule,
     UpdateMap,
     cohorts,
-    own_points,
     summed_updates,
 )
 from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
@@ -162,7 +161,7 @@ class FederatedPhase:
 
     network: Network
     descent: Descent
-    points: Points
+    points: EncodedPoints
     users: tuple[User, ...]
     mechanism: PoissonUsersGaussian
     sampler: PoissonUsers
@@ -172,10 +171,6 @@ class FederatedPhase:
     ledger: Admission
     every: UpdateMap = map
     update: Callable[[Cohort], NDArray[np.float64]] = summed_updates
-
-    def fall_over(self, steps: int) -> None:
-        """Let the step size fall to zero over ``steps`` steps."""
-        self.descent = replace(self.descent, steps=steps)
 
     def step(self, number: int) -> None:
         """Algorithm 1, lines 8 to 15, in step ``number``."""
@@ -194,9 +189,7 @@ class FederatedPhase:
         for user in self.sampler.drawn(self.stream, number, self.users):
             weights = self.weights(self.stream, number, user.rows)
             if weights.any():
-                found.append(
-                    LocalData(own_points(self.points, user.rows), weights, self._stream_of(user, number))
-                )
+                found.append(LocalData(self.points.take(user.rows), weights, self._stream_of(user, number)))
         return found
 
     def _stream_of(self, user: User, number: int) -> RandomStream:
@@ -208,7 +201,7 @@ def federated_phase(
     settings: FederatedSettings,
     physical_tokens: int,
     network: Network,
-    points: Points,
+    points: EncodedPoints,
     incidence: Incidence,
     mechanism: PoissonUsersGaussian,
     stream: RandomStream,
@@ -220,13 +213,12 @@ def federated_phase(
     Row i of ``points`` is point i of ``incidence``.  The noisy mean of the updates is added to the model.
     Raises what :func:`users_of` does, and ``CheckFailed`` where the two tables differ.
     """
-    inner = points.points if isinstance(points, Placed) else points
-    if len(incidence) != len(inner):
+    if len(incidence) != len(points):
         raise CheckFailed("the hypergraph is not that of the points that are trained on")
     return FederatedPhase(
         network=network,
         descent=Descent(torch.optim.SGD(trainable(network), lr=1.0), 1.0),
-        points=inner,
+        points=points,
         users=users_of(incidence, mechanism),
         mechanism=mechanism,
         sampler=PoissonUsers(mechanism.sampling_rate),

@@ -10,24 +10,23 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from redactory.foundation.processes import process_pool
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import EncodedPoints, physical_batches
 from redactory.training.lattice import spacing
 from redactory.training.models.network import Network
 from redactory.training.numerics import fixed_numerics
-from redactory.training.phases import load, trainable
-from redactory.training.points import EncodedPoints, LabelledPoints, Points, physical_batches
+from redactory.training.steps import flat, load, trainable
 
 COHORT = 8
 """Users of a task: enough that sending the parameters costs little."""
-_NOTHING = RandomStream(bytes(32), seeded=True)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class LocalData:
     The stream is derived from the root, not the root: who computes a local update cannot tell the noise.
     """
 
-    points: Points
+    points: EncodedPoints
     weights: NDArray[np.float64]
     stream: RandomStream
 
@@ -64,7 +63,7 @@ class Cohort:
 
 def packed(network: Network) -> bytes:
     """``network`` as octets, without the stream that its dropout was last drawn from."""
-    network.begin_step(_NOTHING, "", 0)
+    network.begin_with({})
     return pickle.dumps(network, pickle.HIGHEST_PROTOCOL)
 
 
@@ -87,12 +86,12 @@ def summed_updates(cohort: Cohort) -> NDArray[np.float64]:
     """
     network: Network = pickle.loads(cohort.network)
     with fixed_numerics(1):
-        first = flat(network)
+        first = flat(network).double()
         total = torch.zeros_like(first)
         for user in cohort.users:
             load(network, first)
             train_locally(network, user, cohort.rule)
-            total += rounded(flat(network) - first, cohort.rule.clip_norm)
+            total += rounded(flat(network).double() - first, cohort.rule.clip_norm)
     return np.asarray(total.cpu().numpy())
 
 
@@ -140,26 +139,6 @@ def rounded(update: Tensor, clip_norm: float) -> Tensor:
     """``update`` clipped to a little less than β, then rounded to the lattice: its norm is at most β."""
     unit = spacing(clip_norm, update.numel())  # rounding to it moves a vector by at most 2⁻²¹·β
     return torch.round(clipped(update, clip_norm * (1.0 - 2.0**-20)) / unit) * unit
-
-
-@torch.no_grad()
-def flat(network: nn.Module) -> Tensor:
-    """The trainable parameters, one after the other, float64."""
-    return torch.cat([parameter.detach().double().flatten() for parameter in trainable(network)])
-
-
-def own_points(points: Points, rows: NDArray[np.int64]) -> Points:
-    """The points ``rows`` as a table of their own, numbered from 0: all that leaves for a user's update."""
-    if isinstance(points, LabelledPoints):
-        inner = own_points(points.points, rows)
-        assert isinstance(inner, EncodedPoints)
-        return replace(points, points=inner, labels=points.labels[rows])
-    if not isinstance(points, EncodedPoints):
-        raise TypeError("a table of encoded points is needed")
-    pieces = [points.targets_of(int(row)) for row in rows]
-    offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-    ids = np.concatenate([np.empty(0, np.int32), *pieces])
-    return replace(points, ids=ids, offsets=offsets)
 
 
 # Where local updates are computed: in this process, or in others.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -24,8 +24,15 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, mask
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import read_batches
-from redactory.training.points import NO_CLASS, EncodedPoints, LabelledPoints, class_numbers, classes_in
-from redactory.training.runinput import PublicText, parent_digest, require_unchanged
+from redactory.training.data import (
+    NO_CLASS,
+    EncodedPoints,
+    PublicText,
+    class_numbers,
+    classes_in,
+    parent_digest,
+    require_unchanged,
+)
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.entities import (
     LABELS,
@@ -286,7 +293,7 @@ class Learnt:
     stays null, and silence moves no other point.
     """
 
-    points: EncodedPoints | LabelledPoints
+    points: EncodedPoints
     silent: NDArray[np.bool_] | None = None
 
     @property
@@ -336,5 +343,5 @@ def learnt(
     points = EncodedPoints.from_texts(noted(), tokenizer, settings.max_tokens)
     if settings.task == "classify":
         numbers = classes()
-        return Learnt(LabelledPoints(points, numbers), numbers == NO_CLASS)
+        return Learnt(replace(points, labels=numbers), numbers == NO_CLASS)
     return Learnt(points, np.array(masked, bool) if drop_masked else None)

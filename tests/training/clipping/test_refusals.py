@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,16 +16,16 @@ from torch import Tensor, nn
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_parts, check_supported, clipped_gradient, clipped_sum
+from redactory.training.data import Batch, EncodedPoints
 from redactory.training.layers import Lstm, vocabulary_losses
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
 from redactory.training.ledger import mechanism_from_json
 from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.phases import Descent, NoisyPhase, make_optimizer
-from redactory.training.points import Batch, EncodedPoints
-from redactory.training.sampling import PoissonSampler
+from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings
+from redactory.training.steps import Descent, NoisyPhase, make_optimizer
 from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from tests.training.clipping.networks import assert_equal, reference
 
@@ -167,7 +168,7 @@ class Languages(LstmLanguageModel):
     """A language model whose states or losses ``mixed`` changes, by numbers without a gradient."""
 
     def __init__(self, mixed: str) -> None:
-        super().__init__(11, 3, 4)
+        super().__init__(11, LstmSettings(embedding_size=3, hidden_size=4))
         self.mixed = mixed
         self.initialise(RandomStream.from_seed(2))
 
@@ -204,9 +205,7 @@ def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_ever
     network = Languages("")  # honest until it is not
     descent = Descent(make_optimizer(network, "sgd"), 1e-3)
     mechanism = PoissonGaussian(1.0, 1.0, 0.5, 4.0)
-    phase = NoisyPhase(
-        network, descent, TOKENS, mechanism, PoissonSampler(1.0), 4096, RandomStream.from_seed(1), Ledger()
-    )
+    phase = NoisyPhase(network, descent, TOKENS, mechanism, 4096, RandomStream.from_seed(1), Ledger())
     phase.step(0)
     network.mixed = "mean"
     phase.step(1)
@@ -214,9 +213,9 @@ def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_ever
     with pytest.raises(ConfigurationError, match="another gradient"):
         phase.step(1000)
     # a step that draws nobody shows nothing: the next one is looked at
-    phase.sampler = PoissonSampler(1e-12)
+    phase.mechanism = replace(mechanism, sampling_rate=1e-12)
     phase.step(2000)
-    phase.sampler = PoissonSampler(1.0)
+    phase.mechanism = mechanism
     with pytest.raises(ConfigurationError, match="another gradient"):
         phase.step(2001)
 

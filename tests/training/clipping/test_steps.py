@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
+from redactory.training.data import EncodedPoints, physical_batches
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.points import EncodedPoints, physical_batches
 from tests.training.clipping.networks import assert_equal, gradient_of, reference
+from tests.training.conftest import lstm
 
 VOCABULARY = 11
 SEQUENCES = st.lists(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=9), max_size=7)
@@ -28,7 +29,7 @@ def points_of(sequences: list[list[int]]) -> EncodedPoints:
 
 
 def network_of(seed: int) -> LstmLanguageModel:
-    network = LstmLanguageModel(VOCABULARY, 3, 4).double()
+    network = lstm(VOCABULARY, 3, 4).double()
     network.initialise(RandomStream.from_seed(seed))
     with torch.no_grad():
         for parameter in network.parameters():

@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.stream import RandomStream
+from redactory.training.data import Batch, PublicText
 from redactory.training.ldp.encoder import BATCH, SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.ldp.settings import EncoderSettings
 from redactory.training.models.recurrent import BiLstmEncoder
-from redactory.training.points import Batch
-from redactory.training.runinput import PublicText
+from redactory.training.models.settings import BiLstmSettings
 from tests.training.ldp.ldp_sides import ROWS, small, write_rows
 from tests.training.tiny_folders import bert_folder
 
@@ -193,7 +193,7 @@ def test_a_bilstm_has_the_states_of_torch_s_own_over_packed_texts() -> None:
     lengths = torch.tensor([5, 1, 3, 6])
     ids = torch.from_numpy(np.random.default_rng(1).integers(0, 11, (4, 6)))
     batch = Batch(ids, torch.zeros(4, 1, dtype=torch.int64), torch.arange(6)[None] < lengths[:, None])
-    own = BiLstmEncoder(11, 5, 7)
+    own = BiLstmEncoder(11, BiLstmSettings(kind="bilstm", embedding_size=5, hidden_size=7))
     own.initialise(RandomStream.from_seed(3))
     own.double()
     theirs = nn.LSTM(5, 7, batch_first=True, bidirectional=True).double()

@@ -20,11 +20,10 @@ from tests.training.ldp.ldp_sides import a_message, settings_with, sides
 
 FORBIDDEN = (
     "redactory.training.tokenizer",
-    "redactory.training.points",
-    "redactory.training.runinput",
+    "redactory.training.data",
     "redactory.training.ldp.encoder",
     "redactory.training.ldp.user",
-    "redactory.training.models.build",
+    "redactory.training.model",
     "redactory.detectors",
     "transformers",
     "tokenizers",

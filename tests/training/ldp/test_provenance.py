@@ -13,11 +13,11 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.redaction.folder import RunFolder
 from redactory.training import train_model
 from redactory.training.accounting import epsilon_of
+from redactory.training.data import PublicText
 from redactory.training.guarantee.ledgerfacts import ledger_facts
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.mechanism import Relation
-from redactory.training.runinput import PublicText
 from tests.training.ldp.ldp_sides import small
 from tests.training.tiny_folders import bert_folder
 from tests.training.uedp.unit_runs import PUBLIC_ROWS, training, write_public, write_unit_run

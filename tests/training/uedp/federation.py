@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.phases import Descent, make_optimizer
-from redactory.training.points import EncodedPoints
+from redactory.training.data import EncodedPoints
+from redactory.training.steps import Descent, make_optimizer
 from redactory.training.uedp.federated import (
     FederatedPhase,
     PoissonUsers,

@@ -20,11 +20,11 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import load_model, train_model
-from redactory.training.ingredients import Ingredients
+from redactory.training.data import PublicText
+from redactory.training.loop import Ingredients
 from redactory.training.model import load_classifier
-from redactory.training.phases import NoisyPhase
-from redactory.training.runinput import PublicText
 from redactory.training.settings import TRAINERS, TrainSettings
+from redactory.training.steps import NoisyPhase
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.train import fresh_model
 from redactory.training.trainers import trainer_of
@@ -78,7 +78,7 @@ class Sums:
         mechanism = trainer_of(self.settings).mechanism(self.settings)
         originals = originals_of(self.run, self.settings)
         made = Ingredients(self.run, self.settings, network, model.tokenizer, STREAM, originals)
-        _, noisy = made.phases(mechanism, recorder)
+        noisy = made.phases(mechanism, recorder).noisy
         assert isinstance(noisy, NoisyPhase)
         noisy.dropped = null
         return noisy
@@ -90,7 +90,7 @@ class Sums:
         other = self.phase(null, theirs)
         for step in range(4):
             other.network.load_state_dict(one.network.state_dict())
-            drawn = one.sampler.rows(STREAM, step, len(null))
+            drawn = one.drawn(step)
             one.step(step)
             other.step(step)
             apart = (ours.sums[-1] - theirs.sums[-1]).norm() / one.mechanism.clip_norm

@@ -18,15 +18,14 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
+from redactory.training.data import EncodedPoints
 from redactory.training.ledger import StepLedger, mechanism_from_json
-from redactory.training.points import EncodedPoints, LabelledPoints
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import users_of, weights_of
 from redactory.training.uedp.incidence import Collector
 from redactory.training.uedp.local_update import (
     Cohort,
     clipped,
-    own_points,
     summed_updates,
 )
 from tests.training.greybox import TOKENIZER, Recorder
@@ -213,11 +212,11 @@ def test_an_empty_sample_is_a_step_of_noise() -> None:
 def test_labelled_points_leave_with_their_classes() -> None:
     points = EncodedPoints.from_texts(["a", "Hello", "", "9"], TOKENIZER, 20)
     rows = np.array([3, 1], np.int64)
-    found = own_points(LabelledPoints(points, np.array([0, 1, 0, 2])), rows)
-    assert isinstance(found, LabelledPoints)
+    found = replace(points, labels=np.array([0, 1, 0, 2])).take(rows)
+    assert found.labels is not None
     assert found.labels.tolist() == [2, 1]
     for place, row in enumerate(rows):
-        assert found.points.targets_of(place).tolist() == points.targets_of(row).tolist()
+        assert found.targets_of(place).tolist() == points.targets_of(row).tolist()
 
 
 # -------------------------------------------------------------------------------------------- the sampling

@@ -1,10 +1,10 @@
-"""The two kinds of step that every trainer is made of: without noise, and with it."""
+"""The kinds of step that every trainer is made of: without noise, and with it on a sample of points."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -13,27 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_parts, clipped_sum
+from redactory.training.data import EncodedPoints, Ids
 from redactory.training.ledger import Admission
-from redactory.training.mechanism import Mechanism
+from redactory.training.mechanism import Mechanism, TruncatedPoissonGaussian
 from redactory.training.models.network import Network
-from redactory.training.points import Points
-from redactory.training.sampling import Sampler
 
 _CHECKED_EVERY = 1000
-
-
-class Phase(Protocol):
-    """One kind of step; its steps are numbered from 0 through all epochs."""
-
-    descent: Descent
-
-    def fall_over(self, steps: int) -> None:
-        """Let the step size fall to zero over ``steps`` steps."""
-
-    def step(self, number: int) -> None:
-        """Carry out step ``number``: a function of the number, the parameters, the data and the stream."""
 
 
 @dataclass
@@ -56,6 +44,15 @@ class Descent:
         self.optimizer.step()
 
 
+class Phase(Protocol):
+    """One kind of step; its steps are numbered from 0 through all epochs."""
+
+    descent: Descent
+
+    def step(self, number: int) -> None:
+        """Carry out step ``number``: a function of the number, the parameters, the data and the stream."""
+
+
 @dataclass
 class PlainPhase:
     """SGD over points that may be learnt without noise, in an order from the stream.
@@ -69,23 +66,19 @@ class PlainPhase:
 
     network: Network
     descent: Descent
-    points: Points
-    rows: NDArray[np.int64]
+    points: EncodedPoints
+    rows: Ids
     batch_size: int
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
-    _order: tuple[int, NDArray[np.int64]] = field(default=(-1, np.empty(0, np.int64)), init=False)
-
-    def fall_over(self, steps: int) -> None:
-        """Let the step size fall to zero over ``steps`` steps."""
-        self.descent = replace(self.descent, steps=steps)
+    _order: tuple[int, Ids] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     @property
     def steps_a_pass(self) -> int:
         """Steps that go once through ``rows``."""
         return math.ceil(len(self.rows) / self.batch_size)
 
-    def rows_of(self, number: int) -> NDArray[np.int64]:
+    def rows_of(self, number: int) -> Ids:
         """The rows of step ``number``, at least one."""
         this, place = divmod(number, self.steps_a_pass)
         if self._order[0] != this:
@@ -99,9 +92,36 @@ class PlainPhase:
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
         self.descent.optimizer.zero_grad()
-        losses = self.network.point_losses(self.points.batch(rows))
+        losses = self.network.point_losses(self.points.batch(rows).to(self.network.device))
         torch.autograd.backward(losses.sum() / len(rows))
         self.descent.step(number)
+
+
+def sampled_rows(mechanism: Mechanism, stream: RandomStream, step: int, points: int) -> Ids:
+    """The rows in ``range(points)`` that take part in ``step``, ascending, as ``mechanism`` is accounted for.
+
+    Truncated: coins are thrown for as many slots as the mechanism has, of which points fill the first, and of
+    more than ``truncated_batch_size`` a random subset is kept.  ``ConfigurationError`` where there are more
+    points than slots.
+
+    Formal guarantees: inclusions are independent over points and steps as long as the root of the
+    stream is secret; the probability of one is ``sampling_rate`` up to 2⁻⁵³.  A Poisson batch is never
+    cut, filled up or left out: an empty one is a step of noise alone.  A truncated sample of slots is that of
+    dp_accounting's ``TruncatedSubsampledGaussianDpEvent``: coins, then a uniform subset; it is a function of
+    constants and coins, never of the number of points (``docs/guarantees.md``, "Sampling and constants").
+    """
+    if not isinstance(mechanism, TruncatedPoissonGaussian):
+        return np.flatnonzero(stream.uniform("coins", step, points) < mechanism.sampling_rate)
+    if points > mechanism.points:
+        raise ConfigurationError(
+            "train.dataset_size: there are more noised points than this public bound; raise it, and "
+            "train anew"
+        )
+    drawn = np.flatnonzero(stream.uniform("coins", step, mechanism.points) < mechanism.sampling_rate)
+    size = mechanism.truncated_batch_size
+    if len(drawn) > size:
+        drawn = np.sort(drawn[stream.permutation("truncation", step, len(drawn))[:size]])
+    return drawn[drawn < points]
 
 
 @dataclass
@@ -113,16 +133,15 @@ class NoisyPhase:
     1,000th after it a batch is held against its halves (:func:`check_parts`).
 
     Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped
-    sum of the points its sampler drew; the sum is admitted by the ledger before noise is drawn; no
+    sum of the points that were sampled; the sum is admitted by the ledger before noise is drawn; no
     step is left out, whatever was drawn.  Everything else (optimizer, later steps) is
     post-processing.
     """
 
     network: Network
     descent: Descent
-    points: Points
+    points: EncodedPoints
     mechanism: Mechanism
-    sampler: Sampler
     physical_tokens: int
     stream: RandomStream
     ledger: Admission
@@ -130,13 +149,13 @@ class NoisyPhase:
     clipped_sum: Callable[..., Tensor] = clipped_sum
     _checked: int = field(default=-1, init=False)
 
-    def fall_over(self, steps: int) -> None:
-        """Let the step size fall to zero over ``steps`` steps."""
-        self.descent = replace(self.descent, steps=steps)
+    def drawn(self, number: int) -> Ids:
+        """The rows of the points that take part in step ``number``."""
+        return sampled_rows(self.mechanism, self.stream, number, len(self.points))
 
     def step(self, number: int) -> None:
         """Sample, clip and sum, admit, add noise, divide by the constant, and take an optimizer step."""
-        rows = self.sampler.rows(self.stream, number, len(self.points))
+        rows = self.drawn(number)
         if self.dropped is not None:
             rows = rows[~self.dropped[rows]]
         self.network.train()
@@ -151,11 +170,17 @@ class NoisyPhase:
         descend(self.network, self.descent, self.mechanism.noisy_mean(total, self.stream, number), number)
 
 
-def descend(network: nn.Module, descent: Descent, gradient: Tensor, number: int) -> None:
-    """Step ``number`` along ``gradient``, flat in the order of the trainable ``named_parameters``."""
-    for parameter, share in _shared_out(network, gradient):
-        parameter.grad = share
-    descent.step(number)
+# The trainable parameters as one vector.
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """The parameters that training moves, in the order of ``named_parameters``, a shared one once."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+def flat(network: nn.Module) -> Tensor:
+    """The trainable parameters, one after the other, as they are."""
+    return torch.cat([parameter.detach().flatten() for parameter in trainable(network)])
 
 
 @torch.no_grad()
@@ -165,17 +190,19 @@ def load(network: nn.Module, values: Tensor) -> None:
         parameter.copy_(share)
 
 
+def descend(network: nn.Module, descent: Descent, gradient: Tensor, number: int) -> None:
+    """Step ``number`` along ``gradient``, flat in the order of the trainable parameters."""
+    for parameter, share in _shared_out(network, gradient):
+        parameter.grad = share
+    descent.step(number)
+
+
 def _shared_out(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
     """Each trainable parameter with its share of ``values``, in its shape."""
     parameters = trainable(network)
     shares = torch.split(values, [parameter.numel() for parameter in parameters])
     for parameter, share in zip(parameters, shares, strict=True):
         yield parameter, share.view_as(parameter)
-
-
-def trainable(network: nn.Module) -> list[nn.Parameter]:
-    """The parameters that training moves, in the order of ``named_parameters``, a shared one once."""
-    return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 def make_optimizer(network: nn.Module, rule: str) -> Optimizer:

@@ -1,0 +1,321 @@
+"""What a training reads: the checked texts of a finished run, as rows of token ids, padded for one step.
+
+Also what a step computes at once: how its rows are cut into pieces is a function of the rows and of settings
+that the ledger holds, never of how many processes compute them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from redactory.foundation.canonical import file_blocks, file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
+from redactory.foundation.keys import load_digest_key
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+from redactory.redaction.sealing import read_manifest
+from redactory.redaction.shards import CLASS, parts, read_batches, require_there
+from redactory.redaction.sides import PUBLIC
+from redactory.training.tokenizer import TextCodec
+
+Ids = NDArray[np.int64]
+Rows = Sequence[int] | Ids
+NO_CLASS = -100
+"""The class number of a point that has none of the classes: its loss is 0 and its gradient exactly 0."""
+
+
+# A finished run, checked against its manifest.
+
+
+def parent_digest(run: RunFolder) -> str:
+    """The sha256 of the run's manifest, which every model names; ``RunStateError`` where unfinished."""
+    read_manifest(run)
+    return file_sha256(run.manifest)
+
+
+def require_unchanged(run: RunFolder, folder: Path) -> None:
+    """``CheckFailed`` unless the parts of ``folder`` are as they were sealed; ``RunStateError`` if purged."""
+    require_there(folder)
+    prefix = folder.relative_to(run.root).as_posix() + "/part-"
+    sealed = {n: entry["sha256"] for n, entry in read_manifest(run)["files"].items() if n.startswith(prefix)}
+    found = {path.relative_to(run.root).as_posix(): file_sha256(path) for path in parts(folder)}
+    if sealed != found:
+        raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
+
+
+def texts(folder: Path) -> Iterator[str]:
+    """The text of every row of a data folder, in order, a row group at a time."""
+    for batch in read_batches(folder, ["text"]):
+        yield from batch.column(0).to_pylist()
+
+
+def public_texts(run: RunFolder) -> Iterator[str]:
+    """The public texts; ``CheckFailed`` where one holds the mask, which belongs to the private side only."""
+    for row, text in enumerate(texts(run.public)):
+        if MASK in text:
+            raise CheckFailed(f"row {row} of public/ holds the mask: such a point must be private")
+        yield text
+
+
+def public_occurrences(run: RunFolder) -> Ids:
+    """How many points of the corpus each row of ``public/`` stands for, itself and its duplicates.
+
+    A point that repeats an earlier run of an index has no row here.
+    ``CheckFailed`` where a duplicate's original is not known.
+    """
+    own: dict[int, str] = {}
+    copies: Counter[int] = Counter()
+    columns = ["point_id", "released_id", "side", "fate", "dup_of", "earlier_run"]
+    for batch in read_batches(run.points, columns):
+        for point, released, side, fate, original, earlier in zip(
+            *(c.to_pylist() for c in batch.columns), strict=True
+        ):
+            if fate == PUBLIC:
+                own[point] = released
+            elif fate == "duplicate" and side == PUBLIC and earlier is None:
+                if original is None:
+                    raise CheckFailed(
+                        "a Bloom filter does not say which point a duplicate repeats (dedup.mode bloom): "
+                        "train with public_epoch: distinct"
+                    )
+                copies[original] += 1
+    counts = {released: 1 + copies[point] for point, released in own.items()}
+    rows = (i for batch in read_batches(run.public, ["point_id"]) for i in batch.column(0).to_pylist())
+    return np.fromiter((counts[released] for released in rows), np.int64)
+
+
+def classes_in(folder: Path) -> Iterator[str | None]:
+    """The class of every row of a data folder, in order; ``ConfigurationError`` where the rows have none."""
+    for batch in read_batches(folder, ["point_id", CLASS]):
+        if CLASS not in batch.schema.names:
+            raise ConfigurationError(
+                f"train.task: {folder.name}/ has no classes; curate with input.label, the column of each "
+                "row's class"
+            )
+        yield from batch[CLASS].to_pylist()
+
+
+def class_numbers(found: Iterable[str | None], classes: Sequence[str]) -> Ids:
+    """The place of each of ``found`` in the public ``classes``, int64 [n]; ``NO_CLASS`` where it has none."""
+    numbers: dict[str | None, int] = {name: number for number, name in enumerate(classes)}
+    return np.fromiter((numbers.get(name, NO_CLASS) for name in found), np.int64)
+
+
+# Text that is no part of the corpus: donated, or public anyway.
+
+
+KEY = "train.public_text"
+
+
+@dataclass(frozen=True)
+class PublicText:
+    """Rows of ``path``, a point each: JSON lines with the columns ``text`` and ``label``, or plain lines."""
+
+    path: Path
+    text: str = "text"
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        if not self.path.is_file():
+            raise ConfigurationError(f"{KEY}: there is no file {self.path.name}")
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the file: what was learnt from it is a function of it."""
+        return file_sha256(self.path)
+
+    def texts(self) -> Iterator[str]:
+        """Every text, in order; ``InputError`` names file and row where one is missing."""
+        return (text for text, _ in self.rows())
+
+    def rows(self) -> Iterator[tuple[str, str | None]]:
+        """Every text with its class, None where it has none; blank rows are passed over."""
+        in_json = self.path.suffix in (".jsonl", ".ndjson", ".json")
+        with self.path.open(encoding="utf-8", newline="\n") as lines:
+            try:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        yield self._parsed(number, line) if in_json else (line.rstrip("\r\n"), None)
+            except UnicodeDecodeError:
+                raise InputError(f"{KEY}: {self.path.name} is not UTF-8") from None
+
+    def _parsed(self, number: int, line: str) -> tuple[str, str | None]:
+        try:
+            row: Any = json.loads(line)
+        except ValueError:
+            row = None
+        text = row.get(self.text) if isinstance(row, dict) else None
+        if not isinstance(text, str):
+            raise InputError(f"{KEY}: row {number} of {self.path.name} has no text in column {self.text!r}")
+        label = row.get(self.label)
+        return text, None if label is None else str(label)
+
+
+def public_text_of(run: RunFolder, path: Path | None) -> PublicText | None:
+    """The public text at ``path``, in the columns of the run's own input; None without one.
+
+    ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of; under
+    another key than the run's, which cannot tell, also where it is as long as one of them.
+    """
+    if path is None:
+        return None
+    manifest = read_manifest(run)
+    columns = manifest.get("configuration", {}).get("input", {})
+    found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label")
+    within = path.resolve().is_relative_to(run.root.resolve())
+    if within or any(_may_be(path, entry, manifest) for entry in manifest.get("inputs", ())):
+        raise ConfigurationError(
+            f"{KEY}: {path.name} is part of the corpus; give text that is public and no part of it"
+        )
+    return found
+
+
+def _may_be(path: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
+    """Whether the file is that input: by its digest in ``entry``, or by its size where the key is another."""
+    if "sha256" in entry:
+        # of a version that keyed no digest of an input
+        return bool(file_sha256(path) == entry["sha256"])
+    if path.stat().st_size != entry["bytes"]:
+        return False
+    key = load_digest_key()
+    return key.fingerprint != manifest["key"]["fingerprint"] or bool(
+        key.file_digest(file_blocks(path)) == entry["digest"]
+    )
+
+
+# Points as ids: encoded once, kept flat, padded only for the moment of a step.
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``inputs`` and ``targets`` int64 [B, T]; ``real`` bool [B, T] is False where a row is padded.
+
+    ``rows`` int64 [B], where given, are the points' numbers in their table: what dropout is drawn by.
+    For classification ``targets`` [B, 1] are class numbers, and ``real`` says which inputs are read.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    real: Tensor
+    rows: Tensor | None = None
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on ``device``."""
+        rows = None if self.rows is None else self.rows.to(device)
+        return Batch(self.inputs.to(device), self.targets.to(device), self.real.to(device), rows)
+
+    def alone(self, place: int) -> Batch:
+        """The point at ``place`` by itself, without padding."""
+        own, length = slice(place, place + 1), int(self.real[place].sum())
+        rows = None if self.rows is None else self.rows[own]
+        return Batch(self.inputs[own, :length], self.targets[own, :length], self.real[own, :length], rows)
+
+
+@dataclass(frozen=True)
+class EncodedPoints:
+    """The targets of every point, one after the other; point i is ``ids[offsets[i]:offsets[i + 1]]``.
+
+    ``labels`` int64 [n], where given, are the points' class numbers or ``NO_CLASS``: then a text is read
+    whole and its class is the target.
+
+    Formal guarantees: row i is a function of text i, class i and public constants alone, so a point
+    exchanged exchanges one row (``docs/guarantees.md``, "Side channels", item 5).
+    """
+
+    ids: NDArray[np.int32]
+    offsets: Ids
+    begin_id: int
+    pad_id: int
+    labels: Ids | None = None
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int] | NDArray[np.int32]], begin_id: int, pad_id: int) -> Self:
+        """The points whose targets are ``rows``."""
+        pieces = [np.asarray(row, np.int32) for row in rows]
+        offsets = np.cumsum([0, *map(len, pieces)]).astype(np.int64)
+        return cls(np.concatenate([np.empty(0, np.int32), *pieces]), offsets, begin_id, pad_id)
+
+    @classmethod
+    def from_texts(cls, texts: Iterable[str], tokenizer: TextCodec, max_tokens: int | None) -> Self:
+        """Each text's ids with the end token, cut to its own first ``max_tokens``.
+
+        One text is one row: nothing is packed or joined, so no text moves another one's tokens.
+        """
+        rows = ([*tokenizer.encode(text), tokenizer.end_id][:max_tokens] for text in texts)
+        return cls.of(rows, tokenizer.begin_id, tokenizer.pad_id)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Ids:
+        """Inputs of each point, int64 [n]: what it costs in memory."""
+        return np.diff(self.offsets) + (self.labels is not None)
+
+    def targets_of(self, row: int) -> NDArray[np.int32]:
+        """The target ids of one point."""
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
+
+    def take(self, rows: Rows) -> EncodedPoints:
+        """The points ``rows`` as a table of their own, numbered from 0."""
+        found = EncodedPoints.of((self.targets_of(int(row)) for row in rows), self.begin_id, self.pad_id)
+        labels = None if self.labels is None else self.labels[np.asarray(rows, np.int64)]
+        return replace(found, labels=labels)
+
+    def batch(self, rows: Rows) -> Batch:
+        """The points ``rows`` (at least one), padded on the right to the longest of them."""
+        numbers = np.asarray(rows, np.int64)
+        own = [self.targets_of(row) for row in numbers]
+        lengths = np.array([len(ids) for ids in own])
+        real = np.arange(lengths.max()) < lengths[:, None]
+        targets = np.full(real.shape, self.pad_id, np.int64)
+        targets[real] = np.concatenate(own)
+        begin = np.full((len(own), 1), self.begin_id, np.int64)
+        inputs = np.concatenate([begin, targets if self.labels is not None else targets[:, :-1]], axis=1)
+        if self.labels is not None:
+            targets = self.labels[numbers][:, None]
+            real = np.concatenate([np.ones_like(begin, bool), real], axis=1)
+        return Batch(*map(torch.from_numpy, (inputs, targets, real, numbers)))
+
+
+# A step's rows in pieces: what is computed at once, and what processes share out.
+
+
+Work = Callable[[Any, Batch], Tensor]
+"""From a network and a batch to one number for each of its trainable parameters, flat; can be pickled."""
+PieceMap = Callable[[Any, Work, EncodedPoints, Sequence[Ids]], Iterator[Tensor]]
+"""Carries out a work on pieces of points with the network as it is; results in the order of the pieces."""
+
+
+def alone(network: Any, work: Work, points: EncodedPoints, pieces: Sequence[Ids]) -> Iterator[Tensor]:
+    """One piece after the other, in this process, where ``network`` lies."""
+    for piece in pieces:
+        yield work(network, points.batch(piece).to(network.device))
+
+
+def physical_batches(rows: Ids, lengths: Ids, tokens: int) -> list[Ids]:
+    """``rows`` cut into pieces of at most ``tokens`` padded tokens (or one row), longest rows first.
+
+    A piece ends where a row is under three quarters of its longest, so that little is padding.  How
+    a batch is cut changes no gradient: a sum of clipped gradients does not know its pieces.
+    """
+    ordered = rows[np.argsort(-lengths[rows], kind="stable")]
+    pieces, start = [], 0
+    for place in range(1, len(ordered)):
+        longest = int(lengths[ordered[start]])
+        full = (place - start + 1) * longest > tokens
+        ragged = place - start >= 8 and 4 * lengths[ordered[place]] < 3 * longest
+        if full or ragged:
+            pieces.append(ordered[start:place])
+            start = place
+    return [*pieces, ordered[start:]] if len(ordered) else []

@@ -1,0 +1,300 @@
+"""The training loop: what the steps of one training are made of, their order, and how it is resumed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from redactory.foundation.errors import CheckFailed
+from redactory.foundation.files import commit
+from redactory.foundation.progress import Progress
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.training.clipping import clipped_sum
+from redactory.training.data import (
+    EncodedPoints,
+    Ids,
+    PieceMap,
+    PublicText,
+    alone,
+    class_numbers,
+    classes_in,
+    texts,
+)
+from redactory.training.ledger import Admission
+from redactory.training.models.network import Network
+from redactory.training.settings import TRAINERS, TrainSettings
+from redactory.training.steps import Descent, NoisyPhase, Phase, PlainPhase, make_optimizer
+from redactory.training.tokenizer import TextCodec
+from redactory.training.uedp.local_update import UpdateMap
+from redactory.training.uedp.units import Learnt, Originals, learnt, learnt_of, pretraining_of
+from redactory.training.units.federated_mechanism import AnyMechanism, PoissonUsersGaussian
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What every step of one training on ``run`` shares: what a trainer makes its phases of.
+
+    ``originals`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
+    is the map that users' local updates are computed by, ``pieces`` that of the pieces of all other steps.
+    """
+
+    run: RunFolder
+    settings: TrainSettings
+    network: Network
+    tokenizer: TextCodec
+    stream: RandomStream
+    originals: Originals | None = None
+    public_text: PublicText | None = None
+    every: UpdateMap = map
+    pieces: PieceMap = alone
+
+    def pretraining(self) -> PlainPhase | None:
+        """Passes over public text before all other steps, with an optimizer of their own; None without."""
+        own = self.settings
+        if self.public_text is None or not own.pretraining_epochs:
+            return None
+        found = pretraining_of(self.public_text, own, self.tokenizer)
+        descent = Descent(make_optimizer(self.network, own.optimizer), own.learning_rate)
+        return self.plain_phase(descent, found.points, found.rows, purpose="pretraining")
+
+    def phases(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> Phases:
+        """The kinds of step, as far as the trainer has them; without ``mechanism`` none with noise."""
+        own, trainer = self.settings, TRAINERS[self.settings.trainer]
+        first = Descent(make_optimizer(self.network, own.optimizer), own.learning_rate)
+        plain, noisy = trainer.plain_steps(self, first), None
+        if mechanism is not None and ledger is not None:
+            shared = (
+                first.optimizer if own.optimizers == "one" else make_optimizer(self.network, own.optimizer)
+            )
+            noisy = trainer.noisy_steps(self, Descent(shared, own.private_learning_rate), mechanism, ledger)
+        return Phases(self.pretraining(), plain, noisy)
+
+    def encode(self, *folders: Path) -> EncodedPoints:
+        """The points of data folders, one after the other."""
+        every = (text for folder in folders for text in texts(folder))
+        return EncodedPoints.from_texts(every, self.tokenizer, self.settings.max_tokens)
+
+    def private(self, folder: Path) -> Learnt:
+        """The points of a data folder as the task reads them."""
+        own = self.settings
+        return learnt(
+            texts(folder),
+            own,
+            self.tokenizer,
+            lambda: class_numbers(classes_in(folder), own.classes),
+            TRAINERS[own.trainer].drops_masked,
+        )
+
+    def learnt(self) -> Learnt:
+        """The originals as the task reads them."""
+        assert self.originals is not None
+        return learnt_of(self.originals, self.settings, self.tokenizer)
+
+    def plain_phase(
+        self, descent: Descent, points: EncodedPoints, rows: Ids | None = None, purpose: str = "plain"
+    ) -> PlainPhase:
+        """Steps without noise over ``rows`` of ``points``: over each once, where none are given."""
+        rows = np.arange(len(points), dtype=np.int64) if rows is None else rows
+        size = self.settings.public_batch_size
+        return PlainPhase(self.network, descent, points, rows, size, self.stream, purpose=purpose)
+
+    def noisy_phase(
+        self, descent: Descent, found: Learnt, mechanism: AnyMechanism, ledger: Admission
+    ) -> NoisyPhase:
+        """Steps with noise on samples of ``found``."""
+        assert not isinstance(mechanism, PoissonUsersGaussian)
+        return NoisyPhase(
+            self.network,
+            descent,
+            found.points,
+            mechanism,
+            self.settings.physical_tokens,
+            self.stream,
+            ledger,
+            found.silent,
+            clipped_sum=partial(clipped_sum, every=self.pieces),
+        )
+
+
+# The order of all steps: a function of public constants and the stream.
+
+
+class Phases(NamedTuple):
+    """The kinds of step of one training; None where it has none of a kind."""
+
+    pretraining: PlainPhase | None
+    plain: PlainPhase | None
+    noisy: Phase | None
+
+
+class Step(NamedTuple):
+    """One step of all: by which ``phase``, its ``number`` of that kind, and what the progress line says."""
+
+    phase: Phase
+    number: int
+    work: str
+    place: int
+    of: int
+    noisy: bool
+    ends_epoch: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Passes over public text, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy`` with it.
+
+    Plain steps come first in every epoch (CRT, Algorithm 1, lines 6 and 7), or, ``mixed``, the two
+    kinds in an order drawn for each epoch.
+
+    Formal guarantees: the number of noisy steps and their places are functions of constants, of the public
+    side's size and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
+    constants").
+    """
+
+    phases: Phases
+    epochs: int
+    before: int
+    plain: int
+    noisy: int
+    mixed: bool
+    stream: RandomStream
+
+    @classmethod
+    def of(cls, settings: TrainSettings, phases: Phases, stream: RandomStream) -> Schedule:
+        """The order that ``settings`` give; step sizes follow it where they are to fall."""
+        pretraining, plain, noisy = phases
+        mixed = settings.interleaving == "mixed" and noisy is not None
+        with_noise = 0 if noisy is None else TRAINERS[settings.trainer].steps(settings) // settings.epochs
+        without = 0
+        if plain is not None and len(plain.rows):
+            without = plain.steps_a_pass * math.ceil(settings.minimum_plain_steps / plain.steps_a_pass)
+            if mixed:
+                without = round(with_noise * settings.public_share / (1.0 - settings.public_share))
+        if settings.learning_rate_schedule == "linear":
+            for phase, steps in ((plain, without), (noisy, with_noise)):
+                if phase is not None:
+                    phase.descent.steps = settings.epochs * steps
+        before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_a_pass
+        return cls(phases, settings.epochs, before, without, with_noise, mixed, stream)
+
+    def __iter__(self) -> Iterator[Step]:
+        """Every step of the training, in order."""
+        for number in range(self.before):
+            assert self.phases.pretraining is not None
+            ends = number + 1 == self.before
+            yield Step(self.phases.pretraining, number, "pretraining", number + 1, self.before, False, ends)
+        for epoch in range(self.epochs):
+            order, done = np.arange(self.plain + self.noisy) >= self.plain, [0, 0]
+            if self.mixed:
+                order = order[self.stream.permutation("order of steps", epoch, len(order))]
+            for place, noisy in enumerate(order.tolist(), 1):
+                phase, of = (self.phases.noisy, self.noisy) if noisy else (self.phases.plain, self.plain)
+                assert phase is not None
+                done[noisy] += 1
+                work = f"epoch {epoch + 1}, {'with' if noisy else 'without'} noise"
+                number = epoch * of + done[noisy] - 1
+                yield Step(phase, number, work, done[noisy], of, noisy, place == len(order))
+
+
+# Checkpoints: a resumed training goes on from the last one, bit for bit.
+
+
+SECONDS = 30.0
+"""Time after which the state is written again, wherever the training is."""
+_TIMES_WRITING = 20.0
+"""How many times as long as writing took it waits at least: a large model is not written all the time."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where the state of one training lies: what moves in ``network``, and the ``optimizers``' memory.
+
+    ``binding`` names the training it belongs to.  Parameters that are frozen are not written: they are
+    what they were read as.  Draws are named by step, so the only counter is the number of steps done.
+
+    Formal guarantees: no key, text or gradient is in the file; all that is in it was released by noisy
+    steps or follows from public points.
+    """
+
+    path: Path
+    binding: str
+    network: nn.Module
+    optimizers: Sequence[Optimizer]
+
+    @property
+    def _moving(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+
+    def write(self, steps: int) -> None:
+        """Commit the state after ``steps`` steps."""
+        network = {name: parameter.detach().cpu() for name, parameter in self._moving.items()}
+        memory = [
+            {
+                index: {key: value.cpu() for key, value in own.items() if isinstance(value, torch.Tensor)}
+                for index, own in optimizer.state_dict()["state"].items()
+            }
+            for optimizer in self.optimizers
+        ]
+        state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
+        with commit(self.path) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
+
+    @torch.no_grad()
+    def read(self) -> int:
+        """Load the state; the number of steps that are done.
+
+        0, and nothing is loaded, where there is none or it belongs to another training.
+        """
+        if not self.path.exists():
+            return 0
+        state = torch.load(self.path, map_location="cpu", weights_only=True)
+        if state["binding"] != self.binding:
+            return 0
+        for name, parameter in self._moving.items():
+            parameter.copy_(state["network"][name])
+        for optimizer, memory in zip(self.optimizers, state["memory"], strict=True):
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
+        return int(state["steps"])
+
+
+def training_loop(
+    schedule: Schedule,
+    checkpoint: Checkpoint,
+    every: int,
+    recorded: int,
+    progress: Progress,
+    remark: Callable[[int], str] = lambda steps: "",
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Carry out the steps that are not done; a checkpoint after ``every`` steps, each epoch and some time.
+
+    ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to
+    a noisy step: the epsilon spent so far.  The clock decides where an interrupted training goes on and
+    nothing else.  ``CheckFailed`` where the checkpoint counts more than the ledger.
+    """
+    begun, steps = checkpoint.read(), iter(schedule)
+    if sum(step.noisy for step in islice(steps, begun)) > recorded:
+        raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
+    written, took = clock(), 0.0
+    for done, step in enumerate(steps, begun + 1):
+        step.phase.step(step.number)
+        due = clock() - written >= max(SECONDS, _TIMES_WRITING * took)
+        if done % every == 0 or step.ends_epoch or due:
+            before = clock()
+            checkpoint.write(done)
+            written = clock()
+            took = written - before
+        said = remark(step.number + 1) if step.noisy else ""
+        progress(step.work, step.place, step.of, f"steps{said}")
