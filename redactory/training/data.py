@@ -22,10 +22,9 @@ from redactory.foundation.canonical import file_blocks, file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import MASK
+from redactory.redaction.mask import MASK, PUBLIC
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS, parts, read_batches, require_there
-from redactory.redaction.sides import PUBLIC
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]

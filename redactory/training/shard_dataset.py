@@ -14,7 +14,6 @@ from redactory.redaction import shards
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, PUBLIC
 from redactory.redaction.shards import part_rows, parts, read_rows
-from redactory.redaction.sides import PRIVATE, PUBLIC
 from redactory.training.data import parent_digest, require_unchanged
 
 Row = dict[str, Any]

@@ -21,8 +21,7 @@ from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.releases import release_with
-from redactory.redaction.sealing import is_finished, read_manifest, seal
+from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
 from redactory.training.data import PublicText, parent_digest, public_text_of, public_texts, require_unchanged
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
