@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 import redactory
-from redactory.flows import evaluate_commands, job_commands, log, show  # noqa: F401 (their commands)
-from redactory.flows.run_commands import app
+from redactory.flows import evaluate_commands, job_commands, log, run_commands, show  # noqa: F401
+from redactory.flows.options import app
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.processes import forbid_core_dumps
 

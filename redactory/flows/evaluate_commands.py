@@ -21,13 +21,10 @@ from redactory.flows.options import (
     standard_input,
     switch,
 )
-from redactory.flows.run_commands import app, group
 from redactory.flows.show import Shown, err, out, print_table
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, silent
 
-evaluations = group("evaluate", "Measure detection, a trained model, or attacks on it.")
-labels = group("label", "Have people label a sample, and score what they labelled.")
 MASKED, FLAGGED = "bold white on red", "black on yellow"
 _BESIDE = 60
 """Letters of a line that are shown before and after a hit."""
@@ -37,9 +34,7 @@ _BESIDE = 60
 
 
 @command(
-    app,
-    "scan",
-    "own_config",
+    "scan: own_config",
     what=argument(
         "FILE|FOLDER|TEXT|-",
         "What to look at, one or several; - is standard input. A text has several words.",
@@ -228,9 +223,7 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
 
 
 @command(
-    app,
-    "fit",
-    "seed own_config confidence",
+    "fit: seed own_config confidence",
     labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
     out=option("The tagger's folder; of a policy the file, policy.yaml.", Path),
     policy=switch("Fit the conservative policy, so that what is missed is bounded."),
@@ -267,9 +260,7 @@ def fit(
 
 
 @command(
-    evaluations,
-    "detection",
-    "output",
+    "evaluate detection: output",
     what=argument(
         "CONFIG|RUN",
         "A configuration: what it misses of evaluate.labelled. A run: what its shards give away.",
@@ -306,9 +297,7 @@ def evaluate_detection(
 
 
 @command(
-    evaluations,
-    "model",
-    "run model",
+    "evaluate model: run model",
     test=option("Held-out corpus instead of the configured one.", list[str]),
 )
 def evaluate_model(run: Path, model: str | None, test: list[str] | None, progress: Progress) -> Shown:
@@ -321,9 +310,7 @@ Attack = Literal["canary", "extraction", "membership"]
 
 
 @command(
-    evaluations,
-    "attack",
-    "model seed",
+    "evaluate attack: model seed",
     kind=argument(
         "KIND",
         "canary: exposure of planted canaries; extraction: secrets in texts that the model writes; "
@@ -364,9 +351,7 @@ def evaluate_attack(kind: Attack, run: Path, model: str | None, progress: Progre
 
 
 @command(
-    evaluations,
-    "audit",
-    "model confidence",
+    "evaluate audit: model confidence",
     run=argument("RUN", "A run folder.", Path, None),
     coins=option("The .coins.json of --plant; that beside the input by default.", Path),
     plant=option("Instead: plant canaries in this JSONL corpus.", Path, metavar="CORPUS"),
@@ -416,9 +401,7 @@ def evaluate_audit(
 
 
 @command(
-    labels,
-    "sample",
-    "run seed sample",
+    "label sample: run seed sample",
     n=option("Most texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of them that is public.", float, 0.6),
 )
@@ -428,9 +411,7 @@ def label_sample(run: Path, sample: str, **given: Any) -> Shown:
 
 
 @command(
-    labels,
-    "score",
-    "run confidence sample",
+    "label score: run confidence sample",
     labelled=argument("LABELLED", "The labelled JSON lines, or Label Studio's JSON export.", Path),
     unchanged=switch("Score labels of which none differs from what was filled in."),
 )

@@ -9,25 +9,16 @@ from typing import Any, Literal
 
 import redactory
 from redactory.flows.options import BY, NEEDED, argument, command, on_terminal, option, settings_of, switch
-from redactory.flows.run_commands import app, group
 from redactory.flows.show import Shown, show
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import Kind, new_key
 from redactory.foundation.progress import Progress
 
-releases = group("release", "A job's runs and log; release a held run, or give it up.")
-quarantines = group("quarantine", "Look into a quarantine, and try what lies there again.")
-keys = group("keys", "Make, rotate and shred keys, and read encrypted runs elsewhere.")
-ldp = group("ldp", "Local privacy: clip and noise sentences before they leave.")
-
-
 # Jobs that run every night.
 
 
 @command(
-    app,
-    "nightly",
-    "config workers dask",
+    "nightly: config workers dask",
     output=option("The folder of the job's runs; the configuration's output by default.", Path, flag="--out"),
     date=option("The day that {date} in input.path stands for; today in UTC.", str),
     first=option("Backfill: a run for each day from this one.", str, flag="--from"),
@@ -48,9 +39,7 @@ def nightly(
 
 
 @command(
-    app,
-    "schedule",
-    "config workers dask",
+    "schedule: config workers dask",
     cron=option("When, like '0 2 * * *'; without it, when you ask for it.", str),
     timezone=option("Time zone of the schedule and of {date}.", str, "UTC"),
     out=option(
@@ -69,26 +58,23 @@ def nightly(
     ),
     limit=option("Most tasks at once, over all runs on the server.", int, min=1),
     port=option("Port of the server that is started here.", int, 4200),
-    deploy=switch(
-        "For workers of a Prefect server: write prefect.yaml, and register it where PREFECT_API_URL is set."
-    ),
+    deploy=switch("Register it on the server that PREFECT_API_URL names, for its workers."),
     pool=option("With --deploy: the work pool; made where it is missing.", str, "redactory"),
-    file=option("With --deploy: the file to write.", Path, Path("prefect.yaml")),
 )
 def schedule(
-    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, file: Path, **job: Any
+    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any
 ) -> Shown | None:
     """Run a job on a schedule, with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
     planned = scheduling.plan_schedule(**job)
     if deploy:
-        return Shown("deployed", scheduling.deploy(planned, file, pool, limit))
+        return Shown("deployed", scheduling.deploy(planned, pool, limit))
     scheduling.serve(planned, port, limit, lambda facts: show(Shown("serving", facts), as_json))
     return None
 
 
-@command(releases, "list", "job", log=switch("The release log, a line a record; it is checked."))
+@command("release list: job", log=switch("The release log, a line a record; it is checked."))
 def release_list(job: Path, log: bool) -> Shown:
     """List the runs of a job: when, their state, how many points, and why; or read its release log."""
     if log:
@@ -98,9 +84,7 @@ def release_list(job: Path, log: bool) -> Shown:
 
 
 @command(
-    releases,
-    "approve",
-    "run reason",
+    "release approve: run reason",
     by=BY,
     empty=switch("Also where it holds no point, public or private."),
 )
@@ -109,7 +93,7 @@ def release_approve(run: Path, by: str, reason: str, empty: bool) -> Shown:
     return _decided(redactory.approve_release(run, by, reason, empty=empty))
 
 
-@command(releases, "reject", "run reason", by=BY)
+@command("release reject: run reason", by=BY)
 def release_reject(run: Path, by: str, reason: str) -> Shown:
     """Give a run up: the next scheduled run reads its material as new."""
     return _decided(redactory.reject_release(run, by, reason))
@@ -134,9 +118,7 @@ def finding_line(finding: dict[str, Any]) -> str:
 
 
 @command(
-    quarantines,
-    "list",
-    "job",
+    "quarantine list: job",
     entry=argument("ENTRY", "Show this entry's content, on a terminal alone.", str, None),
     limit=option("List at most so many entries a run.", int, 100, min=0),
 )
@@ -155,7 +137,7 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
     return None
 
 
-@command(quarantines, "retry", "run own_config workers")
+@command("quarantine retry: run own_config workers")
 def quarantine_retry(run: Path, own_config: str | None, workers: int | None, progress: Progress) -> Shown:
     """Curate what lies in a run's quarantine again, into a new run beside it."""
     return Shown("retried", redactory.quarantine_retry(run, own_config, workers=workers, progress=progress))
@@ -165,9 +147,7 @@ _FROM_FILE = "{}, from a file with one id a line: what is typed stays in the she
 
 
 @command(
-    app,
-    "takedown",
-    "places",
+    "takedown: places",
     doc_id=option("A document's id; repeatable.", list[str]),
     user_id=option("A user's id; repeatable.", list[str]),
     doc_ids_from=option(_FROM_FILE.format("Documents"), Path, metavar="FILE"),
@@ -204,9 +184,7 @@ def _ids(file: Path | None) -> list[str]:
 
 
 @command(
-    app,
-    "purge",
-    "run by",
+    "purge: run by",
     vault=switch("The original texts of all points."),
     quarantine=switch("What was rejected or could not be processed."),
     state=switch("Samples to label, sealed tracebacks, Prefect's home."),
@@ -221,9 +199,7 @@ def purge(run: Path, by: str | None, **asked: Any) -> Shown:
 
 
 @command(
-    app,
-    "export",
-    "run by",
+    "export: run by",
     to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
     whole=switch("Mirror the whole, encrypted run at a URL; again, to update it."),
     model=option("A trained model to bring along; repeatable.", list[str]),
@@ -239,9 +215,7 @@ def export(
 
 
 @command(
-    app,
     "fetch",
-    "",
     url=argument("URL", "Where a run or an export was published.", str),
     to=option("A new folder.", Path, NEEDED, metavar="DIR"),
 )
@@ -251,9 +225,7 @@ def fetch(url: str, to: Path, progress: Progress) -> Shown:
 
 
 @command(
-    app,
     "index",
-    "",
     folder=argument("FOLDER", "The folder of dedup.index.path.", Path),
     keep_runs=option("Prune: keep the last so many runs.", int, min=0),
     keep_days=option("Prune: keep the runs of the last so many days.", int, min=0),
@@ -278,9 +250,7 @@ _VARIABLES = {
 
 
 @command(
-    keys,
-    "new",
-    "",
+    "keys new",
     kind=argument("KIND", "digest, encryption or signing.", Kind),
     file=argument("FILE", "Where to write it; never overwritten.", Path),
 )
@@ -291,9 +261,7 @@ def keys_new(kind: Kind, file: Path) -> Shown:
 
 
 @command(
-    keys,
-    "unwrap",
-    "",
+    "keys unwrap",
     place=argument("FILE|RUN", "A sealed file (a traceback in state/), or a run.", Path),
     data_key=option("Write the run's data key there, for DuckDB and others.", Path, metavar="FILE"),
 )
@@ -318,9 +286,7 @@ def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
 
 
 @command(
-    keys,
-    "rotate",
-    "places",
+    "keys rotate: places",
     to_key_file=option("The file of the new encryption key.", Path),
     to_service=option("The new key service, package.module:function.", str),
 )
@@ -330,7 +296,7 @@ def keys_rotate(places: list[Path], progress: Progress, **given: Any) -> Shown:
     return Shown("keys_rotated", done, 0 if done["ok"] else 1)
 
 
-@command(keys, "shred", "run", by=BY, yes=switch("Do it: nobody can undo it."))
+@command("keys shred: run", by=BY, yes=switch("Do it: nobody can undo it."))
 def keys_shred(run: Path, by: str, yes: bool) -> Shown:
     """Destroy the data key of an encrypted run: nobody can read its private part any more."""
     if not yes:
@@ -344,9 +310,7 @@ def keys_shred(run: Path, by: str, yes: bool) -> Shown:
 
 
 @command(
-    ldp,
-    "train",
-    "encoder set_ declared_public",
+    "ldp train: encoder set_ declared_public",
     data=argument("DATA", "JSON lines: text, label, and user_id or text_b if any.", Path, None),
     out=option("The service's folder.", Path),
     public=option("Instead of DATA: make the encoder, of these public rows alone.", Path),
@@ -379,9 +343,7 @@ def ldp_train(
 
 
 @command(
-    ldp,
-    "evaluate",
-    "encoder declared_public",
+    "ldp evaluate: encoder declared_public",
     service=argument("SERVICE", "A service's folder.", Path),
     test=option("Held-out JSON lines with text and label.", Path, NEEDED),
     draws=option("How often the noise is drawn.", int, 5, min=1),

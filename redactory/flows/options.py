@@ -103,13 +103,35 @@ SHARED = {
 BY = dataclasses.replace(SHARED["by"], kind=str, default=NEEDED)
 Body = Callable[..., Shown | None]
 
+app = typer.Typer(
+    name="redactory",
+    help="Audited training shards from raw text, and models trained on them with a guarantee.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+_GROUPS = {
+    "evaluate": "Measure detection, a trained model, or attacks on it.",
+    "label": "Have people label a sample, and score what they labelled.",
+    "release": "A job's runs and log; release a held run, or give it up.",
+    "quarantine": "Look into a quarantine, and try what lies there again.",
+    "keys": "Make, rotate and shred keys, and read encrypted runs elsewhere.",
+    "ldp": "Local privacy: clip and noise sentences before they leave.",
+}
+_groups = {name: typer.Typer(no_args_is_help=True, help=meaning) for name, meaning in _GROUPS.items()}
+for _name, _group in _groups.items():
+    app.add_typer(_group, name=_name)
 
-def command(group: typer.Typer, name: str, shared: str, /, **own: Option) -> Callable[[Body], Body]:
-    """Add a function to ``group`` as a command: what it returns is shown, or printed as JSON (``--json``).
 
-    It takes each of its options, the ``shared`` ones first, and where it names them ``progress`` (a listener)
-    and ``as_json`` (whether JSON was asked for).  What returns None has shown its result itself.
+def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
+    """Make a function the command ``name``: what it returns is shown, or printed as JSON (``--json``).
+
+    Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a
+    listener and ``as_json`` whether JSON was asked for, where it takes them.  What returns None has shown its
+    result itself.
     """
+    names, _, shared = name.partition(":")
+    *above, last = names.split()
+    group = _groups[above[0]] if above else app
     options = {key: SHARED[key] for key in shared.split()} | own | {"as_json": SHARED["as_json"]}
 
     def register(body: Body) -> Body:
@@ -131,7 +153,7 @@ def command(group: typer.Typer, name: str, shared: str, /, **own: Option) -> Cal
         parameters = [_parameter(key, each) for key, each in options.items()]
         carried_out.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         carried_out.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(name)(carried_out)
+        group.command(last)(carried_out)
         return body
 
     return register

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import redactory
 from redactory.flows.options import (
     NEEDED,
@@ -28,24 +26,8 @@ from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_encryption_key
 from redactory.foundation.progress import Progress
 
-app = typer.Typer(
-    name="redactory",
-    help="Audited training shards from raw text, and models trained on them with a guarantee.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
 
-
-def group(name: str, meaning: str) -> typer.Typer:
-    """A new group of commands."""
-    made = typer.Typer(no_args_is_help=True, help=meaning)
-    app.add_typer(made, name=name)
-    return made
-
-
-@command(
-    app, "init", "", file=argument("[FILE]", "The configuration to write.", Path, Path("redactory.yaml"))
-)
+@command("init", file=argument("[FILE]", "The configuration to write.", Path, Path("redactory.yaml")))
 def init(file: Path) -> Shown:
     """Write a commented example configuration."""
     from redactory.pipelines.describe import write_example
@@ -62,9 +44,7 @@ def init(file: Path) -> Shown:
 
 
 @command(
-    app,
-    "curate",
-    "config output resume workers prefect dask",
+    "curate: config output resume workers prefect dask",
     dry_run=switch("Say what would be done: stages, policies, columns, bad rows."),
     against=option("With --dry-run: a configuration or finished run whose policies are compared.", str),
 )
@@ -84,9 +64,7 @@ def curate(
 
 
 @command(
-    app,
-    "train",
-    "config output workers prefect",
+    "train: config output workers prefect",
     trainer=option("A trainer (train.trainer), instead of the configured one.", str),
     name=option("The model's folder (train.name), instead of the configured one.", str),
 )
@@ -98,7 +76,7 @@ def train(config: str, output: str | None, progress: Progress, prefect: bool, **
     return Shown("trained", trained)
 
 
-@command(app, "run", "config output resume workers prefect dask")
+@command("run: config output resume workers prefect dask")
 def run(config: str, output: str | None, progress: Progress, **given: Any) -> Shown:
     """Curate, train and evaluate."""
     _warn_blind(config, output)
@@ -149,9 +127,7 @@ def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
 
 
 @command(
-    app,
     "verify",
-    "",
     run=argument("RUN", "A run folder, an export, or the URL of one.", str),
     public_key=option("PEM file: the run must be signed by this key.", Path),
 )
@@ -182,9 +158,7 @@ workers: {workers}
 
 
 @command(
-    app,
-    "demo",
-    "workers",
+    "demo: workers",
     out=option("The run folder.", Path, Path("demo-run")),
     rows=option("Dialogues of the simulated corpus.", int, 1_000, min=50),
     prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
@@ -221,9 +195,7 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
 
 @command(
-    app,
     "simulate",
-    "",
     out=option("The JSONL file to write.", Path, NEEDED),
     rows=option("Dialogues.", int, 1_000, min=1),
     seed=option("The same seed gives the same corpus.", int, 0),
@@ -250,9 +222,7 @@ def simulate(canary_template: list[str] | None, progress: Progress, **given: Any
 
 
 @command(
-    app,
-    "plan",
-    "set_ output",
+    "plan: set_ output",
     config=argument("[CONFIG]", "A configuration (.yaml).", str, None, **READ),
     plot=option("SVG file: epsilon against steps.", Path),
 )
@@ -265,9 +235,7 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
 
 
 @command(
-    app,
     "guarantee",
-    "",
     runs=argument("RUN...", "A run folder, or several.", list[Path], None),
     model=option("A trained model. Several: what holds of all of them together.", list[str]),
     delta=option("Of several models: delta of the figures.", float, show_default=False),
@@ -310,9 +278,7 @@ def _other_models(run: Path, name: str) -> dict[str, Any]:
 
 
 @command(
-    app,
-    "predict",
-    "seed",
+    "predict: seed",
     model=argument("MODEL_FOLDER", "A trained model: RUN/models/NAME, or a copy.", Path),
     file=argument("FILE", "Texts, one a line, or JSONL with a column text; - is stdin.", str, None),
     text=option("A text; repeatable.", list[str]),

@@ -6,14 +6,10 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import yaml
 
 from redactory.flows.dask_map import check_dask
 from redactory.flows.server import (
@@ -32,7 +28,7 @@ from redactory.flows.server import (
     zone_of,
 )
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_text
+from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
 from redactory.pipelines.loading import load_config
@@ -42,7 +38,6 @@ from redactory.redaction import RunFolder
 Work = Literal["curate", "run", "nightly"]
 """What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HEADER = "# Written by redactory schedule --deploy; prefect deploy --all --prefect-file reads it."
 _HOME = ".prefect"
 """Prefect's home beside the runs; its name is hidden from readers of data folders."""
 
@@ -56,11 +51,6 @@ class Schedule:
     cron: str | None
     timezone: str
     parameters: dict[str, Any]
-
-    @property
-    def entrypoint(self) -> str:
-        """The flow, as ``prefect.yaml`` names it: importable wherever Redactory is installed."""
-        return f"redactory.flows.prefect_flows.{self.work}"
 
     @property
     def full_name(self) -> str:
@@ -82,9 +72,26 @@ class Schedule:
             "output": self.parameters["output"],
         }
 
-    def prepare(self, limit: int | None, pool: str | None = None) -> None:
-        """Make what the job needs on the server."""
-        prepare(limit, pool=pool, unscheduled=self.full_name if self.cron is None else None)
+    @property
+    def unscheduled(self) -> str | None:
+        """Its name where it runs on request alone."""
+        return self.full_name if self.cron is None else None
+
+    def asked(self) -> dict[str, Any]:
+        """The job as Prefect's deployments take it; it is imported for that.
+
+        ``ConfigurationError`` where Prefect cannot read the schedule.
+        """
+        from prefect.schedules import Cron
+        from prefect.types.entrypoint import EntrypointType
+
+        self.check_cron()
+        return {
+            "schedule": Cron(self.cron, timezone=self.timezone) if self.cron else None,
+            "parameters": self.parameters,
+            # importable wherever Redactory is installed: there is no code to fetch
+            "entrypoint_type": EntrypointType.MODULE_PATH,
+        }
 
     def check_cron(self) -> None:
         """``ConfigurationError`` where Prefect cannot read the schedule; it is imported for that."""
@@ -152,80 +159,34 @@ def plan_schedule(
     return Schedule(name, work, cron, timezone, parameters)
 
 
-# Deployed: into ``prefect.yaml``, and from there to a Prefect server.
+# Deployed: registered on a Prefect server of yours, whose workers run it.
 
 
-def deploy(schedule: Schedule, file: Path, pool: str, limit: int | None) -> dict[str, Any]:
-    """Put the job into ``file`` and register it where a server is named; what was done.
+def deploy(schedule: Schedule, pool: str, limit: int | None) -> dict[str, Any]:
+    """Register the job for workers of ``pool`` on the server that ``PREFECT_API_URL`` names; what was done.
 
     ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
     """
     server = server_address()
-    if limit is not None and server is None:
-        raise ConfigurationError("--limit is kept by a server: name yours in PREFECT_API_URL")
-    schedule.check_cron()
-    write_deployment(schedule, file, pool)
-    if server is not None:
-        schedule.prepare(limit, pool)
-        _register(schedule, file)
-    registered = {"file": str(file), "pool": pool, "server": server, "registered": server is not None}
-    return {**schedule.facts(), **registered}
-
-
-def write_deployment(schedule: Schedule, file: Path, pool: str) -> None:
-    """Add the job to ``file``, in the place of one of the same name and flow; workers run it one at a time.
-
-    A file that was written by somebody else is left alone (``ConfigurationError``).
-    """
-    entry: dict[str, Any] = {
-        "name": schedule.name,
-        "description": f"redactory {schedule.work} of {Path(schedule.parameters['config']).name}",
-        "entrypoint": schedule.entrypoint,
-        "parameters": schedule.parameters,
-        "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE"},
-        # the package is installed where the worker runs: there is no code to fetch
-        "pull": [],
-        "work_pool": {"name": pool, "job_variables": {"env": dict(QUIET)}},
-        "schedules": [],
-    }
-    if schedule.cron is not None:
-        entry["schedules"] = [{"cron": schedule.cron, "timezone": schedule.timezone, "active": True}]
-    same = (schedule.name, schedule.entrypoint)
-    others = [other for other in _entries(file) if (other["name"], other["entrypoint"]) != same]
-    content = {"name": "redactory", "deployments": [*others, entry]}
-    write_text(file, f"{_HEADER}\n{yaml.safe_dump(content, sort_keys=False)}", PUBLIC_FILE)
-
-
-def _entries(file: Path) -> list[dict[str, Any]]:
-    if not file.exists():
-        return []
-    instead = "name another file with --file, and keep what is in this one"
-    try:
-        text = file.read_text(encoding="utf-8")
-        value = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):
-        raise ConfigurationError(f"{file} cannot be read as YAML; {instead}") from None
-    if not text.startswith(_HEADER):
-        raise ConfigurationError(f"{file} was not written by redactory schedule; {instead}")
-    entries: list[dict[str, Any]] = value["deployments"]
-    return entries
-
-
-def _register(schedule: Schedule, file: Path) -> None:
-    """Have Prefect read the file: what is registered is what stands in it."""
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--prefect-file", str(file)]
-    done = subprocess.run(
-        # by its own name: Prefect cannot tell the flow of an entrypoint that is a module
-        [*command, "--name", schedule.name],
-        env={**os.environ, "PREFECT_LOGGING_LEVEL": "CRITICAL"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+    if server is None:
+        raise ConfigurationError(
+            f"--deploy: name your Prefect server in {ADDRESS}, or leave --deploy out to run the job here"
+        )
+    flow = getattr(prefect_flows(), schedule.work)
+    prepare(limit, schedule.unscheduled, pool)
+    deployment = flow.to_deployment(
+        schedule.name,
+        **schedule.asked(),
+        concurrency_limit=_one_at_a_time(),
+        description=f"redactory {schedule.work} of {Path(schedule.parameters['config']).name}",
+        work_pool_name=pool,
+        job_variables={"env": dict(QUIET)},
     )
-    if done.returncode:
-        said = " ".join(done.stdout.split())[-400:]
-        raise RunStateError(f"the job is in {file}, but prefect deploy failed: {said}")
+    try:
+        deployment.apply()
+    except Exception as error:
+        raise RunStateError(f"{server} did not take the job ({type(error).__name__})") from None
+    return {**schedule.facts(), "pool": pool, "server": server}
 
 
 # Started here: with Prefect's home in the run's private area, or served with a server of its own or yours.
@@ -273,7 +234,7 @@ def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[
     schedule.check_cron()
     server = os.environ[ADDRESS]
     with own_server(port) if password else contextlib.nullcontext():
-        schedule.prepare(limit)
+        prepare(limit, schedule.unscheduled)
         kept = None if password is None else str(password)
         places = {"server": server, "interface": server.removesuffix("/api"), "password_file": kept}
         say({**schedule.facts(), **places, "keyed": not load_digest_key().fresh})
@@ -281,22 +242,17 @@ def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[
 
 
 def _serve(flow: Any, schedule: Schedule) -> None:
-    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
     from prefect.runner import Runner
-    from prefect.schedules import Cron
-    from prefect.types.entrypoint import EntrypointType
 
     # ended by SIGTERM as by an interrupt, which a shell may have had ignored: the runner's own way out drops
     # what it awaits, with a traceback
     signal.signal(signal.SIGINT, signal.default_int_handler)
     Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
-    one = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
-    flow.serve(
-        schedule.name,
-        schedule=Cron(schedule.cron, timezone=schedule.timezone) if schedule.cron else None,
-        parameters=schedule.parameters,
-        global_limit=one,
-        limit=1,
-        entrypoint_type=EntrypointType.MODULE_PATH,
-        print_starting_message=False,
-    )
+    one = _one_at_a_time()
+    flow.serve(schedule.name, **schedule.asked(), global_limit=one, limit=1, print_starting_message=False)
+
+
+def _one_at_a_time() -> Any:
+    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+
+    return ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)

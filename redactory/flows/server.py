@@ -135,7 +135,7 @@ def server_address() -> str | None:
     return address or None
 
 
-def prepare(limit: int | None, *, pool: str | None = None, unscheduled: str | None = None) -> None:
+def prepare(limit: int | None, unscheduled: str | None = None, pool: str | None = None) -> None:
     """Make what the job needs on the server: a limit of our tasks at once, a work pool of processes.
 
     What an earlier registration of the deployment ``unscheduled`` scheduled is removed: Prefect keeps it.

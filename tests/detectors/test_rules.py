@@ -20,9 +20,8 @@ def words(rule: str, text: str) -> list[str]:
     return [text[start:end] for start, end in RULES[rule](text, "en")]  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+CASES: dict[str, list[tuple[str, list[str]]]] = {
+    "digit": [
         ("I have 2 cats and a B12 pill.", ["2", "B12"]),
         ("call 555-0100, please", ["555-0100"]),
         ("no number here", []),
@@ -31,14 +30,7 @@ def words(rule: str, text: str) -> list[str]:
         ("7", ["7"]),
         ("", []),
     ],
-)
-def test_digit(text: str, found: list[str]) -> None:
-    assert words("digit", text) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+    "symbol": [
         ("write to me@example.org now", ["me@example.org"]),
         ("see http://x.y and www.z", ["http://x.y", "www.z"]),
         ("WWW.Z.ORG", ["WWW.Z.ORG"]),
@@ -47,14 +39,7 @@ def test_digit(text: str, found: list[str]) -> None:
         ("and/or, well-known: yes! 50% (ok)", []),
         ("", []),
     ],
-)
-def test_symbol(text: str, found: list[str]) -> None:
-    assert words("symbol", text) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+    "capital": [
         ("Hello you.", []),
         ("I met Anna.", ["Anna"]),
         ("Yes. Then we left! Really? Fine", []),
@@ -80,14 +65,7 @@ def test_symbol(text: str, found: list[str]) -> None:
         ("type A please", ["A"]),
         ("", []),
     ],
-)
-def test_capital(text: str, found: list[str]) -> None:
-    assert words("capital", text) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+    "name": [
         ("Anna called John.", ["Anna", "John"]),
         ("Anna's phone and John’s car", ["Anna's", "John’s"]),
         ("Anna'll come", ["Anna'll"]),
@@ -98,9 +76,14 @@ def test_capital(text: str, found: list[str]) -> None:
         ("Hello there.", []),
         ("", []),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "found"), [(rule, *case) for rule, cases in CASES.items() for case in cases]
 )
-def test_name(text: str, found: list[str]) -> None:
-    assert words("name", text) == found
+def test_a_rule_by_example(rule: str, text: str, found: list[str]) -> None:
+    assert words(rule, text) == found
 
 
 def test_a_language_without_a_word_list_is_refused_where_the_rule_is_used() -> None:

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from redactory.detectors import Detector, DetectSettings, Reading, Span
+from redactory.detectors import Detector, DetectSettings, Reading
 from redactory.detectors.engine import ENGINE_ERROR
 from redactory.detectors.settings import TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
 from redactory.detectors.tagger import engine as module
 from redactory.detectors.tagger.engine import WEAK, _Tagger
-from redactory.detectors.tagger.fitting import BINS, _most_likely, _reliability
+from redactory.detectors.tagger.fitting import _most_likely, _reliability
 from redactory.foundation.errors import ConfigurationError
-from tests.detectors.support import SMALL_FIT, TEXTS, labelled_texts
+from tests.detectors.support import SMALL_FIT, labelled_texts
 
 UNSEEN = [row for row in labelled_texts(400, seed=2) if row not in labelled_texts(300, seed=1)][:80]
 
@@ -63,15 +63,6 @@ def test_the_same_seed_rows_and_settings_give_the_same_tagger() -> None:
     random.setstate(state[0])
     np.random.set_state(state[1])
     assert made[0] == made[1] != made[2]
-
-
-def test_every_token_but_white_space_is_scored(tagger: TaggerEngine) -> None:
-    for text, reading in zip(TEXTS, tagger.read(TEXTS), strict=True):
-        covered = {place for token in reading.plain for place in range(token.start, token.end)}
-        assert covered == {i for i, letter in enumerate(text) if not letter.isspace()} or "\u200b" in text
-        assert {token.detector for token in reading.plain} <= {"tagger"}
-        assert all(0 <= token.probability <= 1 for token in reading.plain)
-        assert all(0 <= s.start < s.end <= len(text) and WEAK <= s.score <= 1 for s in reading.spans)
 
 
 LABELS = ("O", "A", "B", "C")
@@ -123,13 +114,6 @@ def test_spans_are_whole_runs_cut_where_the_label_changes(
     found = list(tagger_of(LABELS)._spans(places, outside, labels))
     assert [s[:4] for s in found] == spans_by_force(places, outside, labels)
     assert {s.detector for s in found} <= {"tagger"}
-
-
-def test_a_strong_token_vouches_for_the_weak_ones_beside_it() -> None:
-    places = [(0, 2, False), (3, 4, True), (5, 7, False), (8, 10, False), (11, 13, False)]
-    spans = list(tagger_of(LABELS)._spans(places, [0.7, 1.0, 0.1, 0.6, 0.9], [1, 1, 1, 2, 1]))
-    assert spans == [Span(0, 7, "A", 0.9, "tagger"), Span(8, 10, "B", 0.9, "tagger")]
-    assert list(tagger_of(LABELS)._spans(places, [0.76] * 5, [1] * 5)) == []
 
 
 def test_a_doubtful_token_has_the_likeliest_label_that_is_not_plain() -> None:
@@ -263,21 +247,6 @@ def test_rows_without_an_error_do_not_make_it_certain(tokens: int) -> None:
     logits = np.where(np.arange(3) == truth[:, None], 6.0, 0.0)
     confidence = float(np.exp(log_softmax(logits / _most_likely(logits, truth), axis=1).max(axis=1)).mean())
     assert 1 - confidence == pytest.approx(1 / (tokens + 2), rel=0.01)
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
-def test_bins_hold_every_token_once(tokens: list[tuple[float, bool]]) -> None:
-    confidence = np.array([value for value, _ in tokens])
-    plain = np.array([is_plain for _, is_plain in tokens])
-    error, bins = _reliability(confidence, plain)
-    assert sum(count for _, _, count in bins) == len(tokens)
-    assert sum(mean * count for mean, _, count in bins) == pytest.approx(confidence.sum(), abs=0.01)
-    assert sum(share * count for _, share, count in bins) == pytest.approx(plain.sum(), abs=0.01)
-    expected = sum(abs(mean - share) * count for mean, share, count in bins) / len(tokens)
-    assert error == pytest.approx(expected, abs=2e-4)
-    assert [int(mean * BINS) for mean, _, _ in bins] == sorted(
-        {min(int(v * BINS), BINS - 1) for v in confidence}
-    ) or (max(confidence) == 1 or min(abs(v * BINS - round(v * BINS)) for v in confidence) < 1e-2)
 
 
 def loaded(folder: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -187,19 +188,8 @@ def test_wrong_settings_are_configuration_errors(folder: Path, changes: dict[str
 
 def test_pieces_join_inside_words_only() -> None:
     text = "McDonald's Zoë e\u0301a 😀!"
-    cuts = [
-        (0, 2),
-        (2, 8),
-        (8, 9),
-        (9, 10),
-        (11, 13),
-        (13, 14),
-        (15, 16),
-        (16, 17),
-        (17, 18),
-        (19, 20),
-        (19, 20),
-    ]
+    ends = [0, 2, 8, 9, 10, None, 11, 13, 14, None, 15, 16, 17, 18, None, 19, 20]
+    cuts = [(a, b) for a, b in itertools.pairwise(ends) if a is not None and b is not None] + [(19, 20)]
     pieces = [Piece(*cut, 0.9 - 0.01 * i, f"K{i}") for i, cut in enumerate(cuts)] + [Piece(20, 21, 0.99, "K")]
     words = list(words_of(text, pieces))
     assert [text[w.start : w.end] for w in words] == ["McDonald", "'", "s", "Zoë", "e\u0301a", "😀", "!"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from redactory.detectors.classifier.fitting import (
     Classifier,
     ClassifierSettings,
     RowReader,
-    Window,
-    batches_of,
     calibrate_classifier,
     padded,
     train_classifier,
@@ -191,16 +188,6 @@ def test_a_row_is_cut_as_the_engine_cuts_it_and_all_of_a_word_has_its_label(
 @pytest.fixture(scope="module")
 def whole_engine(base: Path) -> TransformersEngine:
     return engine_of(base)
-
-
-@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100), st.integers())
-def test_batches_hold_every_window_once_and_no_more_than_fits(
-    lengths: list[int], pieces: int, seed: int
-) -> None:
-    windows = [Window({"input_ids": [i] * n}, [0] * n, [0] * n) for i, n in enumerate(lengths)]
-    batches = batches_of(windows, pieces, random.Random(seed))
-    assert sorted(map(id, (w for batch in batches for w in batch))) == sorted(map(id, windows))
-    assert all(len(b) * max(len(w.truth) for w in b) <= pieces for b in batches if len(b) > 1)
 
 
 def test_padding_is_not_seen(trained: Trained) -> None:

@@ -80,8 +80,7 @@ def nights(
     config = small_job(folder, "support", partition={"documents": 9}, nightly={"quiet_minutes": 0})
     # each is verified below
     deploy = ("schedule", "--deploy", config, "--work", "nightly", "--cron", "0 2 * * *", "--no-verify")
-    told = server.redactory(*deploy, cwd=folder)
-    assert told["registered"]
+    server.redactory(*deploy, cwd=folder)
     deployment = server.ask("/deployments/name/nightly/support")["id"]
     known: set[str] = set()
     with _worker(server, folder):

@@ -1,4 +1,4 @@
-"""Scheduled jobs without a server: where their runs go, what stands in prefect.yaml, what is refused."""
+"""Scheduled jobs without a server: where their runs go, which run stands for another, what is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from prefect.states import Failed
@@ -28,7 +27,6 @@ from redactory.flows.schedule import (
     Schedule,
     deploy,
     plan_schedule,
-    write_deployment,
 )
 from redactory.flows.schedule import (
     prefect_flows as flows_of,
@@ -94,29 +92,6 @@ def test_what_would_fail_at_night_is_refused_by_day(
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
         _plan(small_job(tmp_path, "nightly"), **changes).check_cron()
-
-
-def test_jobs_stand_side_by_side_in_the_file_and_replace_themselves(tmp_path: Path) -> None:
-    file = tmp_path / "prefect.yaml"
-    config = small_job(tmp_path, "nightly")
-    write_deployment(_plan(config, cron="0 2 * * *"), file, "pool")
-    write_deployment(_plan(config, cron="0 4 * * 0", name="weekly", work="run"), file, "pool")
-    write_deployment(_plan(config, cron="0 3 * * *"), file, "pool")
-    entries = {e["name"]: e for e in yaml.safe_load(file.read_text())["deployments"]}
-    assert [e["schedules"][0]["cron"] for e in entries.values()] == ["0 4 * * 0", "0 3 * * *"]
-    assert entries["weekly"]["entrypoint"] == "redactory.flows.prefect_flows.run"
-    assert entries["nightly"]["entrypoint"] == "redactory.flows.prefect_flows.curate"
-    assert (
-        entries["nightly"]["work_pool"]["job_variables"]["env"]["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
-    )
-
-
-def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "prefect.yaml"
-    file.write_text("# mine\ndeployments: []\n")
-    with pytest.raises(ConfigurationError, match="--file"):
-        write_deployment(_plan(small_job(tmp_path, "nightly")), file, "pool")
-    assert file.read_text() == "# mine\ndeployments: []\n"
 
 
 def test_a_run_of_the_same_content_is_found(tmp_path: Path) -> None:
@@ -211,24 +186,6 @@ def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
         assert call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
 
 
-def test_a_job_without_a_server_is_written_and_not_registered(tmp_path: Path) -> None:
-    from tests.flows.local_server import COMMAND, clean_environment
-
-    config = small_job(tmp_path, "nightly")
-    done = subprocess.run(
-        [*COMMAND, "schedule", "--deploy", str(config), "--cron", "0 2 * * *", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=clean_environment(tmp_path),
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["registered"], told["server"]) == (False, None)
-    assert (tmp_path / "prefect.yaml").is_file()
-
-
 def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
     """``PREFECT_API_URL=`` (set and empty) is what a template leaves whose value was never filled in."""
     from tests.flows.local_server import COMMAND, clean_environment, free_port
@@ -249,18 +206,15 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
     assert told["server"].startswith("http://127.0.0.1:")
 
 
-def test_a_limit_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_nothing_is_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redactory.flows.schedule.server_address", lambda: None)
-    file = tmp_path / "prefect.yaml"
-    with pytest.raises(ConfigurationError, match="--limit"):
-        deploy(_plan(small_job(tmp_path, "nightly")), file, "pool", 4)
-    assert not file.exists()
+    with pytest.raises(ConfigurationError, match="--deploy: name your Prefect server in PREFECT_API_URL"):
+        deploy(_plan(small_job(tmp_path, "nightly")), "pool", 4)
 
 
 @pytest.mark.parametrize("work", ["curate", "run", "nightly"])
 def test_a_plan_names_a_flow_that_takes_its_parameters(work: Any, tmp_path: Path) -> None:
     planned = _plan(small_job(tmp_path, "job"), work=work)
-    assert planned.entrypoint == f"redactory.flows.prefect_flows.{work}"
     assert set(planned.parameters) <= set(getattr(flows_of(), work).parameters.properties)
     assert planned.folder == tmp_path / "runs"
     assert ("resume" in planned.parameters) == (work != "nightly")

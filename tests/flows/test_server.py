@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import redactory
-from redactory.flows.schedule import plan_schedule, write_deployment
 from redactory.redaction import RunFolder, parts
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
@@ -125,15 +123,12 @@ def _artifacts(server: Server, flow: dict[str, Any]) -> dict[str, str]:
 def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_path: Path) -> None:
     config = small_job(tmp_path, "nightly")
     deploy = ("schedule", "--deploy", config, "--timezone", "Europe/Berlin", "--workers", 1)
-    # another job stands in the file already
-    asked: dict[str, Any] = {"out": None, "work": "run", "name": "weekly", "workers": 1, "verify": True}
-    weekly = plan_schedule(str(config), "0 4 * * 0", "UTC", **asked)
-    write_deployment(weekly, tmp_path / "prefect.yaml", "redactory")
     told = server.redactory(*deploy, "--cron", "0 2 * * *", cwd=tmp_path)
-    assert (told["deployment"], told["registered"]) == ("curate/nightly", True)
-    entry = yaml.safe_load((tmp_path / "prefect.yaml").read_text())["deployments"][1]
+    assert told["deployment"] == "curate/nightly"
     deployment = server.ask("/deployments/name/curate/nightly")
-    assert deployment["parameters"] == entry["parameters"]
+    assert deployment["entrypoint"] == "redactory.flows.prefect_flows.curate"
+    assert deployment["parameters"]["config"] == str(config)
+    assert deployment["job_variables"]["env"]["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
     assert deployment["schedules"][0]["schedule"] == {
         "cron": "0 2 * * *",
         "timezone": "Europe/Berlin",
