@@ -33,7 +33,7 @@ from redactory.pipelines.reissue import Change, alone, alone_in_jobs, begin, pen
 from redactory.pipelines.release_log import Event, check_newest, history, read_log
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest, require_regular
-from redactory.redaction.folder import JobFolder
+from redactory.redaction.folder import JobFolder, runs_in
 
 TAKEDOWN, PURGE = "takedown", "purge"
 OWN_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text")
@@ -64,7 +64,8 @@ def takedown(
             "say who is to be taken out: --doc-id, --user-id, or a file with ids (--doc-ids-from, "
             "--user-ids-from)"
         )
-    runs, done, problems, key = _runs_in(places), [], [], load_digest_key()
+    runs = list(dict.fromkeys(run for place in places for run in runs_in(place)))
+    done, problems, key = [], [], load_digest_key()
     with alone_in_jobs(runs):
         for run in runs:
             try:
@@ -79,23 +80,6 @@ def takedown(
         "problems": problems,
         "unmatched": nowhere if done else [],
     }
-
-
-def _runs_in(places: Iterable[str | Path]) -> list[RunFolder]:
-    """The runs at ``places``, each once, in order; ``ConfigurationError`` for a place that holds none."""
-    found: dict[Path, RunFolder] = {}
-    for place in places:
-        root = Path(place).resolve()
-        inside = sorted(root.iterdir()) if root.is_dir() else []
-        below = [RunFolder(path) for path in inside if path.is_dir() and not path.is_symlink()]
-        own = RunFolder(root)
-        runs = [own] if own.journal.is_file() else [run for run in below if run.journal.is_file()]
-        if not runs and not JobFolder(root).exists():
-            raise ConfigurationError(
-                f"{place} is neither a run nor the folder of a job's runs; give one of them"
-            )
-        found.update((run.root, run) for run in runs)
-    return list(found.values())
 
 
 def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:

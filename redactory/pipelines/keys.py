@@ -17,6 +17,7 @@ from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder
 from redactory.redaction.encryption import KeyService, LocalKey, destroy, key_identity, rewrapped, service_of
+from redactory.redaction.folder import runs_in
 
 
 def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
@@ -72,10 +73,6 @@ def _identity(run: RunFolder) -> str | None:
         return None
 
 
-def _is_encrypted(run: RunFolder) -> bool:
-    return run.manifest.is_file() and bool(read_json(run.manifest)["encrypted"])
-
-
 def _shred(run: RunFolder, by: str) -> dict[str, Any]:
     with alone(run):
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
@@ -94,7 +91,7 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
             name = run.root.name
             raise RunStateError(
                 f"the data key of {name} is gone already, and the log does not say that it was shredded"
-                if _is_encrypted(run)
+                if (run.manifest.is_file() and read_json(run.manifest)["encrypted"])
                 else f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder"
             )
         for path in there:
@@ -135,7 +132,7 @@ def rotate_key(
         if to_service is not None
         else LocalKey(read_encryption_key(Path(str(to_key_file))))
     )
-    runs = [run for place in places for run in _runs_in(Path(place))]
+    runs = [run for place in places for run in runs_in(place)]
     found: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         try:
@@ -145,17 +142,6 @@ def rotate_key(
         progress("rotate", number, len(runs), "runs")
     listed = {name: found[name] for name in ("rotated", "already", "open", "shredded", "failed")}
     return {"service": new.name, **listed, "ok": not found["failed"]}
-
-
-def _runs_in(place: Path) -> list[RunFolder]:
-    """The run that ``place`` is, or the runs that lie in it, by name; ``RunStateError`` where none does."""
-    if RunFolder(place).state.is_dir():
-        return [RunFolder(place)]
-    inside = sorted(place.iterdir()) if place.is_dir() else []
-    found = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
-    if not found:
-        raise RunStateError(f"{place} is neither a run folder nor a folder of runs")
-    return found
 
 
 def _rotated(run: RunFolder, new: KeyService) -> str:
@@ -174,6 +160,6 @@ def _rotated(run: RunFolder, new: KeyService) -> str:
             return "rotated"
         if shredded(run) is not None:
             return "shredded"
-        if _is_encrypted(run):
+        if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
             raise CheckFailed(f"{run.root.name} is encrypted, and its state/{run.data_key.name} is gone")
         return "open"

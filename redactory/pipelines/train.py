@@ -156,12 +156,12 @@ def guarantee(
     models: list[tuple[RunFolder, str]] = []
     for folder in (RunFolder(Path(own)) for own in (run, *also)):
         read_manifest(folder)
+        check_newest(folder)
         # of several models that are not named, every finished one
         unnamed: Sequence[str | None] = folder.model_names() if several else [None]
         names = [named_model(folder, name) for name in asked or unnamed]
         if not names:
             raise RunStateError(f"{folder.root} has no finished model")
-        check_newest(folder)
         models += [(folder, name) for name in names]
     require_training_packages()
     from redactory.training import guarantee_card

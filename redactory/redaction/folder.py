@@ -226,6 +226,21 @@ def job_of(run: RunFolder) -> JobFolder | None:
     return job if job.exists() else None
 
 
+def runs_in(place: str | Path) -> list[RunFolder]:
+    """The run that ``place`` is, or the runs that lie in it, by name.
+
+    ``ConfigurationError`` where it is neither a run nor the folder of a job.
+    """
+    root = Path(place).resolve()
+    if RunFolder(root).state.is_dir():
+        return [RunFolder(root)]
+    inside = sorted(root.iterdir()) if root.is_dir() else []
+    found = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
+    if not found and not JobFolder(root).exists():
+        raise ConfigurationError(f"{place} is neither a run nor the folder of a job's runs; give one of them")
+    return found
+
+
 def is_export_folder(root: Path) -> bool:
     """Whether ``root`` is an export, finished or not; False where its manifest cannot be read."""
     try:

@@ -252,7 +252,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
     for named, match in wrong:
         with pytest.raises(ConfigurationError, match=match):
             redactory.rotate_key(job.root, **named)
-    with pytest.raises(RunStateError, match="nor a folder of runs"):
+    with pytest.raises(ConfigurationError, match="neither a run nor"):
         redactory.rotate_key(job.own, to_key_file=keys["new"])
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
