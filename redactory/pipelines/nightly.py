@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
@@ -50,7 +51,6 @@ from redactory.pipelines.watermark import (
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.folder import JobFolder
 
-T = TypeVar("T")
 Curating = Callable[..., Mapping[str, Any]]
 """``curate``, or what stands in for it: takes a configuration, ``resume``, ``sources`` and ``progress``."""
 
@@ -87,13 +87,15 @@ def nightly(
     file = str(Path(str(config)).absolute()) if is_file else None
     scheduled = _Scheduled(job, settings, file, tuple(again), curating, progress)
     with only_one(job.lock, str(job.root)):
-        scheduled.of_no_run("what was cut off was finished", _put_in_order)
+        with scheduled.reported():
+            wordless("what was cut off was finished", _put_in_order, job, settings.nightly)
         left = unfinished(read_log(job))
         # asked once more after a crash, --again is not another asking
         done = [piece.url for own in left if own.begun for piece in planned(own.begun) if piece.again]
         ended = [scheduled.finish(own) for own in left]
         ended += [scheduled.run(day, done, one_of_many=len(days) > 1) for day in days]
-        kept = scheduled.of_no_run("runs were published or purged", _keep_house)
+        with scheduled.reported():
+            kept = wordless("runs were published or purged", _keep_house, job, settings.nightly)
     held = [run for run, own in standings(read_log(job)).items() if own.state == "held"]
     latest = str(job.latest.resolve()) if latest_of(job) else None
     return {"job": str(job.root), "nights": ended, **kept, "latest": latest, "held": held}
@@ -142,13 +144,16 @@ class _Scheduled:
     curating: Curating
     progress: Progress
 
-    def of_no_run(self, what: str, work: Callable[[JobFolder, NightlySettings], T]) -> T:
-        """Do what concerns no single run; a failure is reported as the last release's, and undoes none."""
+    @contextmanager
+    def reported(self, run: RunFolder | None = None) -> Iterator[None]:
+        """Enter what fails meanwhile as a failure of ``run``; without one, of the last release."""
         try:
-            return wordless(what, work, self.job, self.config.nightly)
+            yield
         except RedactoryError as error:
-            if (latest := latest_run(read_log(self.job))) is not None:
-                after_failure(self.job, self.job.run(latest), self.config.nightly, error)
+            if run is None and (latest := latest_run(read_log(self.job))) is not None:
+                run = self.job.run(latest)
+            if run is not None:
+                after_failure(self.job, run, self.config.nightly, error)
             raise
 
     def finish(self, own: Standing) -> dict[str, Any]:
@@ -177,7 +182,7 @@ class _Scheduled:
                 find_by_path(config.input.path, config.input.format)
             except ConfigurationError:
                 return {"run": None, "date": date, "state": "nothing there"}
-        try:
+        with self.reported(run):
             look = (config, watermark(records), self.again, now, done)
             plan = wordless("the input was looked at", plan_reading, *look)
             waiting = plan.to_json()["waiting"]
@@ -187,9 +192,6 @@ class _Scheduled:
             check_room(load_config(config, output=run.root), reads)
             if config.nightly.publish is not None:
                 check_store(_place_of(config.nightly.publish, run.root.name), run)
-        except RedactoryError as error:
-            after_failure(self.job, run, config.nightly, error)
-            raise
         begun = enter(run, Event.BEGUN, date=date, plan=plan.to_json(), config=self.file)
         return {**self._carried_out(run, begun), "waiting": waiting}
 
@@ -197,21 +199,20 @@ class _Scheduled:
         date = begun.body["date"]
         day = None if date is None else datetime.date.fromisoformat(date)
         config = load_config(of_day(self.config, day), output=run.root)
-        try:
-            sources = sources_of(planned(begun))
-            summary = self.curating(config, resume=True, sources=sources, progress=self.progress)
-            counts = {name: summary[name] for name in COUNTS}
-            ended = sealed(run.state, end_scheduled, self.job, run, config.nightly, counts)
-        except RedactoryError as error:
-            mended = error
-            if resumed and isinstance(error, AnotherRun):
+        with self.reported(run):
+            try:
+                sources = sources_of(planned(begun))
+                summary = self.curating(config, resume=True, sources=sources, progress=self.progress)
+            except AnotherRun as error:
+                if not resumed:
+                    raise
                 # another configuration, or another version: it can never be resumed
-                mended = RunStateError(
+                raise RunStateError(
                     f"{error} (to give up what {run.root.name} has done, and read its material anew: "
                     f"redactory release reject {run.root} --by NAME --reason TEXT)"
-                )
-            after_failure(self.job, run, config.nightly, mended)
-            raise mended from None
+                ) from None
+            counts = {name: summary[name] for name in COUNTS}
+            ended = sealed(run.state, end_scheduled, self.job, run, config.nightly, counts)
         result = {"run": str(run.root), "date": date, **ended, "resumed": resumed}
         return {**result, "counts": counts, "report": str(run.report)}
 

@@ -13,7 +13,6 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -165,24 +164,23 @@ def quarantine_retry(
         given["input"] = {**given["input"], "path": (f"{target.root.name}.jsonl",), "format": "jsonl"}
         given |= {"output": target.root, "store": None, **({} if workers is None else {"workers": workers})}
         now = check(given)
-        corpus = sealed(folder.state, _corpus_of, folder, before.input, now.input, key)
-        left = dict(corpus.left.most_common())
-        result = {"entries": corpus.retried + sum(left.values()), "retried": corpus.retried, "left": left}
-        if not corpus.retried:
+        lines, retried, left = sealed(folder.state, _corpus_of, folder, before.input, now.input, key)
+        stays = left.total()
+        result = {"entries": retried + stays, "retried": retried, "left": dict(left.most_common())}
+        if not retried:
             return {"run": None, "of": str(folder.root), **result, "state": None}
         if job is not None and target.root.name not in standings(read_log(job)):
             # at no moment is it taken for a run of no job
             enter(target, Event.BEGUN, date=None, plan={"slices": [], "waiting": []}, config=None)
-        with _in_memory(f"{target.root.name}.jsonl", corpus) as source:
+        with _in_memory(f"{target.root.name}.jsonl", lines) as source:
             how: dict[str, Any] = {"stage_map": stage_map, "detector": detector, "progress": progress}
             summary = dict(curate(now, resume=True, sources=[source], **how))
         counts = {name: summary[name] for name in COUNTS}
         if job is not None and standings(read_log(job))[target.root.name].state == "unfinished":
-            findings = [{"metric": "retried", "label": folder.root.name, "count": corpus.retried}]
+            findings = [{"metric": "retried", "label": folder.root.name, "count": retried}]
             digest = file_sha256(target.manifest)
             enter(target, Event.HELD, manifest=digest, counts=counts, findings=findings)
-        stays = sum(left.values())
-        enter(folder, Event.RETRIED, into=target.root.name, retried=corpus.retried, left=stays)
+        enter(folder, Event.RETRIED, into=target.root.name, retried=retried, left=stays)
     ended = {"counts": counts, "state": None if job is None else "held", "report": summary["report"]}
     return {"run": str(target.root), "of": str(folder.root), **result, **ended}
 
@@ -234,13 +232,13 @@ def _settings_of(run: RunFolder, manifest: dict[str, Any]) -> Config:
 
 
 @contextmanager
-def _in_memory(name: str, corpus: _Corpus) -> Iterator[Source]:
-    """The corpus as a file that no disk ever holds."""
+def _in_memory(name: str, lines: list[bytes]) -> Iterator[Source]:
+    """These lines as a file that no disk ever holds."""
     import fsspec
 
     memory: Any = fsspec.filesystem("memory")
     folder = f"/redactory-{secrets.token_hex(8)}"
-    memory.pipe_file(f"{folder}/{name}", b"".join(corpus.lines))
+    memory.pipe_file(f"{folder}/{name}", b"".join(lines))
     try:
         yield Source(f"memory:/{folder}/{name}", name, "jsonl")
     finally:
@@ -250,21 +248,16 @@ def _in_memory(name: str, corpus: _Corpus) -> Iterator[Source]:
 # What lies in a quarantine as an input of its own.
 
 
-@dataclass
-class _Corpus:
-    """The lines to curate again; how many entries are in it, and how many were left, by why."""
+def _corpus_of(
+    run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None
+) -> tuple[list[bytes], int, Counter[str]]:
+    """The lines to curate again, how many entries are in them, and how many are not, by why.
 
-    lines: list[bytes] = field(default_factory=list)
-    retried: int = 0
-    left: Counter[str] = field(default_factory=Counter)
-
-
-def _corpus_of(run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None) -> _Corpus:
-    """The quarantine of ``run``, which was read by the settings ``before``, to be read by ``now``.
-
-    ``key`` is the run's digest key, None where it is not to be had: fewer users are then known.
+    ``run`` was read by the settings ``before``, and they are to be read by ``now``.  ``key`` is the run's
+    digest key, None where it is not to be had: fewer users are then known.
     """
-    corpus, size = _Corpus(), 0
+    lines: list[bytes] = []
+    size, retried, left = 0, 0, Counter[str]()
     texts: dict[str, list[str]] = defaultdict(list)
     points: dict[str, int] = {}
     for entry in entries(run, ["kind", "reason", "source", "point_id", "content"]):
@@ -281,22 +274,22 @@ def _corpus_of(run: RunFolder, before: InputSettings, now: InputSettings, key: D
             continue
         line = _line_of(entry["reason"], entry["source"], content, before, now)
         if isinstance(line, str):
-            corpus.left[line] += 1
+            left[line] += 1
         else:
-            corpus.lines.append(line)
-            corpus.retried += 1
+            lines.append(line)
+            retried += 1
     users = _users_of(run, points, key)
     for doc_id, own in texts.items():
         if doc_id not in users:
-            corpus.left["their user is not known any more"] += len(own)
+            left["their user is not known any more"] += len(own)
             continue
         user, label = users[doc_id]
         row = {now.text: "\n".join(own), now.id: doc_id}
         row |= {} if user is None else {now.user: user}
         row |= {} if now.label is None or label is None else {now.label: label}
-        corpus.lines.append(json.dumps(row).encode() + b"\n")
-        corpus.retried += len(own)
-    return corpus
+        lines.append(json.dumps(row).encode() + b"\n")
+        retried += len(own)
+    return lines, retried, left
 
 
 def _line_of(

@@ -11,6 +11,7 @@ import datetime
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -294,31 +295,20 @@ def list_releases(job: str | Path) -> dict[str, Any]:
             f"{folder.latest.name} leads to {leads_to}, and by the log it is {latest or 'none'}: "
             "the next scheduled run points it there, look at who moved it"
         )
-    runs = [_listed(own, folder.run(own.run)) for own in known.values()]
+    runs = []
+    for own in known.values():
+        run, said, ended = folder.run(own.run), own.record.body, own.ended.body if own.ended else {}
+        counts, release = ended.get("counts"), None
+        with suppress(RedactoryError):  # verify reports it
+            if counts and is_finished(run):
+                # a takedown made another release since: the log has what the run held at its gate
+                present = present_release(run)
+                release, now = present.number, present.manifest["counts"]
+                counts = {name: now.get(name, was) for name, was in counts.items()}
+        why = {"reason": said.get("reason") or said.get("error"), "by": said.get("by")}
+        facts = {"run": own.run, "when": said["time"], "state": own.state, "counts": counts}
+        runs.append({**facts, "release": release, "findings": ended.get("findings", []), **why})
     return {"job": str(folder.root), "latest": latest, "runs": runs, "problems": problems}
-
-
-def _listed(own: Standing, run: RunFolder) -> dict[str, Any]:
-    said, ended = own.record.body, {} if own.ended is None else own.ended.body
-    counts, release = ended.get("counts"), None
-    try:
-        if counts and is_finished(run):
-            # a takedown made another release since: the log has what the run held at its gate
-            present = present_release(run)
-            release, now = present.number, present.manifest["counts"]
-            counts = {name: now.get(name, was) for name, was in counts.items()}
-    except RedactoryError:
-        pass  # verify reports it
-    return {
-        "run": own.run,
-        "when": said["time"],
-        "state": own.state,
-        "counts": counts,
-        "release": release,
-        "findings": ended.get("findings", []),
-        "reason": said.get("reason") or said.get("error"),
-        "by": said.get("by"),
-    }
 
 
 def release_log(place: str | Path) -> dict[str, Any]:
