@@ -305,9 +305,9 @@ def list_releases(job: str | Path) -> dict[str, Any]:
                 present = present_release(run)
                 release, now = present.number, present.manifest["counts"]
                 counts = {name: now.get(name, was) for name, was in counts.items()}
-        why = {"reason": said.get("reason") or said.get("error"), "by": said.get("by")}
+        reason = {"reason": said.get("reason") or said.get("error"), "by": said.get("by")}
         facts = {"run": own.run, "when": said["time"], "state": own.state, "counts": counts}
-        runs.append({**facts, "release": release, "findings": ended.get("findings", []), **why})
+        runs.append({**facts, "release": release, "findings": ended.get("findings", []), **reason})
     return {"job": str(folder.root), "latest": latest, "runs": runs, "problems": problems}
 
 
