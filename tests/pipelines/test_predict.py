@@ -249,7 +249,7 @@ def test_the_command(run: RunFolder, tmp_path: Path) -> None:
     shown = runner.invoke(app, asked)
     for text in written["texts"][0]:
         readable = (c if c.isprintable() or c in "\n\t" else "�" for c in TEXTS[0] + text)
-        assert "".join(readable) in shown.stdout
+        assert "".join(readable).rstrip() in shown.stdout
     assert "Seed: 4" in shown.stdout
     page = runner.invoke(app, ["evaluate", "model", str(run.root), "--model", "classes"])
     assert "Taken for" in page.stdout
