@@ -9,11 +9,11 @@ import numpy as np
 from line_plot import Axes, Line, line_plot
 
 from redactory.training.accounting.published import Estimator, published_epsilon, published_rate
+from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.uedp.algorithm1 import figure_of, paper_noise_ratio
 from redactory.training.uedp.bounded_accounting import BoundedTraining, suggested_cap, zero_out
 from redactory.training.uedp.bounding import GREEDY
-from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 
 COLOURS = {
     "noiseless": "#444444",

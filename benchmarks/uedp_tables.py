@@ -14,7 +14,7 @@ from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.segment import segmenter
 from redactory.training.uedp.bounded_accounting import points_by_label
 from redactory.training.uedp.units import read_units
-from redactory.training.units.settings import UnitSettings
+from redactory.training.units import UnitSettings
 
 
 def table(corpus: Corpus) -> dict[str, Any]:

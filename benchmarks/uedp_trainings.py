@@ -17,7 +17,7 @@ from redactory.training import TrainSettings, load_model, train_model
 from redactory.training.model import load_classifier
 from redactory.training.uedp.bounding import bound
 from redactory.training.uedp.units import read_units
-from redactory.training.units.settings import UnitSettings
+from redactory.training.units import UnitSettings
 
 METHODS = ("noiseless", "de-identification", "user-level", "uedp-alg1", "uedp-alg1-all-users", "uedp-bounded")
 PRETRAINED = "pretraining-alone"

@@ -21,7 +21,7 @@ from redactory.pipelines.share import WORK_VARIABLE
 from redactory.pipelines.store import is_url
 from redactory.redaction import RunFolder, is_finished
 from redactory.training.models.settings import KINDS
-from redactory.training.units.settings import HUBS
+from redactory.training.units import HUBS
 
 
 class _OnceEach(yaml.SafeLoader):

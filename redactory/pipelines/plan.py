@@ -59,7 +59,7 @@ def plan(
 
 
 def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
-    from redactory.training.ldp.plan import Published, plan_messages
+    from redactory.training.ldp.card import Published, plan_messages
 
     found = nested(given)
     del found["trainer"]

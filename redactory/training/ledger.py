@@ -1,4 +1,4 @@
-"""The mechanism of a ledger's head, read back: what is not proved here is refused."""
+"""The privacy ledger: what was promised before the first step, and every noisy step before its noise."""
 
 from __future__ import annotations
 
@@ -9,48 +9,15 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
+from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
-from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.units.federated_mechanism import AnyMechanism, EntitySampling, PoissonUsersGaussian
-
-
-def mechanism_from_json(value: Any) -> AnyMechanism:
-    """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved somewhere."""
-    found: AnyMechanism | None = None
-    try:
-        event = value["event"]
-        inner = event.get("event", event)
-        shared: dict[str, Any] = {
-            "sampling_rate": event["sampling_probability"],
-            "noise_multiplier": inner["noise_multiplier"],
-            "clip_norm": value["clip_norm"],
-            "normaliser": value["normaliser"]["value"],
-            "noise": value["noise"],
-        }
-        match event["class"]:
-            case "PoissonSampledDpEvent":
-                found = PoissonGaussian(**shared)
-            case "TruncatedSubsampledGaussianDpEvent":
-                cut = {"truncated_batch_size": event["truncated_batch_size"], "points": event["dataset_size"]}
-                found = TruncatedPoissonGaussian(**shared, **cut)
-            case "PoissonSampledUsersEvent":
-                own = event["entities"]
-                entities = None if own is None else EntitySampling(**own)
-                found = PoissonUsersGaussian(**shared, users=event["users"], entities=entities)
-        known = found is not None and found.noise in ("float", "lattice") and found.to_json() == value
-    except (AttributeError, KeyError, TypeError, ConfigurationError):
-        known = False
-    if found is None or not known:
-        raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
-    return found
-
-
-# The privacy ledger: what was promised before the first step, and every noisy step before its noise.
-
+from redactory.training.mechanism import (
+    AnyMechanism,
+    Relation,
+)
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"

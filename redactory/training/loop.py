@@ -33,13 +33,13 @@ from redactory.training.data import (
     texts,
 )
 from redactory.training.ledger import Admission
+from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import Descent, NoisyPhase, Phase, PlainPhase, make_optimizer
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
 from redactory.training.uedp.units import Learnt, Originals, learnt, learnt_of, pretraining_of
-from redactory.training.units.federated_mechanism import AnyMechanism, PoissonUsersGaussian
 
 
 @dataclass(frozen=True)

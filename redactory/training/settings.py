@@ -20,7 +20,7 @@ from pydantic import (
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
-from redactory.training.units.settings import (
+from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
     Task,

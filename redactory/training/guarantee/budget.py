@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,29 +19,13 @@ from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.second import one_exchanged
 from redactory.training.guarantee.figures import one_removed
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.ledger import mechanism_from_json
-from redactory.training.mechanism import Relation
+from redactory.training.mechanism import PoissonUsersGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings, TrainSettings
 from redactory.training.trainers import trainer_of
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
 _PATIENCE = 20.0
-
-
-Cost = Callable[[Spendings, float], float | None]
-"""From what was spent and a delta to epsilon; None where it is not finite."""
-
-
-def exchanged(spent: Spendings, delta: float) -> float | None:
-    """Epsilon of one exchanged point, computed twice."""
-    return one_exchanged(spent, delta, Relation.SUBSTITUTION, "the budget").value
-
-
-def nulled(spent: Spendings, delta: float) -> float | None:
-    """Epsilon of one unit whose points are null in the other world, K of them in each training."""
-    return one_removed(spent, delta, "the budget").value
 
 
 class BudgetExceeded(CheckFailed):
@@ -51,20 +35,20 @@ class BudgetExceeded(CheckFailed):
 class Budget:
     """The record at ``settings.path``, held against ``settings.epsilon`` at ``settings.delta``.
 
-    Every epsilon is that of one ``unit`` in all trainings together, as ``cost`` computes it: of one exchanged
-    point by default, which holds for ``crt-drop`` too, whose masked points are a special case of an exchange.
+    Every epsilon is that of one ``unit`` in all trainings together: of one exchanged point, which holds for
+    ``crt-drop`` too, whose masked points are a special case of an exchange; or, where it is ``nulled``, of
+    one unit whose points are null in the other world, K of them in each training.
     """
 
-    def __init__(self, settings: BudgetSettings, unit: str, cost: Cost = exchanged) -> None:
-        self._settings, self._unit, self._cost = settings, unit, cost
+    def __init__(self, settings: BudgetSettings, unit: str, nulled: bool = False) -> None:
+        self._settings, self._unit, self._nulled = settings, unit, nulled
 
     @classmethod
     def of(cls, settings: TrainSettings) -> Budget | None:
         """The budget that a training's settings name, of what that training protects; None without one."""
         if settings.budget is None:
             return None
-        cost = nulled if trainer_of(settings).hides_units else exchanged
-        return cls(settings.budget, TrainingSpec(settings, None, 0).unit, cost)
+        return cls(settings.budget, TrainingSpec(settings, None, 0).unit, trainer_of(settings).hides_units)
 
     def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
@@ -108,6 +92,13 @@ class Budget:
         """All that was reserved so far."""
         return _spendings(self._known())
 
+    def epsilon(self, spent: Spendings) -> float | None:
+        """What ``spent`` costs at the budget's delta, computed twice; None where it is not finite."""
+        delta = self._settings.delta
+        if self._nulled:
+            return one_removed(spent, delta, "the budget").value
+        return one_exchanged(spent, delta, Relation.SUBSTITUTION, "the budget").value
+
     def summary(self) -> dict[str, Any]:
         """{unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.
 
@@ -116,7 +107,7 @@ class Budget:
         booked, null where it is not finite.
         """
         known, delta = self._known(), self._settings.delta
-        spent = self._cost(_spendings(known), delta) if known else 0.0
+        spent = self.epsilon(_spendings(known))
         columns = ("training", "steps", "delta", "epsilon_after")
         return {
             "unit": self._unit,
@@ -128,9 +119,9 @@ class Budget:
 
     def _require_room(self, known: list[dict[str, Any]], training: str, spending: Spending) -> float:
         before, delta = _spendings(known), self._settings.delta
-        found = self._cost((*before, spending), delta)
+        found = self.epsilon((*before, spending))
         if found is None or found > self._settings.epsilon:
-            already = self._cost(before, delta) or 0.0
+            already = self.epsilon(before) or 0.0
             cost = "infinite" if found is None else f"{_up(found)}"
             models = ", ".join(body["training"] for body in known) or "nothing"
             raise BudgetExceeded(

@@ -29,11 +29,11 @@ from redactory.training.guarantee.figures import (
 )
 from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
 from redactory.training.guarantee.spec import MissRates, TrainingSpec
+from redactory.training.mechanism import PoissonUsersGaussian
 from redactory.training.model import library_of, opened_with
 from redactory.training.settings import RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
-from redactory.training.units.settings import Adjacency, Protect
+from redactory.training.units import Adjacency, Protect
 
 FORMAT, FORMAT_OF_UNITS = "redactory-guarantee/2", "redactory-unit-guarantee/1"
 NOTHING = "everything: nothing is guaranteed"

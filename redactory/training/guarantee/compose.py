@@ -8,15 +8,15 @@ such pair is refused.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import event_tree
+from redactory.training.accounting.second import NOT_FINITE, Stated
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import accountants, index_of, spec_of, units_card
 from redactory.training.guarantee.figures import (
@@ -64,24 +64,19 @@ class _Member:
     @property
     def refusal(self) -> str | None:
         """Why there is no finite figure of it, and so of none together with it."""
-        if self.card:
-            return None if self.card["epsilon_sound"] is not None else self.card["reasons"]["epsilon_sound"]
-        return self.spec.refusal
+        return self.card["reasons"].get("epsilon_sound") if self.card else self.spec.refusal
 
     @property
     def index(self) -> dict[str, Any] | None:
         return index_of(self.spec, self.manifest)
 
-    def summary(self, own: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "run": str(self.run.root),
-            "model": self.name,
-            "trainer": self.facts.settings.trainer,
-            "steps": self.facts.steps,
-            "ledger": self.facts.chain_head,
-            "parent": self.facts.parent,
-            **own,
-        }
+    @property
+    def own(self) -> dict[str, Any]:
+        """What the card of all says of this one alone."""
+        if self.card:
+            return {"K": self.card.get("K")}
+        rates, event = self.spec.rates, event_tree(Claim.of(self.spec).spent)
+        return {"event": event, "gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2}
 
 
 def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
@@ -92,12 +87,30 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
     """
     members = [_Member.of(run, name) for run, name in models]
     of_units = _require_one(members)
-    delta = _delta(members, delta)
+    stated = sorted({member.spec.delta for member in members})
+    if delta is None and len(stated) > 1:
+        listed = ", ".join(f"{value:g}" for value in stated)
+        raise ConfigurationError(
+            f"these models state their figures at different deltas ({listed}): give --delta"
+        )
+    delta = stated[0] if delta is None else delta
     refusals = "; ".join(f"{member.title}: {member.refusal}" for member in members if member.refusal)
     seeded = [member.title for member in members if member.facts.seeded]
     reason = refusals or (f"{WORDS['seeded']}: {', '.join(seeded)}" if seeded else None)
+    summaries = [
+        {
+            "run": str(member.run.root),
+            "model": member.name,
+            "trainer": member.facts.settings.trainer,
+            "steps": member.facts.steps,
+            "ledger": member.facts.chain_head,
+            "parent": member.facts.parent,
+            **member.own,
+        }
+        for member in members
+    ]
     found = (_of_units if of_units else _of_points)(members, delta, refusals)
-    return {**found, "holds": reason is None, "holds_reason": reason, "delta": delta}
+    return {**found, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
 
 
 def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
@@ -105,7 +118,7 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
     across = [_moved_by_others(member, members) for member in members]
     claim = Claim(
         spent=tuple(
-            dataclasses.replace(one, rows=one.rows + moved)
+            replace(one, rows=one.rows + moved)
             for member, moved in zip(members, across, strict=True)
             for one in Claim.of(member.spec).spent
         ),
@@ -119,30 +132,17 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
     )
     figures = refused(EPSILONS, refusals, claim.group_sizes) if refusals else figures_of(claim)
     coverage = rates.delta_2 if claim.by_policy and not refusals else None
-    reasons = {**figures.reasons}
-    if coverage is None:
-        reasons["coverage_failure"] = refusals or WORDS["recall_unknown"]
-    require_reasons(figures.values, reasons)
+    figures.put("coverage_failure", coverage, None, refusals or WORDS["recall_unknown"])
+    require_reasons(figures.values, figures.reasons)
     return {
         "format": FORMAT,
-        "models": [
-            member.summary(
-                {
-                    "event": event_tree(Claim.of(member.spec).spent),
-                    "gamma_upper": member.spec.rates.gamma,
-                    "delta_2_upper": member.spec.rates.delta_2,
-                }
-            )
-            for member in members
-        ],
         "unit": first.unit,
         "relation": claim.relation.value,
         "relation_meaning": WORDS["relation"][claim.relation.value],
         "event": event_tree(claim.spent),
-        "coverage_failure": coverage,
         "miss_rates": {"gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2},
         **figures.values,
-        "reasons": reasons,
+        "reasons": figures.reasons,
         "accountants": accountants(figures),
         "assumptions": [
             *WORDS["assumptions"],
@@ -154,29 +154,20 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
 
 
 def _of_units(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
-    found = Figures()
+    found, first = Figures(), members[0].card
     spent = tuple(one for member in members if (one := member.spec.spending) is not None)
-    if refusals:
-        found.put("epsilon_sound", None, None, refusals)
-    else:
-        found.state("epsilon_sound", one_removed(spent, delta, "epsilon_sound"))
-    reasons = dict(found.reasons)
-    if "epsilon_sound" in reasons:
-        reasons["epsilon"] = reasons["epsilon_sound"]
-    first = members[0].card
+    stated = Stated(None, None, refusals) if refusals else one_removed(spent, delta, "epsilon_sound")
+    found.put("epsilon", stated.value, None, stated.reason or NOT_FINITE)
+    found.state("epsilon_sound", stated)
     return {
         "format": FORMAT_OF_UNITS,
-        "models": [member.summary({"K": member.card.get("K")}) for member in members],
         **{key: first[key] for key in ("unit", "relation", "relation_meaning", "protect")},
         "event": event_tree(spent),
-        "epsilon": found.values["epsilon_sound"],
         **found.values,
         "curve": {},
-        "reasons": reasons,
+        "reasons": found.reasons,
         "accountants": accountants(found, WORDS["second_accountant_of_units"]),
-        "assumptions": WORDS["units"]["assumptions"],
-        "not_covered": WORDS["units"]["not_covered"],
-        "notes": WORDS["units"]["notes"],
+        **{key: WORDS["units"][key] for key in ("assumptions", "not_covered", "notes")},
     }
 
 
@@ -193,44 +184,26 @@ def _require_one(members: Sequence[_Member]) -> bool:
         )
     (of_units,) = kinds
     noisy = [member for member in members if member.spec.mechanism is not None]
-    differ = {"units": {member.spec.unit for member in noisy}}
     if of_units:
-        _require_pairs(noisy)
-        differ["units"] = {f"{member.spec.unit} {member.card['relation']}" for member in noisy}
-    else:
-        differ["relations"] = {member.spec.relation.value for member in noisy}
-    for what, values in differ.items():
+        alone = sorted({m.facts.settings.trainer for m in noisy if m.spec.spending is None})
+        if alone:
+            raise GuaranteeError(
+                f"trainings with {', '.join(alone)} have no dominating pair: they cannot be composed"
+            )
+        unknown = [member.title for member in noisy if member.facts.settings.units.lists]
+        if len(noisy) > 1 and unknown:
+            raise GuaranteeError(
+                "what stands on lists in files is nowhere on record, so units cannot be compared: "
+                + ", ".join(unknown)
+            )
+    for what, values in (
+        ("units", {f"{m.spec.unit} {m.card.get('relation')}" for m in noisy}),
+        ("relations", {member.spec.relation for member in noisy}),
+    ):
         if len(values) > 1:
             listed = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)
             raise GuaranteeError(f"the {what} of these models differ and cannot be composed: {listed}")
     return of_units
-
-
-def _require_pairs(noisy: Sequence[_Member]) -> None:
-    """Each has a pair to compose, and the same units."""
-    alone = sorted({m.facts.settings.trainer for m in noisy if m.spec.spending is None})
-    if alone:
-        raise GuaranteeError(
-            f"trainings with {', '.join(alone)} have no dominating pair: they cannot be composed"
-        )
-    unknown = [member.title for member in noisy if member.facts.settings.units.lists]
-    if len(noisy) > 1 and unknown:
-        raise GuaranteeError(
-            "what stands on lists in files is nowhere on record, so units cannot be compared: "
-            + ", ".join(unknown)
-        )
-
-
-def _delta(members: Sequence[_Member], delta: float | None) -> float:
-    stated = {member.spec.delta for member in members}
-    if delta is not None:
-        return delta
-    if len(stated) > 1:
-        listed = ", ".join(f"{value:g}" for value in sorted(stated))
-        raise ConfigurationError(
-            f"these models state their figures at different deltas ({listed}): give --delta"
-        )
-    return stated.pop()
 
 
 def _moved_by_others(member: _Member, members: Sequence[_Member]) -> int:

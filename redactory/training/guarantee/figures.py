@@ -23,13 +23,12 @@ from redactory.training.accounting.second import (
 )
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, bayesian_epsilon
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation
 from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, spread_curve
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
 from redactory.training.uedp.bounding import NONE, R_LOC
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
-from redactory.training.units.settings import Adjacency, Figure, relation
+from redactory.training.units import Adjacency, Figure, relation
 
 EPSILONS = (
     *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),

@@ -14,10 +14,10 @@ from redactory.foundation.records import Record, chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, release_with
 from redactory.training.guarantee.spec import NOT_MEASURED, MissRates, TrainingSpec
-from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP, mechanism_from_json
+from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
+from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian, mechanism_from_json
 from redactory.training.settings import TrainSettings, as_now
 from redactory.training.trainers import Trainer, trainer_of
-from redactory.training.units.federated_mechanism import AnyMechanism, PoissonUsersGaussian
 
 
 @dataclass(frozen=True)

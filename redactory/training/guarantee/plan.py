@@ -25,17 +25,12 @@ from redactory.training.guarantee.figures import (
     unit_figures,
 )
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
-from redactory.training.mechanism import TruncatedPoissonGaussian
+from redactory.training.mechanism import PoissonUsersGaussian, TruncatedPoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
-from redactory.training.uedp.algorithm1 import (
-    as_published,
-    figure_of,
-    noise_scale,
-)
+from redactory.training.uedp.algorithm1 import as_published, figure_of, noise_scale
 from redactory.training.uedp.bounded_accounting import affected, suggested_cap, tried_caps, zero_out
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 
 _CURVE_POINTS, _UNIT_CURVE_POINTS, _ROUGH = 12, 8, 2e-3
 
@@ -57,12 +52,11 @@ class Known:
     bayesian: bool = False
 
     def __post_init__(self) -> None:
+        counts = (("step", self.steps), ("point", self.points), ("user", self.users))
         problems = (
-            (self.steps is not None and self.steps < 1, "there is at least one step"),
-            (self.points is not None and self.points < 1, "there is at least one point"),
-            (self.users is not None and self.users < 1, "there is at least one user"),
+            *((n is not None and n < 1, f"there is at least one {what}") for what, n in counts),
             (not 0.0 <= self.gamma <= 1.0, "gamma lies between 0 and 1"),
-            (self.delta_2 is not None and not 0.0 <= self.delta_2 <= 1.0, "delta_2 lies between 0 and 1"),
+            (not 0.0 <= (self.delta_2 or 0.0) <= 1.0, "delta_2 lies between 0 and 1"),
             ((self.delta_2 or 0.0) > self.gamma, "delta_2 is at most gamma"),
             (self.bayesian and self.gamma == 0.0, "with gamma 0 the Bayesian figure is 0 with any noise"),
         )
@@ -90,78 +84,66 @@ def plan_training(
     trainer that hides units, too.  ``ConfigurationError`` where nothing is noised, ``GuaranteeError`` where
     no noise reaches the target or the accountants disagree.
     """
-    known, trainer = known or Known(), trainer_of(settings)
+    known, trainer, target = known or Known(), trainer_of(settings), settings
+    dedup = dedup or {"rule": "S1", "group_size": 1}
     if trainer.noised is None:
         raise ConfigurationError(f"train.trainer {trainer.name} has no privacy mechanism: nothing to plan")
-    dedup = dedup or {"rule": "S1", "group_size": 1}
-    spec = TrainingSpec.of(
-        _of_caught(settings, known) if known.bayesian else settings,
-        dedup,
-        known.steps,
-        rates=MissRates(known.gamma, known.delta_2),
-        seeded=False,
-    )
+    if known.bayesian:
+        if not trainer.by_policy:
+            raise ConfigurationError(f"{settings.trainer} has no Bayesian figure")
+        # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
+        missed = math.log1p(math.expm1(settings.epsilon) / known.gamma)
+        inner = min(settings.delta / known.gamma, 1.0 - 1e-9)
+        target = settings.model_copy(update={"epsilon": missed, "delta": inner})
+    rates = MissRates(known.gamma, known.delta_2)
+    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False)
     spec = replace(spec, settings=settings)
     if trainer.by_policy and spec.refusal is not None:
         raise ConfigurationError(
             f"dedup: rule {dedup['rule']} has no stability proof, so no epsilon can be planned: dedup.mode "
             "exact has one"
         )
-    return (_units if trainer.hides_units else _points)(spec, known, by_steps)
-
-
-def _of_caught(settings: TrainSettings, known: Known) -> TrainSettings:
-    """The target of a secret that was missed which has the target of a caught one as its Bayesian figure."""
-    if not trainer_of(settings).by_policy:
-        raise ConfigurationError(f"{settings.trainer} has no Bayesian figure")
-    # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
-    return settings.model_copy(
-        update={
-            "epsilon": math.log1p(math.expm1(settings.epsilon) / known.gamma),
-            "delta": min(settings.delta / known.gamma, 1.0 - 1e-9),
-        }
-    )
-
-
-def _common(spec: TrainingSpec) -> dict[str, Any]:
     assert spec.mechanism is not None
-    return {
-        "trainer": spec.trainer.name,
+    common = {
+        "trainer": trainer.name,
         "delta": spec.delta,
         "sampling_rate": spec.mechanism.sampling_rate,
         "steps": spec.steps,
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
-        "noise_calibrated": spec.settings.noise_multiplier is None,
+        "noise_calibrated": settings.noise_multiplier is None,
     }
+    found = _units(spec, known) if trainer.hides_units else _points(spec, known)
+    steps = {"steps_curve": _by_steps(spec)} if trainer.hides_units and by_steps else {}
+    return {**common, **found, **steps}
 
 
 # Secrets and points.
 
 
-def _points(spec: TrainingSpec, known: Known, by_steps: bool) -> dict[str, Any]:
-    own, common = spec.settings, _common(spec)
+def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
+    assert spec.mechanism is not None
+    batch, points, rate = spec.settings.expected_batch_size, known.points, spec.mechanism.sampling_rate
     curve = _curve(spec)  # on the grid of the calibration: while that is at hand
-    claim, batch = Claim.of(spec), own.expected_batch_size
+    claim = Claim.of(spec)
     figures = figures_of(claim)
-    reasons, coverage = dict(figures.reasons), known.delta_2 if claim.by_policy else None
-    if coverage is None:
-        why = WORDS["recall_unknown" if claim.by_policy else "no_policies"]
-        reasons["coverage_failure"] = why
-    points, rate = known.points, common["sampling_rate"]
+    figures.put(
+        "coverage_failure",
+        known.delta_2 if claim.by_policy else None,
+        None,
+        WORDS["recall_unknown" if claim.by_policy else "no_policies"],
+    )
     return {
-        **common,
         "relation": spec.relation.value,
         "private_points": points,
         "expected_batch": batch,
-        "noise_to_batch": common["noise_multiplier"] / batch,
+        "noise_to_batch": spec.mechanism.noise_multiplier / batch,
         "points_drawn": None if points is None else rate * points,
         "remarks": [] if points is None else list(_odd_draws(rate, points, batch)),
         "gamma": known.gamma,
         "delta_2": known.delta_2,
         **figures.values,
-        "coverage_failure": coverage,
-        "reasons": reasons,
+        "reasons": figures.reasons,
         "second": figures.second,
         "as_published": claim.as_published,
         "improve": _alternatives(spec, figures.values["epsilon"], batch),
@@ -189,19 +171,11 @@ def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> li
         if own_rate > 1.0:
             continue
         own = calibrate_noise(
-            epsilon,
-            spec.delta,
-            own_rate,
-            own_steps,
-            discretization=_ROUGH,
-            points=spec.rows,
-            relation=relation,
-            tolerance=1e-3,
+            epsilon, spec.delta, own_rate, own_steps, _ROUGH, spec.rows, relation, tolerance=1e-3
         )
         row = {"change": change, "sampling_rate": own_rate, "steps": own_steps, "noise_multiplier": own}
-        found.append(
-            {**row, "noise_to_batch": own / (batches * batch), "factor": round(own / batches / noise, 3)}
-        )
+        factor = round(own / batches / noise, 3)
+        found.append({**row, "noise_to_batch": own / (batches * batch), "factor": factor})
     return sorted(found, key=lambda entry: entry["factor"])
 
 
@@ -211,48 +185,53 @@ def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     delta, gamma = spec.delta, claim.gamma
     named = epsilon_curve(spent, delta, claim.missed, _CURVE_POINTS)
     inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0
-    missed = None if inner >= 1.0 else epsilon_curve(spent, inner, claim.missed, _CURVE_POINTS)
+    caught = [0.0] * len(named.steps)
+    if claim.by_policy and inner < 1.0:
+        caught = list(epsilon_curve(spent, inner, claim.missed, _CURVE_POINTS).values)
     rows = []
-    for place, (steps, value) in enumerate(zip(named.steps, named.values, strict=True)):
-        row: dict[str, Any] = {"steps": steps, "epsilon": value if math.isfinite(value) else None}
+    for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
+        row: dict[str, Any] = {"steps": steps, "epsilon": _finite(value)}
         if claim.by_policy:
-            at = None if missed is None or not math.isfinite(missed.values[place]) else missed.values[place]
-            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=at: v, delta, gamma, 0.0)  # type: ignore[misc]
+            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=missed: _finite(v), delta, gamma, 0.0)  # type: ignore[misc]
         rows.append(row)
     return rows
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 # Users and entities.
 
 
-def _units(spec: TrainingSpec, known: Known, by_steps: bool) -> dict[str, Any]:
+def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     found = unit_figures(spec)
-    of_users = isinstance(spec.mechanism, PoissonUsersGaussian)
-    own = _of_users(spec) if of_users else _of_caps(spec, known)
     values, reasons = dict(found.figures.values), dict(found.figures.reasons)
+    values["epsilon"] = values["epsilon_sound"]
     if "epsilon_sound" in reasons:
         reasons["epsilon"] = reasons["epsilon_sound"]
-    if of_users:
-        values["as_published"] = _published(spec, spec.steps)
-        values["epsilon_as_published"] = (values["as_published"] or {}).get("epsilon")
+    published: dict[str, Any] = {}
+    if isinstance(spec.mechanism, PoissonUsersGaussian):
+        own = _of_users(spec, spec.mechanism)
+        main = values["epsilon_as_published"]
+        published["as_published"] = main and _published(spec, spec.mechanism, main)
+        values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
             state.pop("epsilon_user_removal")  # no user's points vanish here but by name
         if not found.figures.second:
             reasons["second"] = found.no_second or ""
-    require_reasons({name: value for name, value in values.items() if name != "as_published"}, reasons)
-    result = {
-        **_common(spec),
+    else:
+        own = _of_caps(spec, known)
+    require_reasons(values, reasons)
+    return {
         "protect": spec.protect.value,
         **found.facts,
-        "epsilon": values["epsilon_sound"],
         **values,
+        **published,
         "reasons": reasons,
         "second": found.figures.second,
         **own,
     }
-    if by_steps:
-        result["steps_curve"] = _by_steps(spec)
-    return result
 
 
 def _of_caps(spec: TrainingSpec, known: Known) -> dict[str, Any]:
@@ -277,8 +256,7 @@ def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, A
     users, points = known.users, known.points
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
-    suggested = suggested_cap(points, users)
-    rows = []
+    suggested, rows = suggested_cap(points, users), []
     for cap in tried_caps(suggested):
         kept = min(points, cap * users)
         own = replace(
@@ -287,22 +265,13 @@ def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, A
             k_user=None if spec.protect is Protect.ENTITIES else cap,
             k_entity=None if spec.protect is Protect.USERS else cap,
         )
-        rows.append(
-            {
-                "k": cap,
-                "suggested": cap == suggested,
-                "kept_at_most": kept,
-                "sampling_rate": own.sampling_rate,
-                "K": affected(own).gone,
-                "epsilon": zero_out(own, spec.delta).epsilon,
-            }
-        )
+        row = {"k": cap, "suggested": cap == suggested, "kept_at_most": kept, "K": affected(own).gone}
+        epsilon = zero_out(own, spec.delta).epsilon
+        rows.append({**row, "sampling_rate": own.sampling_rate, "epsilon": epsilon})
     return rows
 
 
-def _of_users(spec: TrainingSpec) -> dict[str, Any]:
-    own = spec.mechanism
-    assert isinstance(own, PoissonUsersGaussian)
+def _of_users(spec: TrainingSpec, own: PoissonUsersGaussian) -> dict[str, Any]:
     expected, words = own.users * own.sampling_rate, WORDS["units"]
     return {
         "users": own.users,
@@ -318,15 +287,10 @@ def _of_users(spec: TrainingSpec) -> dict[str, Any]:
     }
 
 
-def _published(spec: TrainingSpec, steps: int) -> dict[str, Any] | None:
+def _published(spec: TrainingSpec, own: PoissonUsersGaussian, main: dict[str, Any]) -> dict[str, Any]:
     """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
-    mechanism = spec.mechanism
-    assert isinstance(mechanism, PoissonUsersGaussian)
-    main = as_published(mechanism, steps, spec.delta).value
-    if main is None:
-        return None
-    estimators = [Estimator.USER_LEVEL, *([] if mechanism.entities is None else [Estimator.F_E])]
-    every = {one.value: as_published(mechanism, steps, spec.delta, one).value for one in estimators}
+    estimators = [Estimator.USER_LEVEL, *([] if own.entities is None else [Estimator.F_E])]
+    every = {one.value: as_published(own, spec.steps, spec.delta, one).value for one in estimators}
     return {
         **{key: value for key, value in main.items() if key != "delta"},
         "why_not": WORDS["published"]["why_not"][main["estimator"]],
@@ -362,8 +326,18 @@ def remarks_on(settings: TrainSettings, noised: int | None, plain: int | None) -
     """
     found: list[str] = []
     if noised is not None:
+        draws, size = settings.sampling_rate * noised, settings.truncated_batch_size
         found += _odd_draws(settings.sampling_rate, noised, settings.expected_batch_size)
-        found += _bounds(settings, noised)
+        if size is not None and draws > size:
+            found.append(
+                f"train.truncated_batch_size is {size:,}, and a noisy step would draw {_some(draws)}: most "
+                "samples are cut; raise it, or lower train.sampling_rate"
+            )
+        if size is not None and settings.dataset_size is not None and noised > settings.dataset_size:
+            found.append(
+                f"train.dataset_size is {settings.dataset_size:,}, and there are {noised:,} noised points: "
+                "training will be refused; raise it"
+            )
     if plain is not None and settings.public_batch_size > plain:
         found.append(
             f"train.public_batch_size is {settings.public_batch_size:,}, and {plain:,} points are learnt "
@@ -372,37 +346,19 @@ def remarks_on(settings: TrainSettings, noised: int | None, plain: int | None) -
     return found
 
 
-def _odd_draws(sampling_rate: float, points: int, batch: float | None) -> Iterator[str]:
-    """Where so few of ``points`` are drawn that many steps are noise alone, or ``batch`` is far from them.
-
-    ``batch`` divides the noisy sum (``expected_batch_size``); None where it follows from the others.
-    """
+def _odd_draws(sampling_rate: float, points: int, batch: float) -> Iterator[str]:
+    """Where so few of ``points`` are drawn that many steps are noise alone, or ``batch`` is far from them."""
     draws = sampling_rate * points
     drawn = f"draws {_some(draws)} on average (train.sampling_rate {sampling_rate:g} of {points:,})"
     if draws < 1.0:
         yield f"a noisy step {drawn}: many steps are noise alone; raise train.sampling_rate"
-    elif batch is not None and not draws / _FAR <= batch <= draws * _FAR:
+    elif not draws / _FAR <= batch <= draws * _FAR:
         times = max(batch / draws, draws / batch)
         ratio, steps = ("small", "short") if batch > draws else ("large", "long")
         yield (
             f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
             f"{times:,.0f} times too {ratio}, and with optimizer sgd steps are as much too {steps} (adam "
             "is not affected); give it the rate times the points that you expect of such text, not this count"
-        )
-
-
-def _bounds(settings: TrainSettings, points: int) -> Iterator[str]:
-    """Where bounds that are set for truncation do not fit."""
-    draws, size = settings.sampling_rate * points, settings.truncated_batch_size
-    if size is not None and draws > size:
-        yield (
-            f"train.truncated_batch_size is {size:,}, and a noisy step would draw {_some(draws)}: most "
-            "samples are cut; raise it, or lower train.sampling_rate"
-        )
-    if settings.dataset_size is not None and size is not None and points > settings.dataset_size:
-        yield (
-            f"train.dataset_size is {settings.dataset_size:,}, and there are {points:,} noised points: "
-            "training will be refused; raise it"
         )
 
 

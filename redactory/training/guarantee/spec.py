@@ -12,11 +12,10 @@ from redactory.detectors import blind_of
 from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import Spending
 from redactory.training.guarantee import WORDS
-from redactory.training.mechanism import Relation
+from redactory.training.mechanism import AnyMechanism, Relation
 from redactory.training.settings import RecallMeasurement, TrainSettings
 from redactory.training.trainers import Trainer, trainer_of
-from redactory.training.units.federated_mechanism import AnyMechanism
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
 """The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""

@@ -1,22 +1,98 @@
-"""The guarantee card of a local service: what one sentence costs, to a server that sees every message."""
+"""What the messages of a local service guarantee: its plan before the first one, and its card.
+
+Formal guarantees: both state ``epsilon_sound`` by the same code and both accountants; the plan's is the one
+that the card of such a service states, provided that its ``conditions`` hold (``docs/guarantees.md``, "Local
+differential privacy").
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from redactory.foundation.errors import GuaranteeError
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spendings, event_tree, published
-from redactory.training.accounting.second import NOT_FINITE, Stated
+from redactory.training.accounting.second import NOT_FINITE
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.figures import require_reasons
-from redactory.training.ldp.accounting import FixedSends, confirmed_epsilon, message_spendings, sensitivity
+from redactory.training.guarantee.figures import Figures, require_reasons
+from redactory.training.ldp.accounting import (
+    FixedSends,
+    HiddenCoins,
+    Participation,
+    VisibleCoins,
+    confirmed_epsilon,
+    epsilon_sound,
+    message_spendings,
+    sensitivity,
+)
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Relation
 
 FORMAT = "redactory-ldp-guarantee/1"
+LARGE_DELTA = 1e-4
 _WORDS = WORDS["ldp"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the paper's figure takes beside the settings.
+
+    ``epsilon`` is the one that its Algorithm 2, or 3, chooses the noise for, in the place of a noise;
+    ``rate`` the p of equation 8 where it is another one than the participation's; ``true_share`` q says that
+    a share 1 − q of the queries is fictitious (equation 9).  ``steps`` T belong to a rate of its own.
+    """
+
+    epsilon: float | None = None
+    rate: float | None = None
+    steps: int | None = None
+    true_share: float | None = None
+
+    def __post_init__(self) -> None:
+        rates = [rate for rate in (self.rate, self.true_share) if rate is not None]
+        if not all(0.0 < rate <= 1.0 for rate in rates) or (self.epsilon is not None and self.epsilon <= 0.0):
+            raise ConfigurationError("a published rate or share is in (0, 1], a published epsilon above 0")
+
+    def sampled(self, way: Participation) -> tuple[float, int] | None:
+        """The p of equation 8, or q·p_query of equation 9, and T; None where nothing is sampled."""
+        rate = self.rate if self.rate is not None else getattr(way, "rate", None)
+        steps = self.steps or getattr(way, "steps", None)
+        if rate is None:
+            return None
+        if steps is None:
+            raise ConfigurationError("a rate and the number of steps belong together")
+        return rate * (self.true_share or 1.0), int(steps)
+
+    def noise(self, settings: LdpSettings) -> float:
+        """z as the paper would choose it for its epsilon."""
+        assert self.epsilon is not None
+        way, sampled = settings.participation, self.sampled(settings.participation)
+        if sampled is None:
+            assert isinstance(way, FixedSends)
+            mu = published.mu_of_epsilon(self.epsilon, settings.delta)
+            return float(way.sends**0.5 * settings.vectors / mu)
+        return published.noise_published(self.epsilon, *sampled, settings.delta, settings.vectors)
+
+    def figure(self, settings: LdpSettings, noise: float) -> float | None:
+        """Epsilon as the paper would print it at z = ``noise``."""
+        way, sampled = settings.participation, self.sampled(settings.participation)
+        if sampled is None:
+            assert isinstance(way, FixedSends)
+            return published.epsilon_of_sends(noise, way.sends, settings.delta, settings.vectors)
+        return published.epsilon_published(noise, *sampled, settings.delta, settings.vectors)
+
+
+def _figures(
+    settings: LdpSettings, noise: float, spent: Spendings, paper: Published, why: tuple[str, str]
+) -> Figures:
+    """``epsilon_sound`` and ``epsilon_as_published``, null for the two reasons of ``why``."""
+    found, terms = Figures(), (noise, settings.vectors, settings.participation, settings.delta)
+    one = confirmed_epsilon(*terms, spent)
+    found.put(
+        "epsilon_sound", one.value, one.second, why[0] if one.reason in (None, NOT_FINITE) else one.reason
+    )
+    found.put("epsilon_as_published", paper.figure(settings, noise), None, why[1])
+    return found
 
 
 def service_card(
@@ -35,17 +111,22 @@ def service_card(
     Raises ``GuaranteeError`` where an encoder of another kind is given, or one trained by DP-SGD without what
     it spent, or where two accountants disagree (``docs/guarantees.md``, "Local differential privacy").
     """
-    kind = str(provenance.get("kind"))
+    kind, way, noise = str(provenance.get("kind")), settings.participation, settings.noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
         raise GuaranteeError(
             "encoder: only a public one, or one with what its DP-SGD spent, has a guarantee behind it"
         )
-    noise = settings.noise(spendings)
-    way = settings.participation.model_dump()
-    found = confirmed_epsilon(noise, settings.vectors, settings.participation, settings.delta, spendings)
-    values, reasons = _figures(settings, noise, found)
-    unit, reason = _WORDS["units"][str(settings.vectors)], WORDS["seeded"] if seeded else None
-    card = {
+    why = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
+    found = _figures(settings, noise, spendings, Published(), why)
+    found.put("epsilon", found.values["epsilon_sound"], None, found.reasons.get("epsilon_sound", ""))
+    require_reasons(found.values, found.reasons)
+    unit, reason = _WORDS["units"][str(settings.vectors)], _WORDS["seeded"] if seeded else None
+    spent, moved = message_spendings(noise, settings.vectors, way), sensitivity(settings.vectors)
+    most, mean = (way.sends, 1.0) if isinstance(way, FixedSends) else (way.steps, 1.0)
+    if isinstance(way, VisibleCoins):
+        mean = way.rate
+    bounds, stated = found.second.get("epsilon_sound"), found.values["epsilon_sound"] is not None
+    return {
         "format": FORMAT,
         "service": name,
         "trainer": "ldp",
@@ -55,77 +136,31 @@ def service_card(
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
         "relation_meaning": _WORDS["meaning"].format(unit=unit),
-        "server_sees": server_sees(way["kind"], settings.pairs),
-        "participation": {**way, "meaning": participation_in_words(way)},
-        **_mechanism(settings, noise, spendings),
-        **values,
-        "reasons": reasons,
-        "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
-        "accountants": _accountants(settings, spendings, found),
-        "encoder": {**provenance, "digest": encoder},
-        "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
-        "not_covered": _WORDS["not_covered"],
-        "notes": _WORDS["notes"],
-    }
-    require_reasons(values, reasons)
-    return card
-
-
-def _figures(
-    settings: LdpSettings, noise: float, found: Stated
-) -> tuple[dict[str, float | None], dict[str, str]]:
-    values = {
-        "epsilon": found.value,
-        "epsilon_sound": found.value,
-        "epsilon_as_published": _as_published(settings, noise),
-    }
-    why = {"epsilon_as_published": _WORDS["not_published_finite"]}
-    sound = _WORDS["too_little_noise"] if found.reason in (None, NOT_FINITE) else found.reason
-    reasons = {name: why.get(name, sound) for name, value in values.items() if value is None}
-    return values, reasons
-
-
-def _as_published(settings: LdpSettings, noise: float) -> float | None:
-    way = settings.participation
-    if isinstance(way, FixedSends):
-        return published.epsilon_of_sends(noise, way.sends, settings.delta, settings.vectors)
-    return published.epsilon_published(noise, way.rate, way.steps, settings.delta, settings.vectors)
-
-
-def _mechanism(settings: LdpSettings, noise: float, spendings: Spendings) -> dict[str, Any]:
-    spent = message_spendings(noise, settings.vectors, settings.participation)
-    moved = sensitivity(settings.vectors)
-    return {
+        "server_sees": server_sees(way.kind, settings.pairs),
+        "participation": {**way.model_dump(), "meaning": participation_in_words(way.model_dump())},
         "clip_norm": settings.clip_norm,
         "noise_multiplier": noise,
         "noise": "lattice",
         "sensitivity": moved * settings.clip_norm,
         "sensitivity_in_words": "2C" if settings.vectors == 1 else "2·√2·C",
         "mu": moved / noise,
-        "messages": _messages(settings),
+        "messages": {"most": most, "mean": mean * most},
         "event": None if spent is None else event_tree((*spendings, *spent)),
         "delta": settings.delta,
+        **found.values,
+        "reasons": found.reasons,
+        "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
+        "accountants": {
+            "main": _WORDS["main"]["hidden" if spendings and way.kind == "fixed" else way.kind],
+            "second": None if bounds is None else WORDS["second_accountant"],
+            "bounds": None if bounds is None else [bounds["lower"], bounds["upper"]],
+            "alone": ["epsilon_sound"] if bounds is None and stated else [],
+        },
+        "encoder": {**provenance, "digest": encoder},
+        "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
+        "not_covered": _WORDS["not_covered"],
+        "notes": _WORDS["notes"],
     }
-
-
-def _messages(settings: LdpSettings) -> dict[str, float]:
-    """How many messages one sentence's slot sends: at most, and on average."""
-    way = settings.participation
-    if isinstance(way, FixedSends):
-        return {"most": way.sends, "mean": float(way.sends)}
-    sent = way.rate if way.kind == "visible" else 1.0
-    return {"most": way.steps, "mean": sent * way.steps}
-
-
-def _accountants(settings: LdpSettings, spendings: Spendings, found: Stated) -> dict[str, Any]:
-    kind = settings.participation.kind
-    main = _WORDS["main"]["hidden" if spendings and kind == "fixed" else kind]
-    if found.second is None:
-        alone = ["epsilon_sound"] if found.value is not None else []
-        return {"main": main, "second": None, "bounds": None, "alone": alone}
-    ends = (found.second.lower, found.second.upper)
-    bounds = [bound if math.isfinite(bound) else None for bound in ends]
-    return {"main": main, "second": WORDS["second_accountant"], "bounds": bounds, "alone": []}
 
 
 def server_sees(participation: str, pairs: bool) -> list[str]:
@@ -142,3 +177,104 @@ def server_sees(participation: str, pairs: bool) -> list[str]:
 def participation_in_words(participation: dict[str, Any]) -> str:
     """How often a sentence is sent, and what of that can be seen."""
     return str(_WORDS["participation"][participation["kind"]].format(**participation))
+
+
+def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict[str, Any]:
+    """Figures of the messages of ``settings``, each null with a reason, as JSON.
+
+    ``GuaranteeError`` where no noise reaches the target or the two accountants disagree.
+    """
+    paper, way, words = paper or Published(), settings.participation, _WORDS["plan"]
+    if paper.true_share is not None and isinstance(way, FixedSends):
+        raise ConfigurationError("a true share needs the rate of its queries")
+    noise = settings.noise() if paper.epsilon is None else paper.noise(settings)
+    found = _figures(settings, noise, (), paper, (words["not_finite"], words["not_finite"]))
+    mu = sensitivity(settings.vectors) / noise
+    total = mu * way.sends**0.5 if isinstance(way, FixedSends) else None
+    found.put("mu_total", total, None, words["no_mu"])
+    source = "found for the target" if settings.noise_multiplier is None else "as given"
+    if paper.epsilon is not None:
+        source = f"as published for epsilon {paper.epsilon:g}"
+    notes = []
+    if settings.delta > LARGE_DELTA:
+        notes.append(words["large_delta"].format(delta=settings.delta))
+    if isinstance(way, FixedSends) and way.sends > 1:
+        notes.append(words["several_sends"].format(sends=way.sends))
+    inference = {} if paper.true_share is None else {"inference": _inference(settings, paper, noise)}
+    return {
+        "trainer": "ldp",
+        "unit": "one pair of sentences" if settings.pairs else "one sentence",
+        "relation": "substitution",
+        "relation_meaning": "any other sentence in the same slot, with the same label",
+        "delta": settings.delta,
+        "noise_multiplier": noise,
+        "noise_source": source,
+        "noise_calibrated": settings.noise_multiplier is None,
+        "participation": way.model_dump(),
+        "vectors": settings.vectors,
+        "sensitivity": sensitivity(settings.vectors),
+        "mu": mu,
+        **found.values,
+        "second": found.second,
+        "as_published": _formula(way, paper),
+        "compared": _compared(settings, noise),
+        "conditions": [*words["conditions"], words["conditions_of"][way.kind]],
+        "notes": notes,
+        "reasons": found.reasons,
+        **inference,
+    }
+
+
+def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
+    """Epsilon of the same noise with other ways to take part; null over 4096."""
+    ways: list[tuple[str, Participation]] = [("one send", FixedSends())]
+    way = settings.participation
+    if not isinstance(way, FixedSends):
+        often = max(1, round(way.rate * way.steps))
+        ways += [
+            (f"as many sends as expected: {often}", FixedSends(sends=often)),
+            ("coins that are seen", VisibleCoins(kind="visible", rate=way.rate, steps=way.steps)),
+            ("coins hidden by noise alone", HiddenCoins(kind="hidden", rate=way.rate, steps=way.steps)),
+        ]
+    elif way.sends > 1:
+        ways.append((f"{way.sends} sends", way))
+    return [
+        {"participation": words, "epsilon": epsilon_sound(noise, settings.vectors, way, settings.delta)}
+        for words, way in ways
+    ]
+
+
+def _inference(settings: LdpSettings, paper: Published, noise: float) -> dict[str, Any]:
+    """Up-sampling with fictitious sentences: what equation 9 claims, and what a query's messages cost."""
+    way = settings.participation
+    assert not isinstance(way, FixedSends)
+    one, _, seen, hidden = (row["epsilon"] for row in _compared(settings, noise))
+    sampled = paper.sampled(way)
+    return {
+        "note": published.NOTE,
+        "true_share": paper.true_share,
+        "rate": way.rate,
+        "rate_as_published": sampled and sampled[0],
+        "steps": way.steps,
+        "expected_sends": way.rate * way.steps,
+        "epsilon_claimed": paper.figure(settings, noise),
+        "epsilon_visible": seen,
+        "epsilon_hidden": hidden,
+        "epsilon_one_send": one,
+        "worth": "fictitious sentences change none of the sound figures: they are the same for every share",
+    }
+
+
+def _formula(way: Participation, paper: Published) -> dict[str, Any]:
+    sampled = paper.sampled(way)
+    formula = "section 4.1: √J·C/σ"
+    if sampled is not None:
+        formula = "equation 8" if paper.true_share is None else "equation 9"
+    wrong = {
+        "sensitivity": True,
+        "composition": sampled is not None,
+        "sampling": sampled is not None and way.kind != "hidden",
+        "fictitious": paper.true_share is not None,
+    }
+    why = {key: words for key, words in published.LDP_WHY_NOT.items() if wrong[key]}
+    return {"note": published.NOTE, "formula": formula, "rate": sampled and sampled[0], "why_not": why}

@@ -23,12 +23,13 @@ from redactory.foundation.keys import forms_of
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.guarantee.budget import Budget, BudgetExceeded, exchanged
+from redactory.training.accounting.second import one_exchanged
+from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.lattice import noisy_on_lattice
 from redactory.training.ldp.accounting import booked, drawn_sends, steps_of
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.mechanism import Mechanism, PoissonGaussian, require_clip_norm
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
 from redactory.training.settings import BudgetSettings
 
 if TYPE_CHECKING:
@@ -285,7 +286,16 @@ def together(spent: Spendings, delta: float) -> float | None:
         mu = math.sqrt(sum(n * (2.0 / mechanism.noise_multiplier) ** 2 for mechanism, n in counts.items()))
         found = gaussian_epsilon(mu, delta)
         return found if math.isfinite(found) else None
-    return exchanged(tuple(Spending(mechanism, n) for mechanism, n in counts.items()), delta)
+    spent = tuple(Spending(mechanism, n) for mechanism, n in counts.items())
+    return one_exchanged(spent, delta, Relation.SUBSTITUTION, "the budget").value
+
+
+class _Chain(Budget):
+    """Bookings whose epsilon is that of everything one user sent."""
+
+    def epsilon(self, spent: Spendings) -> float | None:
+        """What ``spent`` costs together."""
+        return together(spent, self._settings.delta)
 
 
 class UserBudget:
@@ -297,7 +307,7 @@ class UserBudget:
     """
 
     def __init__(self, limits: BudgetSettings) -> None:
-        self._limits, self._chain = limits, Budget(limits, UNIT, together)
+        self._limits, self._chain = limits, _Chain(limits, UNIT)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """``BudgetExceeded`` where messages of ``sentences`` would go over the limit; nothing is written."""

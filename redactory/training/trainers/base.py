@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from redactory.training.accounting import Spending
     from redactory.training.ledger import Admission
     from redactory.training.loop import Ingredients
+    from redactory.training.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import Descent, Phase, PlainPhase
     from redactory.training.uedp.units import Originals
-    from redactory.training.units.federated_mechanism import AnyMechanism
 
 TRAINERS: dict[str, Trainer] = {}
 """Every trainer by its name."""

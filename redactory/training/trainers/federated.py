@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redactory.training.mechanism import Relation
+from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian, Relation
 from redactory.training.trainers.base import Trainer
-from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 
 if TYPE_CHECKING:
     from redactory.training.accounting import Spending
     from redactory.training.ledger import Admission
     from redactory.training.loop import Ingredients
+    from redactory.training.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
     from redactory.training.steps import Descent, Phase
-    from redactory.training.units.federated_mechanism import AnyMechanism
 
 _MOST_NOISE, _TOLERANCE, _ROUGH = 1e9, 1e-4, 8.0
 

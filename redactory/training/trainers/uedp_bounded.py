@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Relation
 from redactory.training.trainers.base import Trainer
-from redactory.training.units.settings import Adjacency
+from redactory.training.units import Adjacency
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings

@@ -24,9 +24,8 @@ from redactory.training.accounting.losses import branches_curve, group_curve
 from redactory.training.accounting.pairs import NOTHING, Mixture, Pair, group_law, mixture_of
 from redactory.training.accounting.published import NOTE, Estimator, published_epsilon, published_rate
 from redactory.training.accounting.second import Bracket, one_exchanged
-from redactory.training.mechanism import Relation
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
-from redactory.training.units.settings import (
+from redactory.training.mechanism import PoissonUsersGaussian, Relation
+from redactory.training.units import (
     PRIVATE_POINTS_OF_A_USER,
     Adjacency,
     Constants,

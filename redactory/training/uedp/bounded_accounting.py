@@ -22,7 +22,7 @@ from redactory.training.accounting.losses import FINEST_GRID, group_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, Affected, bound, check_stable
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.units.settings import (
+from redactory.training.units import (
     Adjacency,
     Constants,
     Figure,

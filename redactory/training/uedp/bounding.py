@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp.incidence import Incidence, Rows
-from redactory.training.units.settings import Adjacency
+from redactory.training.units import Adjacency
 
 NONE, GREEDY, ALL_KEEP, R_LOC = RULES = ("none", "greedy", "all-keep", "r-loc")
 _PATH = "a removed user's one point can make the choice flip along a whole path"

@@ -13,6 +13,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import EncodedPoints
 from redactory.training.ledger import Admission
+from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.steps import Descent, descend, trainable
 from redactory.training.uedp.bounding import cap_spread
@@ -25,8 +26,7 @@ from redactory.training.uedp.local_update import (
     cohorts,
     summed_updates,
 )
-from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.settings import FederatedSettings
+from redactory.training.units import FederatedSettings
 
 _USERS, _ENTITIES, _EXTENDED = "user coins", "entity coins", "extended coins"
 _WORD = 64

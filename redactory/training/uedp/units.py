@@ -41,7 +41,7 @@ from redactory.training.uedp.entities import (
     hub_list,
 )
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.units.settings import UnitSettings
+from redactory.training.units import UnitSettings
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings

@@ -15,8 +15,12 @@ from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import Spending, calibrate_noise, epsilon, group_epsilon_of
 from redactory.training.accounting.published import amplified, crt_bayesian, crt_group, renyi_epsilon
 from redactory.training.guarantee.spec import MissRates, bayesian_epsilon
-from redactory.training.ledger import mechanism_from_json
-from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism import (
+    PoissonGaussian,
+    Relation,
+    TruncatedPoissonGaussian,
+    mechanism_from_json,
+)
 from redactory.training.settings import RecallMeasurement
 
 GRID = 1e-3

@@ -20,13 +20,16 @@ from redactory.training.data import Batch, EncodedPoints
 from redactory.training.layers import Lstm, vocabulary_losses
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
-from redactory.training.ledger import mechanism_from_json
-from redactory.training.mechanism import PoissonGaussian, TruncatedPoissonGaussian
+from redactory.training.mechanism import (
+    PoissonGaussian,
+    PoissonUsersGaussian,
+    TruncatedPoissonGaussian,
+    mechanism_from_json,
+)
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings
 from redactory.training.steps import Descent, NoisyPhase, make_optimizer
-from redactory.training.units.federated_mechanism import PoissonUsersGaussian
 from tests.training.clipping.networks import assert_equal, reference
 
 IDS = torch.tensor([[1, 2, 3], [3, 1, 0], [2, 2, 1]])  # as many places as points, so that shapes say nothing

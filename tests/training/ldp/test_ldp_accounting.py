@@ -32,8 +32,7 @@ from redactory.training.ldp.accounting import (
     sensitivity,
 )
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ledger import mechanism_from_json
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
 
 SST, QUERIES = 67_349, 872

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import EncodedPoints
+from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.steps import Descent, make_optimizer
 from redactory.training.uedp.federated import (
     FederatedPhase,
@@ -22,7 +23,6 @@ from redactory.training.uedp.federated import (
     weights_of,
 )
 from redactory.training.uedp.local_update import Cohort, LocalRule, UpdateMap, summed_updates
-from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
 from tests.training.greybox import TOKENIZER, Recorder, Trial
 from tests.training.uedp.worlds import World, hypergraph, unit
 

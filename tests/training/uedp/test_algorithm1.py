@@ -28,7 +28,7 @@ from redactory.training.uedp.algorithm1 import (
     shift_law,
     sound_epsilon,
 )
-from redactory.training.units.settings import Constants, Protect
+from redactory.training.units import Constants, Protect
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
 DELTA = 1e-5

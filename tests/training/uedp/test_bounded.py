@@ -21,7 +21,7 @@ from redactory.training.uedp.bounded_accounting import (
     zero_out,
 )
 from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, Affected
-from redactory.training.units.settings import Constants, Figure, Protect
+from redactory.training.units import Constants, Figure, Protect
 from tests.training.uedp.worlds import convolved, hockey_stick, sampled_sum
 
 DELTA = 1e-5

@@ -30,7 +30,7 @@ from redactory.training.train import fresh_model
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.incidence import Incidence
 from redactory.training.uedp.units import Originals
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
 from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run

@@ -26,7 +26,7 @@ from redactory.training.uedp.bounding import (
 )
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.units.settings import Adjacency, Protect
+from redactory.training.units import Adjacency, Protect
 from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
 
 ROWS = st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=3))

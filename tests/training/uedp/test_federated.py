@@ -19,7 +19,8 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.data import EncodedPoints
-from redactory.training.ledger import StepLedger, mechanism_from_json
+from redactory.training.ledger import StepLedger
+from redactory.training.mechanism import mechanism_from_json
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import users_of, weights_of
 from redactory.training.uedp.incidence import Collector

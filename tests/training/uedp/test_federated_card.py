@@ -12,6 +12,7 @@ from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import second
 from redactory.training.guarantee.card import units_card
 from redactory.training.guarantee.ledgerfacts import LedgerFacts
+from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import algorithm1 as federated_figures
 from redactory.training.uedp.algorithm1 import (
@@ -21,8 +22,7 @@ from redactory.training.uedp.algorithm1 import (
     noise_scale,
     spread_curve,
 )
-from redactory.training.units.federated_mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.units.settings import FederatedSettings, Protect
+from redactory.training.units import FederatedSettings, Protect
 
 DELTA, STEPS = 1e-5, 50
 SAMPLING = EntitySampling(0.5, 1.0, "f_E+", "any", 20)

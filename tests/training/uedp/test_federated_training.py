@@ -15,9 +15,10 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError, Reda
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, guarantee_card, load_model, train_model
-from redactory.training.ledger import NOISY_STEP, mechanism_from_json
+from redactory.training.ledger import NOISY_STEP
+from redactory.training.mechanism import mechanism_from_json
 from redactory.training.uedp.algorithm1 import figure_of
-from redactory.training.units.settings import Protect
+from redactory.training.units import Protect
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
 from tests.training.test_resume import Killed, killing
 from tests.training.test_train import Interrupted, interrupt_after

@@ -25,7 +25,7 @@ from redactory.training.uedp.entities import (
 )
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.uedp.units import entity_names, read_incidence
-from redactory.training.units.settings import UnitSettings
+from redactory.training.units import UnitSettings
 from tests.training.uedp.unit_runs import KEY, UNKNOWN, Row, write_unit_run
 
 WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8)

@@ -1,4 +1,4 @@
-"""The settings of the trainers that hide users and entities, and which two worlds their figures compare."""
+"""Trainings that hide users or entities: their settings, and which two worlds their figures compare."""
 
 from __future__ import annotations
 
