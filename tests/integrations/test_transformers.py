@@ -20,7 +20,7 @@ from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training import load_model, train_model
 from redactory.training.data import EncodedPoints
-from redactory.training.model import LanguageModel, TextClassifier, load_classifier, network_of, save_model
+from redactory.training.model import TextClassifier, load_classifier, save_model
 from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
@@ -148,11 +148,3 @@ def test_a_classifier_tells_the_same_classes(tmp_path: Path) -> None:
     with torch.no_grad():
         found = theirs(**read).logits.double().log_softmax(-1)[0].numpy()
     np.testing.assert_allclose(found, load_classifier(folder).log_probs([NASTY[1]])[0], rtol=1e-5)
-
-
-def test_a_network_of_ours_keeps_its_own_tokenizer(tmp_path: Path) -> None:
-    words = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    folder = RunFolder(tmp_path).model("lstm")
-    written = save_model(folder, LanguageModel(words, network_of(small().model, words)))
-    assert sorted(path.name for path in written) == ["config.json", "model.safetensors", "tokenizer.json"]
-    assert read_json(folder.tokenizer)["format"] == "redactory-tokenizer/1"

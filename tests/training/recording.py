@@ -41,7 +41,7 @@ from redactory.training import TrainSettings, train_model
 from redactory.training.data import Batch, EncodedPoints, public_text_of
 from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
-from redactory.training.steps import load, trainable
+from redactory.training.steps import flat, load, trainable
 from redactory.training.train import fresh_model
 from redactory.training.trainers import trainer_of
 
@@ -132,59 +132,43 @@ class Recording:
     error: RedactoryError | None = None
     weights: Tensor | None = None
 
+    def look_for_the_root(self) -> None:
+        run = self.case.run
+        for path in (*run.state.rglob("*"), *run.models.rglob("*")):
+            if path.is_file() and path.suffix != ".key":
+                held = path.read_bytes()
+                if ENTROPY in held or ENTROPY.hex().encode() in held:
+                    self.told.add(path.name)
+
 
 def recorded(case: Case) -> Recording:
     """The training of ``case``, from nothing."""
-    found = Recording(case)
-    with _listening(found):
-        begun, stop = 0, case.stop
-        while True:
-            found.events.append(Begun(begun))
-            try:
-                found.summary = train_model(case.run, case.settings, _stopping(stop))
-                found.weights = _weights_of(found)
-            except Stopped:
-                begun, stop = _steps_kept(case), None
-                continue
-            except RedactoryError as error:
-                found.error = error
-            break
-    _look_for_the_root(found)
-    for left in (case.run.models, case.run.state):
-        shutil.rmtree(left, ignore_errors=True)
-    return found
-
-
-def _stopping(after: int | None) -> Callable[..., None]:
-    steps = 0
+    found, run, stop = Recording(case), case.run, case.stop
+    name, steps = case.settings.model_name, 0
 
     def progress(work: str, done: int, total: int | None, unit: str = "") -> None:
         nonlocal steps
         steps += bool(unit)
-        if steps == after:
+        if steps == stop:
             raise Stopped
 
-    return progress
-
-
-def _steps_kept(case: Case) -> int:
-    file = case.run.checkpoint(case.settings.model_name)
-    if not file.exists():
-        return 0
-    return int(torch.load(file, weights_only=True)["steps"])
-
-
-def _weights_of(found: Recording) -> Tensor:
-    return _flat(trainable(load_model(found.case.run.model(found.case.settings.model_name)).network))
-
-
-def _look_for_the_root(found: Recording) -> None:
-    run = found.case.run
-    for path in (*run.state.rglob("*"), *run.models.rglob("*")):
-        if path.is_file() and path.suffix != ".key":
-            held = path.read_bytes()
-            if ENTROPY in held or ENTROPY.hex().encode() in held:
-                found.told.add(path.name)
+    with _listening(found):
+        found.events.append(Begun(0))
+        try:
+            try:
+                found.summary = train_model(run, case.settings, progress)
+            except Stopped:
+                file = run.checkpoint(name)
+                kept = torch.load(file, weights_only=True)["steps"] if file.exists() else 0
+                found.events.append(Begun(kept))
+                found.summary = train_model(run, case.settings)
+            found.weights = flat(load_model(run.model(name)).network)
+        except RedactoryError as error:
+            found.error = error
+    found.look_for_the_root()
+    for left in (run.models, run.state):
+        shutil.rmtree(left, ignore_errors=True)
+    return found
 
 
 @contextmanager
@@ -227,7 +211,7 @@ def _listening(found: Recording) -> Iterator[None]:
         own = _parameters(optimizer)
         gradient = _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in own])
         found.events.append(Moved(gradient, before[0], _flat(own), optimizer.param_groups[0]["lr"]))
-        _look_for_the_root(found)
+        found.look_for_the_root()
 
     with ExitStack() as stack:
         for owner, name, wrapped in (
@@ -302,7 +286,7 @@ class Oracle:
         self.public_text = public_text_of(run, own.public_text)
         self.model = fresh_model(run, own, self.stream, self.public_text)
         self.network = self.model.network.train()
-        self.first = _flat(trainable(self.network))
+        self.first = flat(self.network).clone()
         self.sizes = [p.numel() for p in trainable(self.network)]
         by_policy = own.trainer in ("crt", "crt-drop")
         self.originals = None if by_policy or own.trainer == "dpsgd" else trainer_of(own).originals(run, own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,16 @@ from redactory.training import load_model, train_model
 from redactory.training.data import EncodedPoints
 from redactory.training.model import (
     LanguageModel,
-    TextClassifier,
     identity_of,
-    load_classifier,
     network_of,
-    save_model,
 )
-from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.settings import TrainSettings, by_name
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from redactory.training.train import update_norms
 from tests.training.conftest import PUBLIC_TEXTS, small
-from tests.training.tiny_folders import bert_classifier, causal_folder
+from tests.training.tiny_folders import causal_folder
 
 TEXTS = ["Hello, how are you?", "My ID is: 1023", "", f"{MASK} said 12", "😀"]
 SIZES = {"layers": 2, "width": 16, "heads": 2, "context": 64}
@@ -280,36 +275,3 @@ def test_no_dropout_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> Non
     network.begin_step(RandomStream.from_seed(5), "noisy step", 0)
     trained = network.train().point_losses(batch)
     torch.testing.assert_close(trained, network.eval().point_losses(batch))
-
-
-def test_a_classifier_gives_every_point_its_loss_and_reads_no_padding() -> None:
-    network = ClassifierNetwork(bert_classifier(3, _words().size)).double().train()
-    network.initialise(RandomStream.from_seed(2))
-    points = replace(EncodedPoints.from_texts(TEXTS, _words(), 40), labels=np.array([0, 1, 2, 0, 1]))
-    together = network.point_losses(points.batch([0, 1, 2, 3, 4]))
-    alone = torch.cat([network.point_losses(points.batch([row])) for row in range(5)])
-    torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-10)
-    other = replace(points, labels=np.array([1, 1, 2, 0, 1]))
-    changed = network.point_losses(other.batch([0, 1, 2, 3, 4])) != together
-    assert changed.tolist() == [True, False, False, False, False]
-
-
-def test_a_classifier_is_written_and_read_again_by_plain_transformers_too(tmp_path: Path) -> None:
-    from transformers import AutoModelForSequenceClassification
-
-    network = ClassifierNetwork(bert_classifier(3, _words().size))
-    network.initialise(RandomStream.from_seed(2))
-    folder = RunFolder(tmp_path).model("bert")
-    own = TextClassifier(_words(), network)
-    save_model(folder, own)
-    expected = own.log_probs(TEXTS)
-    np.testing.assert_allclose(np.exp(expected).sum(1), 1.0)
-    np.testing.assert_allclose(load_classifier(folder).log_probs(TEXTS), expected, rtol=1e-6)
-    np.testing.assert_allclose(own.log_probs(TEXTS, batch_size=1), expected, rtol=1e-4)
-    theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True).eval()
-    batch = replace(EncodedPoints.from_texts(TEXTS[:1], _words(), None), labels=np.zeros(1, np.int64)).batch(
-        [0]
-    )
-    with torch.no_grad():
-        logits = theirs(batch.inputs).logits.double().log_softmax(-1)
-    np.testing.assert_allclose(logits[0].numpy(), expected[0], rtol=1e-5)

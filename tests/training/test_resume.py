@@ -67,7 +67,7 @@ def whole(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str,
     return file_sha256(run.model("crt").weights), seen[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_killed_again_and_again_it_ends_with_the_same_bits(
     seed: int, curated: Path, whole: tuple[str, int], tmp_path: Path
 ) -> None:
@@ -182,9 +182,6 @@ def test_a_ledger_set_back_behind_its_checkpoint_is_refused(curated: Path, tmp_p
     "changes",
     [
         {"checkpoint_steps": 4},
-        {"model": {"embedding_size": 8, "hidden_size": 13}},
-        {"clip_norm": 0.5},
-        {"interleaving": "epoch"},
         {"physical_tokens": 64},
     ],
 )

@@ -18,13 +18,18 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import make_private_folder, write_json
 from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import broken_files, read_manifest
 from redactory.redaction.shards import POINTS, write_part
 from redactory.training import load_model, train_model
 from redactory.training.data import public_occurrences
+from redactory.training.loop import Ingredients, Schedule
+from redactory.training.settings import TRAINERS
+from redactory.training.train import fresh_model
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+from tests.training.greybox import Recorder
 
 MakeRun = Callable[[], RunFolder]
 LARGER = {"hidden_size": 32, "embedding_size": 16}
@@ -90,7 +95,7 @@ def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fresh_run: MakeRun, 
     assert weights(other) != weights(trained)
 
 
-@pytest.mark.parametrize("calls", [1, 3, 9, 13, 14, 20])
+@pytest.mark.parametrize("calls", [1, 9, 20])
 def test_an_interrupted_training_ends_with_the_same_bits(
     calls: int, fresh_run: MakeRun, trained: RunFolder
 ) -> None:
@@ -144,18 +149,6 @@ def test_changed_settings_are_refused_when_resuming_and_when_finished(
         train_model(run, small(learning_rate=0.01))
     with pytest.raises(RunStateError, match="other settings"):
         train_model(trained, small(clip_norm=0.5))
-
-
-def test_a_removed_model_folder_starts_anew_whatever_its_training_left_behind(
-    fresh_run: MakeRun, trained: RunFolder
-) -> None:
-    run = fresh_run()
-    with pytest.raises(Interrupted):
-        train_model(run, small(), interrupt_after(12))
-    assert (run.state / "train-crt.checkpoint").exists()
-    shutil.rmtree(run.model("crt").root)
-    train_model(run, small())
-    assert weights(run) == weights(trained)
 
 
 def test_a_lost_or_foreign_key_is_refused(fresh_run: MakeRun) -> None:
@@ -226,42 +219,24 @@ def test_numerics_are_left_as_they_were(fresh_run: MakeRun) -> None:
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
-def test_private_text_changes_no_vocabulary(trained: RunFolder, tmp_path: Path) -> None:
-    other = write_run(tmp_path / "RUN", private=["Zanzibar zebra zenith"] * 30)
-    train_model(other, small())
-    assert other.model("crt").tokenizer.read_bytes() == trained.model("crt").tokenizer.read_bytes()
-
-
-def test_training_lowers_the_loss_and_crt_learns_the_private_side(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "RUN")
-    learnt = small(epochs=15, noise_multiplier=0.1, model=LARGER, learning_rate=0.02)
+def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path) -> None:
+    learnt = {"noise_multiplier": 0.1, "model": LARGER, "learning_rate": 0.02, "private_learning_rate": 0.02}
     private = [
         f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")
     ]
 
-    def bits(name: str, texts: list[str]) -> float:
-        return -float(np.concatenate(load_model(run.model(name)).token_log_probs(texts)).mean() / np.log(2))
+    def after(epochs: int) -> Callable[[list[str]], float]:
+        run, own, stream = RunFolder(curated), small(epochs=epochs, **learnt), RandomStream.from_seed(7)
+        model: Any = fresh_model(run, own, stream, None)
+        made = Ingredients(run, own, model.network, model.tokenizer, stream)
+        phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
+        for step in Schedule.of(own, phases, stream):
+            step.phase.step(step.number)
+        return lambda texts: -float(np.concatenate(model.token_log_probs(texts)).mean())
 
-    train_model(run, learnt.model_copy(update={"name": "long", "private_learning_rate": 0.02}))
-    train_model(run, small(name="short", epochs=1, model=LARGER))
-    assert bits("long", PUBLIC_TEXTS) < 0.5 * bits("short", PUBLIC_TEXTS)
-    assert bits("long", private) < 0.6 * bits("short", private)
-
-
-def test_token_log_probs_follow_the_network_token_by_token(trained: RunFolder) -> None:
-    model = load_model(trained.model("crt"))
-    texts = ["Hello, how can I help you?", "", f"{MASK} 12", "😀"]
-    found = model.token_log_probs(texts, batch_size=2)
-    for text, scores in zip(texts, found, strict=True):
-        ids = [*model.tokenizer.encode(text), model.tokenizer.end_id]
-        assert scores.dtype == np.float64
-        state, last, walked = model.network.initial_state(1), model.tokenizer.begin_id, []
-        for number in ids:
-            log_probs, state = model.network.step(torch.tensor([last]), state)
-            walked.append(float(log_probs[0, number]))
-            last = number
-        assert scores == pytest.approx(walked, rel=1e-4)
-        assert scores == pytest.approx(model.token_log_probs([text])[0], rel=1e-5)
+    long, short = after(15), after(1)
+    assert long(PUBLIC_TEXTS) < 0.5 * short(PUBLIC_TEXTS)
+    assert long(private) < 0.6 * short(private)
 
 
 def test_loading_refuses_what_is_not_finished(fresh_run: MakeRun) -> None:
