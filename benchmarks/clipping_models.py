@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redactory.training.clipping import clipped_gradient
-from redactory.training.layers import Lstm, vocabulary_losses
+from redactory.training.clipping.layers import Lstm, vocabulary_losses
 
 Layer = Callable[[int, int], nn.Module]
 

@@ -26,10 +26,9 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, lattice, loop, steps
 from redactory.training import train as fresh
-from redactory.training.clipping import engine
+from redactory.training.clipping import engine, gradients, matmul
+from redactory.training.clipping.matmul import CHUNK_ROWS
 from redactory.training.data import physical_batches
-from redactory.training.layers import gradients, matmul
-from redactory.training.layers.matmul import CHUNK_ROWS
 from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.loop import Checkpoint
 from redactory.training.mechanism import PoissonGaussian, Relation, SampledGaussian

@@ -15,11 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.opaque import opaque
-from redactory.training.clipping.rules import Rule, rule_of
+from redactory.training.clipping.gradients import Grams, Tape, formed_squares, listening, squared_norms
+from redactory.training.clipping.layers import Lstm
+from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
-from redactory.training.layers import Lstm
-from redactory.training.layers.gradients import Grams, Tape, formed_squares, listening, squared_norms
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
 
 Parameters = dict[str, nn.Parameter]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
+from redactory.training.clipping.layers import vocabulary_losses
 from redactory.training.data import NO_CLASS, Batch
-from redactory.training.layers import vocabulary_losses
 
 Seeds = Mapping[tuple[str, int], bytes]
 """What the masks of a step are drawn from, by kind and number: draws of the stream, and no key."""

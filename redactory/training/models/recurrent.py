@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
+from redactory.training.clipping.layers import Lstm
 from redactory.training.data import Batch
-from redactory.training.layers import Lstm
 from redactory.training.models.network import (
     Classifier,
     Encoder,

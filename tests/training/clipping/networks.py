@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redactory.training.layers import Lstm, vocabulary_losses
+from redactory.training.clipping.layers import Lstm, vocabulary_losses
 
 VOCABULARY = 11
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from redactory.training.clipping import clipped_gradient
-from redactory.training.layers import vocabulary_losses
+from redactory.training.clipping.layers import vocabulary_losses
 from tests.training.clipping.networks import VOCABULARY, Data, assert_equal, data_of, losses_of, reference
 
 

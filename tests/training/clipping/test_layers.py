@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from redactory.training.layers import Lstm, matmul, vocabulary_losses
+from redactory.training.clipping import matmul
+from redactory.training.clipping.layers import Lstm, vocabulary_losses
 
 
 @settings(max_examples=25, deadline=None)

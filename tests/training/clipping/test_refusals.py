@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_parts, check_supported, clipped_gradient, clipped_sum
+from redactory.training.clipping.layers import Lstm, vocabulary_losses
 from redactory.training.data import Batch, EncodedPoints
-from redactory.training.layers import Lstm, vocabulary_losses
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
 from redactory.training.mechanism import (

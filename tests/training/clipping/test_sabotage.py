@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from redactory.training.clipping import clipped_gradient, engine
-from redactory.training.layers import gradients, vocabulary
+from redactory.training.clipping import clipped_gradient, engine, gradients, layers
 from tests.training.clipping.networks import data_of, network_of, reference
 
 
@@ -41,8 +40,8 @@ def no_bias(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = vocabulary._Losses.apply
-    monkeypatch.setattr(vocabulary._Losses, "apply", lambda *a: whole(*a[:-1], torch.ones_like(a[-1])))
+    whole = layers._Losses.apply
+    monkeypatch.setattr(layers._Losses, "apply", lambda *a: whole(*a[:-1], torch.ones_like(a[-1])))
 
 
 def no_recurrent_mask(monkeypatch: pytest.MonkeyPatch) -> None:

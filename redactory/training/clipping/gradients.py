@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.layers.matmul import add_product, product
+from redactory.training.clipping.matmul import add_product, product
 
 LARGEST_SQUARE = 1e18
 """A factor whose squared norm is above this counts as not finite: the squares of the factors it multiplies
