@@ -101,14 +101,11 @@ def measure_detection(
 ) -> dict[str, Any]:
     """Recall and precision of the policies on labelled points, their misses, and the public share.
 
-    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together, as
-    :func:`~redactory.evaluation.detection.figures` says; a quarantined point has no marks, and
-    ``quarantined`` counts them.  ``gamma`` (with ``strict`` only), ``miss_rate`` (δ₂: both missed it) and
-    ``strata`` come of running F twice on every secret, :func:`~redactory.evaluation.recall.measure_misses`.
-    ``public_share`` is the share of all points that go public; its ``of_clean`` that of the points without
-    a labelled span.  ``texts_per_second`` counts distinct points, the engines being warm.
-
-    ``interval`` says which interval is of which kind.  No text is in the result.
+    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together (:func:`figures`); a
+    quarantined point has no marks. ``gamma`` (with ``strict`` only), ``miss_rate`` (δ₂) and ``strata`` come
+    of :func:`~redactory.evaluation.recall.measure_misses`; ``public_share`` is of all points, its
+    ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points, the engines
+    being warm; ``interval`` says which interval is of which kind. No text is in the result.
     """
     texts, fates = [point.text for point in points], Fates(detector)
     Fates(detector).read(texts[:_WARM_UP])
@@ -176,11 +173,9 @@ ALL = "\0"
 def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: Iterable[Interval]) -> Counts:
     """Count what ``marks`` find of the ``labelled`` (start, end, label) spans of one text.
 
-    Marks that overlap count as one.  Span level, by match: a labelled span is found when a mark has its
-    bounds (exact), when marks cover all its characters (cover), when they cover any (overlap); a mark is
-    right under the same three conditions towards the labelled spans.  Character level: a character is
-    labelled when any labelled span holds it.  Bounds are taken without outer white space; a span of
-    nothing but white space counts nowhere.
+    A labelled span is found when a mark has its bounds (exact), when marks cover all its characters (cover),
+    when they cover any (overlap); a mark is right under the same conditions towards the labelled spans. Marks
+    that overlap count as one; outer white space, and a span of nothing else, counts nowhere.
     """
     solid = np.fromiter((not sign.isspace() for sign in text), np.bool_, len(text))
     found = _united(_bare(text, marks))
@@ -207,12 +202,11 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: It
 
 
 def figures(rows: Sequence[Counts], confidence: float = 0.95) -> dict[str, Any]:
-    """The figures of counts that were summed by row: ``value``, ``low`` and ``high`` of each.
+    """The figures of counts by row: {value, low, high} of each; a figure over nothing is null.
 
-    {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2
-    (of characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}.  ``cover_recall``
-    is a proportion of secrets with its two-sided Clopper-Pearson interval; every other interval is a
-    percentile bootstrap over rows.  A figure over nothing is null.
+    {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2 (of
+    characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}. ``cover_recall`` has its
+    two-sided Clopper-Pearson interval, every other figure a percentile bootstrap over rows.
     """
     total = sum(rows, Counter[tuple[str, str]]())
     places = {key: number for number, key in enumerate(total)}

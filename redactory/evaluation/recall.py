@@ -53,19 +53,15 @@ def measure_misses(
     confidence: float = 0.95,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Misses of γ and δ₂ over every labelled secret of ``texts``, in all, by label and by stratum.
+    """Misses of γ and δ₂ over every labelled secret of the points ``texts``, in all, by label and by stratum.
 
-    ``texts`` are points; ``spans[i]`` the labelled secrets of ``texts[i]``, {start, end, label} each, in code
-    points, and ``template_id`` where it is known.  With s the text and s' the text in which that one secret
-    is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** is a different side of the two, a quarantined
-    point counting as private (CRT, Theorem 8.3, as corrected in ``docs/guarantees.md``, "Amplification by
-    redaction").  Each bound holds at ``confidence``, both together at 2·confidence - 1, for secrets drawn
-    like these, which were not used to tune the policies (``docs/guarantees.md``, "Coverage failure").
-
-    Returns {n, confidence, joint_confidence, gamma, delta_2, labels: {label: {n, gamma, delta_2}},
-    highest_gamma: {label, upper} or null, strata: {casing, label, template: {stratum: {n, gamma, delta_2}}},
-    highest_gamma_of_strata: {stratification, stratum, n, misses, rate, upper} or null}, where gamma and
-    delta_2 are {misses, rate, upper}.
+    ``spans[i]`` are the secrets of ``texts[i]``, {start, end, label, template_id?}. With s the text and s'
+    the text in which that one secret is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** a different
+    side of the two, a quarantined point counting as private (CRT, Theorem 8.3, as corrected in
+    ``docs/guarantees.md``). Each bound holds at ``confidence``, both at 2·confidence - 1, for secrets drawn
+    like these, which no policy was tuned on. Returns {n, confidence, joint_confidence, gamma, delta_2,
+    labels, highest_gamma: {label, upper}, strata: {casing, label, template: {stratum: {n, gamma, delta_2}}},
+    highest_gamma_of_strata}, where gamma and delta_2 are {misses, rate, upper}.
     """
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter, {("", ""): Counter()})
     labelled = [(text, own) for text, own in zip(texts, spans, strict=True) if own]
@@ -162,13 +158,11 @@ class PlacedPoint(NamedTuple):
 def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the labelled secrets of ``rows`` ({id, text, spans}) that a finished run left standing.
 
-    A secret is ``left_public`` when any character of it stands in a point that went public (both policies
-    missed it) and ``left_private`` when π does not cover all of it in the points that went private; it is
-    ``withheld`` when no point of a shard holds any of it (rejected row, quarantined point).  A duplicate
-    counts where its first copy lies.  A row's ``id`` is its ``doc_id``.
-
-    Returns {documents, secrets, left_public, left_private, withheld, labels: {label: the same counts}}:
-    counts, no text.  Raises ``CheckFailed`` where the vault does not fit a row's text.
+    A secret is ``left_public`` when any character of it stands in a point that went public, ``left_private``
+    when π does not cover all of it in the points that went private, ``withheld`` when no point of a shard
+    holds any of it. A duplicate counts where its first copy lies. Returns {documents, secrets, left_public,
+    left_private, withheld, labels: {label: the same}}. ``CheckFailed`` where the vault does not fit a row's
+    text.
     """
     labelled = {str(row["id"]): row for row in rows}
     points: dict[str, list[PlacedPoint]] = {}

@@ -332,12 +332,10 @@ def secrets_left(texts: Sequence[SampledText]) -> dict[str, Any]:
 def figures(draw: Draw, texts: Sequence[SampledText], confidence: float, delta: float) -> dict[str, Any]:
     """``misses``, ``strata`` and ``needed`` of a score.
 
-    ``misses`` has the keys of ``measure_misses``: the labelled secrets and π's and both policies' misses of
-    them as plain counts, the weighted ``rate``, and as ``upper`` the bounds of :func:`upper_bounds`, to
-    three digits, rounded up.  A label's figures are of the secrets that carry it, each at ``confidence``.
-    ``needed`` says of ``delta`` and of 10⁻³ how many secrets drawn independently (``docs/guarantees.md``,
-    "Coverage failure"), or how many public draws of a sample like this one, would have to show no miss
-    for δ₂ to be bounded by it.
+    ``misses`` has the keys of ``measure_misses``: plain counts, the weighted ``rate``, and as ``upper`` the
+    bounds of :func:`upper_bounds`, to three digits, rounded up; a label's figures are of its secrets alone.
+    ``needed`` says of ``delta`` and of 10⁻³ how many secrets drawn independently, or how many public draws of
+    a sample like this one, would have to show no miss for δ₂ to be bounded by it.
     """
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = Unmeasured(fitted["public"], fitted["private"] + quarantined)

@@ -141,10 +141,9 @@ def evaluate_model(
 ) -> Result:
     """Perplexity of a model on held-out text, as it is and masked by π; of a classifier its test error rate.
 
-    ``test`` is in the columns and segments of the run's configuration (of a classifier ``input.label``
-    included); its ``evaluate.test`` by default.  Each point has its row's class, as in training.  Returns
-    {run, model} with {as_is, masked}, each of :func:`redactory.evaluation.utility.perplexity`, or with what
-    :func:`redactory.evaluation.utility.accuracy` returns.
+    ``test`` (the run's ``evaluate.test`` by default) is in the columns and segments of the run's
+    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.perplexity`, or
+    :func:`redactory.evaluation.utility.accuracy`, each point having its row's class.
     """
     own = Evaluated.open(run, model)
     paths = own.configured("test", test, "a held-out corpus there, or with --test")
@@ -221,14 +220,10 @@ def evaluate_membership(
     """Individual and group membership inference (CRT, appendix A.5) on a model of a finished run.
 
     ``secrets`` holds labelled rows of this corpus (the run's ``evaluate.labelled`` by default), ``label`` is
-    the kind of secret, the one with the most different values by default.  ``others`` is a labelled file
-    whose values stand for secrets that were never trained on; without it values of the same form are drawn.
-    None of them stands in the run's originals, and every sentence that counts as trained on does.
-    ``reference`` is another model of this run, or the folder of a run with a model of this one's name: the
-    stronger attack compares the two.
-
-    The result is that of :func:`redactory.evaluation.membership.membership` with {run, model, label,
-    fresh_values: "file" | "drawn", reference_model}; figures and counts, no text.
+    the kind of secret (the one with the most values). ``others`` is a labelled file of values never trained
+    on; without it values of the same form are drawn; none of them stands in the originals. ``reference`` is
+    another model of this run, or a run with a model of this one's name. Returns
+    :func:`redactory.evaluation.membership.membership` with {label, fresh_values, reference_model}; no text.
     """
     own = Evaluated.open(run, model)
     labelled = own.configured("labelled", secrets, "a file of labelled rows there, or with --secrets")
@@ -323,11 +318,8 @@ def evaluate_extraction(
 
     ``samples`` texts of at most ``tokens`` tokens are drawn at ``temperature`` from the ``top_k`` likeliest
     tokens (all by default): half without a prompt, half after the first words of public points.  Of
-    ``completions`` secrets the model is given the words before.  Secrets, controls and what is written stay
-    in memory; the result, that of :func:`redactory.evaluation.extraction.extraction` with {run, model}, holds
-    counts.
-
-    ``ConfigurationError`` for arguments out of range; ``InputError`` where the model predicts classes.
+    ``completions`` secrets the model is given the words before.  Returns the counts of
+    :func:`redactory.evaluation.extraction.extraction`; no text.
     """
     if samples < 1 or completions < 0 or tokens < 1:
         raise ConfigurationError("extraction: samples and tokens must be at least 1, completions at least 0")
@@ -380,18 +372,13 @@ def evaluate_audit(
 ) -> Result:
     """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
 
-    ``coins`` is the file that :func:`audit_plant` wrote; by default the one beside the run's input.  Delta
-    is that of the model's guarantee card.
-
-    Returns {run, model, form, planted, standing, public, epsilon_upper, upper_field, comparable, reason,
-    holds, guarantee_p_value} and what :func:`redactory.evaluation.one_run_audit.audit_scores` returns.
-    ``epsilon_upper`` is the card's figure ``upper_field`` for the two worlds that a coin stands for; where
-    there is none, ``comparable`` is false and ``reason`` says why.  ``holds`` is false where
-    ``epsilon_lower`` is above ``epsilon_upper``: to a guarantee that is true that happens with probability
-    at most 1 - ``confidence``.  ``guarantee_p_value`` is a sharper test of the same: so likely, at most, are
-    so many right guesses if the mechanism of the ledger is what ran (its whole privacy curve, in place of
-    one ε); null where there is no such curve of one row.
-    ``InputError`` where none of the planted sentences stands in the run.
+    ``coins`` is the file of :func:`audit_plant`, by default the one beside the run's input. Returns {form,
+    planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
+    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
+    above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -
+    ``confidence``. ``guarantee_p_value`` is a sharper test, by the whole privacy curve of the ledger's
+    mechanism; null where there is none of one row. ``InputError`` where no planted sentence stands in the
+    run.
     """
     own = Evaluated.open(run, model)
     if coins is None:

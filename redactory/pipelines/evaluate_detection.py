@@ -40,16 +40,11 @@ def evaluate_detect(
 ) -> dict[str, Any]:
     """Recall, precision, misses and public share on the labelled rows of a file.
 
-    Texts are segmented and read as ``config`` says (its ``segment`` and ``detect``), or by the defaults;
-    every labelled span is a secret, mapped into the points.  ``policy`` chooses whose figures are given,
-    ``strict`` (π), ``conservative`` (π and π_c together) or both; the miss rate of both together and the
-    public share are always there.
-    ``detector`` stands in for the configured engines.  The result is that of
-    :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans,
-    spans_outside_points, segment, policies: {name: hash}}.
-
-    ``ConfigurationError`` where the policies were fitted on any of these rows: a figure measured there
-    says nothing of other texts (``docs/guarantees.md``, "Coverage failure").
+    Texts are segmented and read as ``config`` says, or by the defaults; ``policy`` chooses whose figures are
+    given: ``strict`` (π), ``conservative`` (π and π_c together) or both. ``detector`` stands in for the
+    engines. Returns :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans,
+    spans_outside_points, segment, policies: {name: hash}}. ``ConfigurationError`` where the policies were
+    fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
     path = Path(labelled)
     if policy not in (*POLICIES, "both"):
@@ -160,15 +155,11 @@ def evaluate_redaction(
 ) -> dict[str, Any]:
     """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
 
-    ``linkage``: private points tied to public ones by rare phrases, by document and, where users wrote
-    several, by user.  ``residual``: what an engine that had no part in masking still finds on each side, on
-    a sample of ``sample`` points a side; ``engine`` names it (spacy, patterns, tagger, or with its model
-    spacy:NAME, stanza:FOLDER, transformers:FOLDER), else patterns or tagger is taken, where the run did not
-    use it.
-    ``across``: public points that nearly duplicate a private one, as ``dedup.across`` listed them.
-
-    Whatever cannot be measured is null, with its reason under ``reasons``.  The result is sealed in the
-    run's private state; it carries ids, counts and labels, no text.
+    ``linkage``: private points tied to public ones by rare phrases, by document and by user. ``residual``:
+    what ``engine``, one that did not mask (spacy, patterns, tagger, or with its model spacy:NAME,
+    stanza:FOLDER, transformers:FOLDER), still finds on ``sample`` points of each side. ``across``: public
+    points that nearly duplicate a private one. What cannot be measured is null, with its reason under
+    ``reasons``. Sealed in the run's private state; ids, counts and labels, no text.
     """
     folder = RunFolder(Path(run))
     detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])

@@ -44,15 +44,12 @@ def fit(
     progress: Progress = silent,
     base: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Train a tagger on files of labelled rows and write it, with its card, to the folder ``out``.
+    """Train a tagger on files of labelled rows and write it, with its card, to the new folder ``out``.
 
-    A share of the distinct texts, chosen by their digest, is kept out of training: the temperature is
-    fitted, and its reliability measured, on one half of it; the figures of the card on the other.
-    CRT, appendix A.4, takes a threshold on an NER model's scores: it means something on calibrated ones only.
-    ``detect.tagger.models`` takes the folder.  ``ConfigurationError`` where ``out`` is there already.
-
-    With ``base``, the folder of a Hugging Face model, that model is trained further with a new last layer,
-    by the settings of ``ClassifierSettings``; ``detect.transformers.folder`` takes what is written.
+    A share of the distinct texts, chosen by their digest, is kept out of training: one half calibrates (CRT,
+    appendix A.4, takes a threshold on scores, which means something on calibrated ones only), the other is
+    what the card's figures are measured on. With ``base``, the folder of a Hugging Face model, that model is
+    trained further with a new last layer, by ``ClassifierSettings``.
     """
     chosen = settings_of(FitSettings if base is None else ClassifierSettings, settings)
     folder = Path(out)

@@ -178,17 +178,13 @@ def fit_policy(
     confidence: float = 0.95,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Choose π_c by Learn-then-Test along :func:`policy_path`.
+    """Choose π_c by Learn-then-Test along :func:`policy_path`, with a bound on the share of missed secrets.
 
-    ``labelled`` holds labelled rows.  With confidence ``confidence``, at most the share ``miss_rate`` of
-    secrets drawn like these is missed by π and π_c together.  One secret of each user is tested (of each
-    row, where rows name no user), drawn at random: those of one user are not independent; ``estimand`` in the
-    result says what is bounded, ``present`` what ``config`` has now.  Of the policies that keep the bound the
-    one with the largest public share is chosen, and of several such the safest.
-
-    Writes ``out``: ``config`` with its ``detect.conservative`` exchanged, or without a ``config`` that
-    section alone; and beside it the record of the fit, with keyed digests of the rows, so that no miss is
-    measured on them later.  Where no policy keeps the bound, ``chosen`` is null and nothing is written.
+    With confidence ``confidence``, at most the share ``miss_rate`` of secrets drawn like those ``labelled``
+    is missed by π and π_c together; one secret of each user (or row) is tested. Of the policies that keep the
+    bound the one with the largest public share is chosen, and of several such the safest. Writes ``out``:
+    ``config`` with its ``detect.conservative`` exchanged, and beside it the record of the fit, with keyed
+    digests of the rows. Where no policy keeps the bound, ``chosen`` is null and nothing is written.
     ``InputError`` where the file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)

@@ -50,11 +50,10 @@ def audit_sample(
 ) -> dict[str, Any]:
     """Draw at most ``n`` texts of a finished run for people to label, into ``state/samples/NAME`` (0600).
 
-    Points are drawn independently, uniformly within a stratum (public; masked by π; private for π_c
-    alone), with ``public_share`` of the draws public; a stratum with fewer distinct texts than draws is
-    taken whole (``plan_sample``).  Quarantined points are counted and not drawn, and so are points on which
-    a policy was fitted.  Without ``seed`` one is drawn.  Returns where the files lie and the sizes of
-    everything; no text.  ``RunStateError`` for a name that is taken, ``ConfigurationError`` for few draws.
+    Points are drawn independently, uniformly within a stratum (public; masked by π; private for π_c alone),
+    ``public_share`` of them public; a stratum of few distinct texts is taken whole. Quarantined points, and
+    those that a policy was fitted on, are counted and not drawn. Returns where the files lie and all sizes;
+    no text. ``RunStateError`` for a name that is taken, ``ConfigurationError`` for too few draws.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
@@ -186,15 +185,11 @@ def audit_score(
 ) -> dict[str, Any]:
     """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
 
-    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there.  A file in which
-    no row differs from what was filled in has hardly been labelled and is refused, unless ``unchanged``.
-    F runs twice on every labelled secret; ``fates`` replaces the run's own engines.  ``date`` is today's
-    by default.
-
-    Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
-    ``redactory/evaluation/sample_bounds.py`` as ``upper`` (to three digits, rounded up) and weighted
-    ``rate``; ``strata``, ``needed``, ``left`` and the rest of the record; no text.  ``InputError`` for labels
-    that do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no
+    row differs from what was filled in is refused, unless ``unchanged``. ``fates`` replaces the run's own
+    engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of ``sample_bounds.py`` as
+    ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError`` for labels that
+    do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)

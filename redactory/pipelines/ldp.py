@@ -417,11 +417,10 @@ def ldp_evaluate(
     declared_public: bool = False,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Accuracy of ``service`` on the rows of ``test``, each asked ``draws`` times with noise of its own.
+    """Accuracy of ``service`` on ``limit`` rows of ``test``, each asked ``draws`` times with fresh noise.
 
-    ``limit`` takes that many rows.  Returns {service, texts, draws, accuracy: {mean, standard_deviation,
-    least, greatest}, accuracy_without_noise, majority_accuracy, by_class, epsilon_sound, noise_multiplier};
-    ``by_class`` is of the first draw, the standard deviation over draws.
+    Returns {service, texts, draws, accuracy: {mean, standard_deviation, least, greatest},
+    accuracy_without_noise, majority_accuracy, by_class (of the first draw), epsilon_sound, noise_multiplier}.
     """
     require_training_packages()
     from redactory.training.ldp.server import ServerSide

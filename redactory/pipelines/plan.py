@@ -36,15 +36,12 @@ def plan(
 ) -> dict[str, Any]:
     """Epsilon, noise, its ratio to the batch and what would improve it, of a training or of messages.
 
-    The training is that of ``config`` with ``settings``, or, without a configuration, of ``settings`` alone.
-    Their keys are those of the section ``train`` (``sampling_rate``, ``federated.users``), other sections' in
-    full (``dedup.mode``), and the numbers of a plan alone: ``steps``, ``points``, ``users``, ``gamma``,
-    ``delta_2`` and ``bayesian`` (:class:`~redactory.training.guarantee.plan.Known`).  With ``trainer``
-    ``ldp`` they are keys of :class:`~redactory.training.ldp.settings.LdpSettings` and, for the figure as
-    published, ``published.epsilon``, ``published.rate``, ``published.steps`` and ``published.true_share``.
-
-    A finished run of ``config`` adds its points and its measured recall, or its users and entities.  ``plot``
-    is an SVG file to write, epsilon against steps.  Nothing is trained.
+    The training is that of ``config`` with ``settings``, or of ``settings`` alone: keys of the section
+    ``train`` (``federated.users``), other sections' in full (``dedup.mode``), and the numbers of
+    :class:`~redactory.training.guarantee.plan.Known`. With ``trainer`` ``ldp`` they are keys of
+    :class:`~redactory.training.ldp.settings.LdpSettings`, and ``published.NUMBER`` for the figure as
+    published. A finished run of ``config`` adds its points and its measured recall, or its users and
+    entities. ``plot`` is an SVG file to write, epsilon against steps. Nothing is trained.
     """
     require_training_packages()
     if plot is not None:
@@ -167,14 +164,10 @@ def _corpus(run: RunFolder, config: Config) -> dict[str, Any]:
 def budget(config: Given) -> dict[str, Any]:
     """What was spent of the budget that ``config`` names in ``train.budget``; nothing is written.
 
-    Returns {budget, unit, epsilon, delta, spent, trainings: [{training, steps, delta, epsilon_after}]}:
-    ``epsilon`` is the limit, ``spent`` what all trainings cost one unit together, at the configured
-    ``delta``, rounded up; ``epsilon_after`` what was spent once that training was booked.  What is left is
-    not their difference: what trainings cost together is less than the sum (``docs/guarantees.md``,
-    "Several models").
-
-    ``ConfigurationError`` where no budget is named, ``GuaranteeError`` where the file counts another unit
-    or at another delta, or is no budget, ``CheckFailed`` where it was changed.
+    Returns {budget, unit, epsilon, delta, spent, trainings: [{training, steps, delta, epsilon_after}]}: what
+    all trainings cost one unit together, rounded up, and after each. What is left is not the difference:
+    together they cost less than the sum (``docs/guarantees.md``, "Several models"). ``GuaranteeError`` where
+    the file counts another unit or at another delta, ``CheckFailed`` where it was changed.
     """
     settings = load_config(config).train
     require_training_packages()

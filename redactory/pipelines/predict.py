@@ -42,20 +42,14 @@ def predict(
 ) -> dict[str, Any]:
     """What the model in folder ``model`` (``RUN/models/NAME``, or a copy of it) makes of each of ``texts``.
 
-    Without ``write`` {model, task, guarantee, results}, a list for each text.  Task next-word: the ``top``
-    likeliest tokens after the text, {token, probability} each, the likeliest first; a token is a word with
-    the space before it, or a piece of one, ``<END>`` the end of the text; an octet that is no text by itself
-    reads ``\\xe2``.  Task classify: the ``top`` likeliest classes, {class, probability}.
+    Without ``write`` {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
+    {token, probability} (a word with the space before it, or a piece; ``<END>``; a lone octet reads
+    ``\\xe2``), or classes, {class, probability}. With ``write`` {model, guarantee, seed, texts}: that many
+    continuations of each text, of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
+    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.
 
-    With ``write`` {model, guarantee, seed, texts}: for each text that many continuations of at most
-    ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if None) with probabilities proportional
-    to p^(1/``temperature``); temperature 0 takes the likeliest.  Without ``seed`` one is drawn; the same
-    arguments give the same texts on one machine.  What is written may be text that the model was trained on.
-
-    ``guarantee`` is the promise of the model's card: {trainer, holds, holds_reason, unit, relation,
-    relation_meaning, epsilon, delta, reason}, ``reason`` why there is no epsilon.  ``RunStateError`` where
-    the folder is no finished model, ``CheckFailed`` where a file of it is not the one that was sealed, so
-    that the card would be that of another model; ``ConfigurationError`` for arguments out of range.
+    ``guarantee`` is the promise of the model's card, with the ``reason`` where it has no epsilon.
+    ``RunStateError`` where the folder is no finished model, ``CheckFailed`` where it is not as it was sealed.
     """
     in_range = min(top, 1 if write is None else write, tokens, 1 if top_k is None else top_k) >= 1
     if not in_range or not 0.0 <= temperature < math.inf or (write is not None and not texts):

@@ -140,10 +140,9 @@ def guarantee(
 ) -> dict[str, Any]:
     """The guarantee card of a trained model, derived again from its ledger and the run's manifest.
 
-    Under ``audit``, where one was made, what the last one-run audit of the model found.
-    With a list of names for ``model``, or with ``also``, further runs: what may be promised of somebody who
-    holds all of them together, at ``delta``, or the one that all of them state.  They are those named in
-    ``model`` of each run, or every finished one of each run where none is named.
+    Under ``audit``, where one was made, what the last one-run audit found. With a list of names, or with
+    ``also``, further runs: what may be promised of somebody who holds all of these models together (those
+    named, or every finished one of each run), at ``delta``, or the one that all of them state.
     """
     several = bool(also) or not (model is None or isinstance(model, str))
     if delta is not None and not 0.0 < delta < 1.0:
