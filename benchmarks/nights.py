@@ -39,10 +39,7 @@ nightly:
   quiet_minutes: 0
   keep: {vault_days: 14, quarantine_days: 21}
   drift: {runs: 14, least: 5}
-  hooks:
-    on_release: [/bin/sh, -c, "echo released $REDACTORY_RUN >> hooks.txt"]
-    on_held: [/bin/sh, -c, "echo HELD $REDACTORY_RUN >> hooks.txt"]
-    on_failure: [/bin/sh, -c, "echo FAILED $REDACTORY_RUN >> hooks.txt"]
+  hook: [/bin/sh, -c, "echo $REDACTORY_EVENT $REDACTORY_RUN >> hooks.txt"]
 """
 PERSON = "user-7"
 AT = """\

@@ -34,17 +34,6 @@ class DiskSettings(Settings):
 # The nightly job (section ``nightly``); no shard follows from it.
 
 
-Command = tuple[str, ...]
-
-
-class HookSettings(Settings):
-    """Commands that learn how a scheduled run ended: a program and its arguments, never a shell's line."""
-
-    on_failure: Command = Field((), description="Called when a run ended with an error: [program, ...].")
-    on_release: Command = Field((), description="Called when a run was released, or a held one approved.")
-    on_held: Command = Field((), description="Called when a run was held back by the drift limits.")
-
-
 class KeepSettings(Settings):
     """How long the private part of a run is kept, in days after it was released; null keeps it for ever."""
 
@@ -68,7 +57,11 @@ class NightlySettings(Settings):
     )
     keep: KeepSettings = KeepSettings()
     drift: DriftSettings = DriftSettings()
-    hooks: HookSettings = HookSettings()
+    hook: tuple[str, ...] = Field(
+        (),
+        description="A program and its arguments, no shell's line: called with what became of a run, which "
+        "REDACTORY_EVENT says (released, held, failed, approved, rejected).",
+    )
 
 
 # The configuration: one description for the file, the command line, the documentation and the hash.

@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.foundation.records import Record, read_records
-from redactory.pipelines.config import HookSettings, NightlySettings
+from redactory.pipelines.config import NightlySettings
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX as PINNED
 from redactory.pipelines.loading import load_config
@@ -146,8 +146,7 @@ def decide(
 def _entered(
     run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None
 ) -> Record:
-    follows = [_INDEX] if facts.get("index") else []
-    follows += [name for name in [_CALLED.get(event)] if settings and name and getattr(settings.hooks, name)]
+    follows = [*([_INDEX] if facts.get("index") else []), *(["hook"] if settings and settings.hook else [])]
     return enter(run, event, **facts, **({FOLLOWS: follows} if follows else {}))
 
 
@@ -179,7 +178,7 @@ def _call_and_enter(job: JobFolder, record: Record, settings: NightlySettings | 
     run, failed = job.run(record.body["run"]), list[str]()
     if settings is not None:
         facts = {name: value for name, value in record.body.items() if name not in ("run", "time", FOLLOWS)}
-        failed = call_hooks(settings.hooks, Event(record.type), job, run, facts)
+        failed = call_hook(settings.hook, Event(record.type), job, run, facts)
     enter(run, Event.DONE, of=record.seq, **({"failed": failed} if failed else {}))
     return failed
 
@@ -238,10 +237,10 @@ LONGEST = 500
 
 
 def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = False) -> dict[str, Any]:
-    """Release a held run all the same; ``latest`` leads to it, and the hooks of a release are called.
+    """Release a held run all the same; ``latest`` leads to it, and the hook is called.
 
-    Hooks are those of the file that the run was begun with.  A run without a single point, public or private,
-    is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "hooks_failed"}``;
+    The hook is that of the file that the run was begun with.  A run without a single point, public or
+    private, is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "hooks_failed"}``;
     ``RunStateError`` where the run is not held.
     """
     with _deciding(run, by, reason) as (folder, job, own):
@@ -304,28 +303,21 @@ def _deciding(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFold
         yield run, job, own
 
 
-# Hooks: an operator's own commands, which get to know how a scheduled run ended.
+# The hook: an operator's own command, which gets to know what became of a run.
 
 
-_CALLED = {
-    Event.FAILED: "on_failure",
-    Event.RELEASED: "on_release",
-    Event.APPROVED: "on_release",
-    Event.HELD: "on_held",
-}
 HOOK_SECONDS = 60.0
 """A hook that takes longer is ended, with what it started, and counts as failed."""
 
 
-def call_hooks(
-    hooks: HookSettings, event: Event, job: JobFolder, run: RunFolder, facts: Mapping[str, Any]
+def call_hook(
+    command: Sequence[str], event: Event, job: JobFolder, run: RunFolder, facts: Mapping[str, Any]
 ) -> list[str]:
-    """Call what is configured for ``event``; the hooks that failed, each with its exit code or its problem.
+    """Call ``command``, where there is one; its exit code or its problem where it failed.  Never raises.
 
-    ``facts`` are free of text.  Never raises.
+    ``facts`` are free of text.
     """
-    name = _CALLED.get(event, "")
-    if not (command := getattr(hooks, name, ())):
+    if not command:
         return []
     message = {"event": event.value, "job": str(job.root), "run": str(run.root), **facts}
     own = {key: value for key, value in os.environ.items() if not key.startswith("REDACTORY_")}
@@ -338,7 +330,7 @@ def call_hooks(
         process = subprocess.Popen(list(command), env=own, start_new_session=True, **quiet)  # type: ignore[call-overload]
     except (OSError, ValueError) as error:
         words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "no command"
-        return [f"{name} (it cannot be started: {words})"]
+        return [f"it cannot be started: {words}"]
     with process:
         try:
             process.communicate(json.dumps(message, default=str).encode(), timeout=HOOK_SECONDS)
@@ -346,8 +338,8 @@ def call_hooks(
             os.killpg(process.pid, signal.SIGKILL)
             with suppress(OSError):
                 process.stdin.close()
-            return [f"{name} (it took longer than {HOOK_SECONDS:g} s)"]
-    return [f"{name} (exit code {process.returncode})"] if process.returncode else []
+            return [f"it took longer than {HOOK_SECONDS:g} s"]
+    return [f"exit code {process.returncode}"] if process.returncode else []
 
 
 # Metrics: what the log and the last finished run say, for Prometheus' text-file collector.

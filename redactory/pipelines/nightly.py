@@ -82,7 +82,7 @@ def nightly(
     _check(job, settings)
     make_folder(job.root)
     make_private_folder(job.own)
-    # whoever approves a run later asks its file for the hooks
+    # whoever approves a run later asks its file for the hook
     is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
     file = str(Path(str(config)).absolute()) if is_file else None
     scheduled = _Scheduled(job, settings, file, tuple(again), curating, progress)

@@ -124,8 +124,7 @@ def _every_command(bench: Bench) -> None:
 
 
 def _nights(bench: Bench) -> None:
-    hooks = dict.fromkeys(("on_failure", "on_release", "on_held"), KEEPS_ALL)
-    config = str(bench.configure("night", detect=LISTED, nightly={"hooks": hooks}))
+    config = str(bench.configure("night", detect=LISTED, nightly={"hook": KEEPS_ALL}))
     bench.carry_out("night", nights_with_a_hook(config), REDACTORY_LOG="json")
 
 

@@ -41,9 +41,7 @@ class Scene(Job):
         self.called, self.index = folder / "scene" / "called", IndexFolder(folder / "scene" / "index")
         hook = ["sh", "-c", f"echo $REDACTORY_EVENT $(basename $REDACTORY_RUN) >> {self.called}"]
         index = {"index": {"path": str(self.index.root)}}
-        super().__init__(
-            folder / "scene", nightly={"hooks": {"on_release": hook, "on_held": hook}}, dedup=index
-        )
+        super().__init__(folder / "scene", nightly={"hook": hook}, dedup=index)
         (self.folder / "job.yaml").write_text(json.dumps(self.config))
 
     def nightly(self, text: str | None = None, curating: Callable[..., Any] | None = None) -> None:
@@ -100,12 +98,11 @@ def undone(scene: Scene, decision: str, *, reread: bool) -> list[str]:
     latest = scene.name(-1 if reread else 0 if decision == "reject" else 1)
     called = scene.called.read_text().splitlines() if scene.called.exists() else []
     own = [line for line in called if line.endswith(decided)]
-    due = [] if decision == "reject" else [f"{event} {decided}"]
     types = [r.type for r in read_log(scene.job) if r.body["run"] == decided]
     counted = [entry.body["run"] for entry in scene.index.entries()]
     found = {
         "latest": os.readlink(scene.job.latest) != latest,
-        "hook": own[:1] != due or len(own) > 2,
+        "hook": own[:1] != [f"{event} {decided}"] or len(own) > 2,
         "record": types.count(event) != 1,
         "index": decision == "reject" and decided in counted,
         "leftovers": bool(list(scene.job.root.glob(".tmp-*"))),

@@ -61,7 +61,7 @@ def test_runs_and_log_are_listed_without_text_and_one_is_given_up(folder: Path, 
 
 def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"text": "so it is"}])
-    settings = {**SETTINGS, "nightly": {"hooks": {"on_release": ["/bin/false"]}}}
+    settings = {**SETTINGS, "nightly": {"hook": ["/bin/false"]}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
     assert "released; 1 row, 1 point " in said(tmp_path, "nightly", "job.yaml", code=1)
     assert (tmp_path / "job" / "latest" / "_SUCCESS").is_file()

@@ -221,7 +221,7 @@ def test_an_unexpected_error_is_reported_without_its_words(job: Job, monkeypatch
 def test_what_fails_besides_a_run_takes_no_release_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job(tmp_path, nightly={"hooks": {"on_failure": ["touch", str(tmp_path / "called")]}})
+    job = Job(tmp_path, nightly={"hook": ["touch", str(tmp_path / "called")]})
     job.write("a.jsonl", "one")
     with monkeypatch.context() as patch:
         patch.setattr(scheduling, "publish", ending(RunStateError("the store is not there"), curated=False))
@@ -229,7 +229,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(
         job.config["nightly"]["publish"] = str(tmp_path / "store")
         with pytest.raises(RunStateError, match="the store is not there"):
             job.night()
-    assert job.events() == ["begun", "released", "failed", "done"]
+    assert job.events() == ["begun", "released", "done", "failed", "done"]
     [run] = (RunFolder(path) for path in job.job.root.glob("20*"))
     assert (release_state(run), job.job.latest.is_symlink()) == ("released", True)
     (tmp_path / "called").unlink()
