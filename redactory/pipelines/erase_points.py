@@ -265,9 +265,12 @@ def _inputs_of_redaction(
     vault = _without(read_part(run.vault / name), gone)
     both = [vault, pa.Table.from_pylist(points, job.points_schema)]
     write_part(job.part("points", number), pa.concat_tables(both).sort_by("point_id"))
-    spans = _without(read_part(run.spans / name), gone).select(FOUND.names).to_pylist()
-    failures = [{"point_id": p, "failure": known.get(p, purged)["reason"]} for p in failed]
-    write_part(job.part("found", number), pa.Table.from_pylist([*spans, *failures], DETECTED))
+    spans = _without(read_part(run.spans / name), gone).select(FOUND.names)
+    reasons = pa.array([known.get(p, purged)["reason"] for p in failed], pa.string())
+    failures = pa.table({"point_id": pa.array(failed, pa.int64()), "failure": reasons})
+    failures = failures.append_column("range", pa.nulls(len(failed), pa.int16()))
+    found = pa.concat_tables([spans, failures], promote_options="default").select(DETECTED.names)
+    write_part(job.part("found", number), found)
 
 
 def _without(table: pa.Table, points: pa.Array, column: str = "point_id") -> pa.Table:
