@@ -8,7 +8,6 @@ A check is a function that returns what it found in words, or None where there i
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -207,7 +206,7 @@ def signature(seen: Seen) -> str:
     return found.detail
 
 
-# Nothing but what is declared: no file that could pass for the run's word, no mode that lets others in.
+# Nothing but what is declared: no file that could pass for the run's word.
 
 
 def no_strays(seen: Seen) -> str:
@@ -313,31 +312,6 @@ def _uncovered(run: RunFolder) -> list[str]:
     held += [f"{some(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
     held += ["the records of Prefect"] if run.orchestrator.exists() else []
     return [f"state/ holds {', '.join(held)}, which no digest covers"] if held else []
-
-
-def modes(seen: Seen) -> str:
-    """Nobody but its owner can write to the run, nor read its private part; ``state/`` is closed."""
-    run = seen.run
-    closed = {folder.relative_to(run.root).parts[0] for folder in run.data_folders if folder != run.public}
-    return closed_modes(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
-
-
-def closed_modes(root: Path, closed: Collection[str], but: Collection[Path] = ()) -> str:
-    """Nobody else can write anywhere, or read what lies below the ``closed`` names."""
-    wide, waiting = [], [root]
-    while waiting:
-        path = waiting.pop()
-        mode, (top, *inside) = path.lstat().st_mode, path.relative_to(root).parts or ("",)
-        if stat.S_ISDIR(mode) and path not in but:
-            waiting += sorted(path.iterdir(), reverse=True)
-        # what is inside of state/ is guarded by that folder
-        private = top in closed and not (inside and top == "state")
-        barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
-        barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
-        if mode & barred and not stat.S_ISLNK(mode):
-            wide.append(f"{_name(root, path)} ({stat.S_IMODE(mode):04o})")
-    require(wide and [f"{', '.join(wide)}: others can read or write there; chmod go-rwx"])
-    return "nobody but the owner can write, nor read what is private"
 
 
 # The journal, and the encryption of the private part.
@@ -516,12 +490,6 @@ def logged(seen: Seen) -> str | None:
     require([f"no record of release {named}: the log was shortened"] if missing else [])
     said = f"{some(known[-1].number - 1, 'reissue')} entered; " if known[-1].number > 1 else ""
     return f"{said}an unbroken chain, no shorter than when the run was sealed"
-
-
-def purged(seen: Seen) -> str | None:
-    """What was purged, as a note; nothing where nothing was."""
-    gone = seen.manifest.get("purged")
-    return f"{', '.join(gone)}: taken away on purpose" if gone else None
 
 
 def measured(seen: Seen) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+import stat
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,12 @@ from redactory.pipelines.checks import (
     Unmade,
     Work,
     checked,
-    closed_modes,
     encryption,
     files,
     journal,
     logged,
     measured,
-    modes,
     no_strays,
-    purged,
     require,
     signature,
     superseded,
@@ -114,6 +112,40 @@ def _is_exactly(path: Path, content: str) -> bool:
     """Whether a file holds ``content``; of one of another length nothing is read."""
     due = content.encode("utf-8", "backslashreplace")
     return path.is_file() and path.stat().st_size == len(due) and path.read_bytes() == due
+
+
+# No mode that lets others in.
+
+
+def modes(seen: Seen) -> str:
+    """Nobody but its owner can write to the run, nor read its private part; ``state/`` is closed."""
+    run = seen.run
+    closed = {folder.relative_to(run.root).parts[0] for folder in run.data_folders if folder != run.public}
+    return closed_modes(run.root, closed | {run.state.name}, (run.orchestrator, run.cluster, run.samples))
+
+
+def closed_modes(root: Path, closed: Collection[str], but: Collection[Path] = ()) -> str:
+    """Nobody else can write anywhere, or read what lies below the ``closed`` names."""
+    wide, waiting = [], [root]
+    while waiting:
+        path = waiting.pop()
+        mode, (top, *inside) = path.lstat().st_mode, path.relative_to(root).parts or ("",)
+        if stat.S_ISDIR(mode) and path not in but:
+            waiting += sorted(path.iterdir(), reverse=True)
+        # what is inside of state/ is guarded by that folder
+        private = top in closed and not (inside and top == "state")
+        barred = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRWXG | stat.S_IRWXO if private else 0)
+        barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
+        if mode & barred and not stat.S_ISLNK(mode):
+            wide.append(f"{path.relative_to(root).as_posix()} ({stat.S_IMODE(mode):04o})")
+    require(wide and [f"{', '.join(wide)}: others can read or write there; chmod go-rwx"])
+    return "nobody but the owner can write, nor read what is private"
+
+
+def purged(seen: Seen) -> str | None:
+    """What was purged, as a note; nothing where nothing was."""
+    gone = seen.manifest.get("purged")
+    return f"{', '.join(gone)}: taken away on purpose" if gone else None
 
 
 # The points: what a run holds, and that it lies where it is to lie.
