@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import chain, gaussian_epsilon, revealed
+from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_epsilon, revealed
 from redactory.training.accounting.losses import composed_deltas, composed_epsilon, grid_of
 from redactory.training.accounting.pairs import (
     Mixture,
@@ -60,16 +60,32 @@ def epsilon_of(
     return _finite(composed_epsilon(parts, single_grid(spent, parts, discretization), delta))
 
 
-def group_epsilon_of(spent: Spendings, delta: float, points: int, coarser: float = 1.0) -> float | None:
+def group_epsilon_of(
+    spent: Spendings,
+    delta: float,
+    points: int,
+    coarser: float = 1.0,
+    splits: tuple[float, ...] = CHAIN_SPLITS,
+) -> float | None:
     """Epsilon when ``points`` K points are exchanged at once in everything that was ``spent``.
 
     K points go and K others come: with MoG_K the T-fold mixture of Gaussians with sensitivities
     0..K and weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R
-    without the K points; the smallest a + b over a few splits of ``delta``
+    without the K points; the smallest a + b over a few ``splits`` of ``delta``
     (``docs/guarantees.md``, "Groups of points").  Nothing is searched where K/σ is over 20: such
     noise protects no group.  A grid that is ``coarser`` by a factor is faster and gives a larger epsilon.
     """
-    return _of_group(spent, delta, points, 2, coarser)
+    return _of_group(spent, delta, points, 2, coarser, splits)
+
+
+def best_split(spent: Spendings, delta: float, points: int) -> float:
+    """The share of ``delta`` with which the chain of :func:`group_epsilon_of` is the smallest."""
+
+    def cost(share: float) -> float:
+        found = group_epsilon_of(spent, delta, points, splits=(share,))
+        return math.inf if found is None else found
+
+    return min(CHAIN_SPLITS, key=cost)
 
 
 def removal_epsilon_of(spent: Spendings, delta: float, points: int) -> float | None:
@@ -78,10 +94,17 @@ def removal_epsilon_of(spent: Spendings, delta: float, points: int) -> float | N
     One side of :func:`group_epsilon_of`: what ``crt-drop`` is accounted by (``docs/guarantees.md``,
     "Dropping masked points").
     """
-    return _of_group(spent, delta, points, 1, 1.0)
+    return _of_group(spent, delta, points, 1)
 
 
-def _of_group(spent: Spendings, delta: float, points: int, sides: int, coarser: float) -> float | None:
+def _of_group(
+    spent: Spendings,
+    delta: float,
+    points: int,
+    sides: int,
+    coarser: float = 1.0,
+    splits: tuple[float, ...] = CHAIN_SPLITS,
+) -> float | None:
     spent = in_clips(spent)
     if not spent:
         return 0.0
@@ -105,7 +128,7 @@ def _of_group(spent: Spendings, delta: float, points: int, sides: int, coarser: 
         # the range of losses grows with K/σ: as many cells
         return composed_epsilon(parts, grid_of(parts, coarser * GROUP_DISCRETIZATION * max(1.0, ratio)), at)
 
-    return _finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta))
+    return _finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta, splits))
 
 
 def _require_single(spent: Spendings) -> None:

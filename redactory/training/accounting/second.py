@@ -28,8 +28,8 @@ from scipy import stats
 from scipy.special import ndtr
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import CHAIN_SPLITS, LARGEST_EPSILON, LONGEST_LINK, SMALLEST_REST
-from redactory.training.accounting.figures import epsilon_of
+from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
+from redactory.training.accounting.figures import best_split, epsilon_of
 from redactory.training.accounting.pairs import (
     Branches,
     Floats,
@@ -386,19 +386,15 @@ def bracket_of_parts(parts: Parts, delta: float, lesser: float | None = None, lo
 
 
 def group_bracket(spent: Spendings, delta: float, points: int) -> Bracket:
-    """Bounds of the chain bound that ``group_epsilon_of`` searches, both of them a chain of bounds."""
-    lower = upper = math.inf
-    for share in CHAIN_SPLITS:
-        first = removal_bracket(spent, share * delta, points, loose=_LOOSE)
-        rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
-        if first.lower >= min(lower, LONGEST_LINK) or rest <= SMALLEST_REST:
-            continue
-        second = removal_bracket(spent, rest, points, lesser, _LOOSE)
-        lower = min(lower, first.lower + second.lower)
-        if first.upper < LONGEST_LINK:
-            upper = min(upper, first.upper + second.upper)
-    ends = [end if end < LARGEST_EPSILON else math.inf for end in (lower, upper)]
-    return Bracket(*ends)
+    """Bounds of the chain bound that ``group_epsilon_of`` states, a chain of bounds at the same split."""
+    share = best_split(spent, delta, points)
+    first = removal_bracket(spent, share * delta, points, loose=_LOOSE)
+    rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
+    if rest <= SMALLEST_REST:
+        return Bracket(math.inf, math.inf)
+    second = removal_bracket(spent, rest, points, lesser, _LOOSE)
+    ends = first.lower + second.lower, first.upper + second.upper
+    return Bracket(*(end if end < LARGEST_EPSILON else math.inf for end in ends))
 
 
 @dataclass(frozen=True)
