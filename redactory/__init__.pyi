@@ -10,6 +10,8 @@ from redactory.foundation.errors import GuaranteeError as GuaranteeError
 from redactory.foundation.errors import InputError as InputError
 from redactory.foundation.errors import RedactoryError as RedactoryError
 from redactory.foundation.errors import RunStateError as RunStateError
+from redactory.pipelines.config import schema as schema
+from redactory.pipelines.config import schemas as schemas
 from redactory.pipelines.curate import curate as curate
 from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain
@@ -27,8 +29,6 @@ from redactory.pipelines.evaluate_detection import evaluate_redaction as evaluat
 from redactory.pipelines.export import export_run
 from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.fit_policy import fit_policy as fit_policy
-from redactory.pipelines.frames import read as read
-from redactory.pipelines.frames import redact_frame as redact_frame
 from redactory.pipelines.gate import approve_release as approve_release
 from redactory.pipelines.gate import reject_release as reject_release
 from redactory.pipelines.keys import rotate_key as rotate_key
@@ -48,6 +48,8 @@ from redactory.pipelines.policy import Hit as Hit
 from redactory.pipelines.policy import Point as Point
 from redactory.pipelines.policy import Policy as Policy
 from redactory.pipelines.policy import policy_diff as policy_diff
+from redactory.pipelines.policy import read as read
+from redactory.pipelines.policy import redact_frame as redact_frame
 from redactory.pipelines.predict import predict as predict
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
@@ -55,8 +57,6 @@ from redactory.pipelines.release_log import list_releases as list_releases
 from redactory.pipelines.release_log import release_log as release_log
 from redactory.pipelines.run import run as run
 from redactory.pipelines.scan import scan as scan
-from redactory.pipelines.schemas import schema as schema
-from redactory.pipelines.schemas import schemas as schemas
 from redactory.pipelines.share import fetch as fetch
 from redactory.pipelines.share import publish as publish
 from redactory.pipelines.train import guarantee as guarantee

@@ -1,7 +1,10 @@
-"""How much room a run is taken to need (section ``disk``)."""
+"""The configuration: one description for the file, the command line, the documentation and the hash."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,25 +14,11 @@ from redactory.dedup import DedupSettings
 from redactory.detectors import DetectSettings, Kind
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import hash_of
+from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.store import is_url
 from redactory.training.settings import TrainSettings
-
-
-class DiskSettings(Settings):
-    """What must be free before anything is written; changes no shard."""
-
-    factor: float = Field(
-        12.0,
-        ge=0,
-        description="Bytes on the disk, at the peak, for each byte of the input in the open; 0 asks for "
-        "nothing but the reserve.",
-    )
-    reserve_gb: float = Field(
-        0.5, ge=0, description="So many gigabytes (10⁹ bytes) must stay free besides what the run needs."
-    )
-
 
 # The nightly job (section ``nightly``); no shard follows from it.
 
@@ -64,7 +53,7 @@ class NightlySettings(Settings):
     )
 
 
-# The configuration: one description for the file, the command line, the documentation and the hash.
+# A whole run.
 
 
 Segmenter = Literal["sentence", "turn", "line", "document"]
@@ -165,7 +154,6 @@ class Config(Settings):
     release: ReleaseSettings = ReleaseSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
-    disk: DiskSettings = DiskSettings()
     nightly: NightlySettings = NightlySettings()
     workers: int = Field(1, ge=1, description="Processes for curation; changes speed only.")
 
@@ -222,3 +210,42 @@ class Config(Settings):
     def curation_hash(self) -> str:
         """Hex sha256 of :meth:`curation`."""
         return hash_of(self.curation())
+
+
+# The JSON Schemas (draft 2020-12) of what Redactory writes, for other programs to check it by.
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schemas() -> dict[str, str]:
+    """The name of every schema, with its title."""
+    return {name: str(made()["title"]) for name, made in sorted(_schemas().items())}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """One JSON Schema; ``ConfigurationError`` that names those there are where ``name`` is none of them."""
+    found = _schemas()
+    if name not in found:
+        raise ConfigurationError(f"there is no schema '{name}'; there are: {', '.join(sorted(found))}")
+    return {"$schema": _DIALECT, **found[name]()}
+
+
+def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
+    """What makes each schema: files, and the models that read a configuration and a message."""
+    from redactory.training.ldp.message import message_schema
+
+    ending, folder = ".schema.json", Path(__file__).resolve().parents[1] / "schemas"
+    made: dict[str, Callable[[], dict[str, Any]]] = {
+        path.name.removesuffix(ending): partial(_read, path) for path in folder.glob(f"*{ending}")
+    }
+    title = {"title": "A configuration of Redactory"}
+    return {
+        **made,
+        "configuration": lambda: Config.model_json_schema() | title,
+        "ldp-message": message_schema,
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -23,8 +23,8 @@ from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.models import named_model, require_training_packages, seal_result
+from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, segmenter

@@ -21,10 +21,10 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.label import fitted_policy, keep_recall, kept_recall
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.models import seal_result
+from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest

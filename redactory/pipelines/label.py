@@ -25,8 +25,8 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, InputEr
 from redactory.foundation.files import make_private_folder, read_json, write_json, write_text
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, silent, waiting
-from redactory.pipelines.fates import detect_fates
 from redactory.pipelines.models import seal_result
+from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, broken_files, is_finished, read_batches, read_manifest, seal
 from redactory.redaction.folder import SampleFolder

@@ -196,6 +196,10 @@ def check_keys() -> None:
     configured_signer()
 
 
+DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
+"""Bytes on the disk, at the peak, for each byte of the input in the open; bytes that stay free besides."""
+
+
 def check_sources(config: Config, sources: Iterable[Source]) -> None:
     """:func:`check_room` for a run over ``sources``; one whose size cannot be told counts as nothing."""
     check_room(config, ((source.url, source.size() or 0) for source in sources))
@@ -214,13 +218,12 @@ def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     # what an interrupted run has written lies there already
     written = output.rglob("*") if output.is_dir() else ()
     held = sum(entry.lstat().st_size for entry in written if not entry.is_dir())
-    needed = max(0, int(sum(size * expansion(url) for url, size in inputs) * config.disk.factor) - held)
-    free, reserve = shutil.disk_usage(place).free, int(config.disk.reserve_gb * 10**9)
+    needed = max(0, int(sum(size * expansion(url) for url, size in inputs) * DISK_FACTOR) - held)
+    free, reserve = shutil.disk_usage(place).free, RESERVED_BYTES
     if free < needed + reserve:
         raise RunStateError(
             f"the run needs about {_said(needed)} at {config.output}, {_said(reserve)} are to stay free, and "
-            f"{place} has {_said(free)}: make room, give an output folder on another file system, or, where "
-            "your runs are known to need less, a lower disk.factor or disk.reserve_gb"
+            f"{place} has {_said(free)}: make room, or give an output folder on another file system"
         )
 
 

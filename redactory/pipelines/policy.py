@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from redactory.detectors import Detection, Detector, TextDetector, differing, policy_hashes, policy_records
+import pyarrow as pa
+
+from redactory.detectors import (
+    Detection,
+    Detector,
+    DetectSettings,
+    TextDetector,
+    changed_since,
+    differing,
+    policy_hashes,
+    policy_records,
+)
 from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import InputError
+from redactory.foundation.errors import ConfigurationError, InputError, listed
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config, load_for_texts
+from redactory.pipelines.release_log import check_released
+from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import Segment, segmenter
-from redactory.redaction import PUBLIC, RunFolder, is_finished, read_manifest, route
+from redactory.redaction import PUBLIC, RunFolder, is_finished, read_batches, read_manifest, route
+from redactory.redaction import shards as tables
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Side = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
@@ -153,21 +169,15 @@ class Policy:
 
     def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
         """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
-        waiting: deque[str] = deque()
-
-        def noted() -> Iterator[str]:
-            for text in texts:
-                waiting.append(text)
-                yield text
-
-        for number, points in enumerate(self.split_many(noted()), 1):
+        asked, looked_at = tee(texts)
+        for number, (text, points) in enumerate(zip(asked, self.split_many(looked_at), strict=False), 1):
             failures = sorted({point.failure for point in points if point.failure is not None})
             if failures:
                 raise InputError(
                     f"text {number} cannot be processed in whole ({', '.join(failures)}), so it is not known "
                     "what is in it: split() says which data points of it are quarantined"
                 )
-            yield waiting.popleft(), points
+            yield text, points
 
 
 def _points(segments: list[Segment], detections: Iterator[Detection]) -> Iterator[Point]:
@@ -175,29 +185,40 @@ def _points(segments: list[Segment], detections: Iterator[Detection]) -> Iterato
     position = 0
     for segment in segments:
         start = position + len(segment.prefix)
-        position = start + len(segment.text) + len(segment.suffix)
-        yield _point(segment.text, start, next(detections))
+        end = start + len(segment.text)
+        position = end + len(segment.suffix)
+        detection = next(detections)
+        fate = route(segment.text, detection)
+        if fate.failure is not None:
+            yield Point(start, end, "quarantined", "", failure=fate.failure)
+            continue
+        hits, masked = [], set(detection.strict)
+        for span in sorted(masked.union(detection.conservative)):
+            name: PolicyName = "strict" if span in masked else "conservative"
+            where = span.start + start, span.end + start
+            hits.append(Hit(*where, span.label, span.score, span.detector, name))
+        side: Side = "public" if fate.side == PUBLIC else "private"
+        yield Point(start, end, side, fate.text, fate.reasons, hits=tuple(hits))
 
 
-def _point(text: str, start: int, detection: Detection) -> Point:
-    fate = route(text, detection)
-    end = start + len(text)
-    if fate.failure is not None:
-        return Point(start, end, "quarantined", "", failure=fate.failure)
-    masked = set(detection.strict)
-    hits = tuple(
-        Hit(
-            span.start + start,
-            span.end + start,
-            span.label,
-            span.score,
-            span.detector,
-            "strict" if span in masked else "conservative",
-        )
-        for span in sorted(masked.union(detection.conservative))
-    )
-    side: Side = "public" if fate.side == PUBLIC else "private"
-    return Point(start, end, side, fate.text, fate.reasons, hits=hits)
+# What a finished run would do to any text, by its own policies or not at all.
+
+
+def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
+    """F of a finished run: texts of points to (side, masked text) of each.
+
+    ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
+    """
+    settings = DetectSettings.read_back(manifest["configuration"]["detect"])
+    if changed := changed_since(settings, manifest["policies"]):
+        raise ConfigurationError(f"{changed}; bring back what it was, or curate again")
+    detector = Detector(settings)
+
+    def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
+        routed = (route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True))
+        return [("quarantined" if f.failure else f.side, f.text) for f in routed]
+
+    return fates
 
 
 # What differs between the policies of two configurations, or of a configuration and a finished run.
@@ -218,3 +239,67 @@ def _records(given: Given) -> dict[str, Any]:
         policies: dict[str, Any] = read_manifest(RunFolder(Path(given)))["policies"]
         return policies
     return policy_records(load_config(given).detect)
+
+
+# Frames: a side of a finished run as a pandas frame, and a frame with its texts masked.
+
+
+SCHEMAS = {"public": tables.PUBLIC, "private": tables.PRIVATE}
+
+
+def read(run: str | Path, side: Literal["public", "private"] = "public") -> DataFrame:
+    """One side of a finished run, an example a row: ``point_id`` and ``text``, and what the side has besides.
+
+    Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
+    finished, or is held or rejected.
+    """
+    if side not in SCHEMAS:
+        raise ConfigurationError(f"side: one of {listed(SCHEMAS)}")
+    folder = RunFolder(Path(run))
+    read_manifest(folder)
+    check_released(folder)
+    return sealed(folder.state, _read, folder, side)
+
+
+def _read(run: RunFolder, side: str) -> DataFrame:
+    schema = SCHEMAS[side]
+    batches = read_batches(getattr(run, side), schema.names)
+    table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([one]) for one in batches)])
+    frame: DataFrame = table.to_pandas()
+    return frame
+
+
+def redact_frame(
+    frame: DataFrame, columns: Sequence[str] = ("text",), config: Given | Policy | None = None
+) -> DataFrame:
+    """A copy of ``frame`` with every hit of the strict policy in the texts of ``columns`` masked.
+
+    ``config`` is a configuration or a :class:`redactory.Policy`, whose engines are then loaded once; the
+    default configuration without one.  Each distinct text is looked at once; a missing value stays missing.
+    ``ConfigurationError`` for a column that is missing or there twice, ``InputError`` for a value that is no
+    text and for a text that cannot be processed: what nobody looked at is not handed on.
+    """
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in names:
+        if list(frame.columns).count(name) != 1:
+            raise ConfigurationError(
+                f"columns: '{name}' must be a column of the frame, once; there are {listed(frame.columns)}"
+            )
+    policy = config if isinstance(config, Policy) else Policy.load(config)
+    return wordless("a frame was redacted", _redacted, frame, names, policy)
+
+
+def _redacted(frame: DataFrame, columns: Sequence[str], policy: Policy) -> DataFrame:
+    texts: dict[str, str] = {}
+    for name in columns:
+        for row, (value, missing) in enumerate(zip(frame[name], frame[name].isna(), strict=True)):
+            if not missing and not isinstance(value, str):
+                raise InputError(f"column '{name}', row {row}: text is needed")
+            if not missing:
+                texts[value] = value
+    texts = dict(zip(texts, policy.redact_many(texts), strict=True))
+
+    def masked(value: Any) -> Any:
+        return texts[value] if isinstance(value, str) else value
+
+    return frame.assign(**{name: frame[name].map(masked) for name in columns})

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
-from redactory.pipelines.policy import Hit, Policy, PolicyName
+from redactory.pipelines.policy import Hit, Point, Policy, PolicyName
 from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
 from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_rows
 from redactory.pipelines.readers.files import format_of
@@ -27,7 +27,6 @@ _PEEKED = 100
 _COLUMNS = 20
 Look = Callable[[dict[str, Any], str], None]
 """Is given each hit that is listed, and the line of text that it begins on: text, for a terminal alone."""
-Entry = Document | Rejection
 
 
 def scan(
@@ -61,90 +60,81 @@ def scan(
         _require_column(source, settings)
     with waiting(progress, "load engines"):
         judge.load_engines()
-    heard = _Heard(policy, limit, look, progress)
-    for source in sources:
-        name = _shown(source.name)
-        heard.file(judge, name, source.format, read_documents(source, settings.input))
-    for number, text in enumerate(texts, 1):
-        name = "text" if len(texts) == 1 else f"text {number}"
-        heard.file(judge, name, "text", [Document(name, None, text, name, 1)])
-    progress("scan", heard.texts, heard.texts, "texts")
+    given = [
+        (
+            source.name.removeprefix(os.getcwd() + os.sep),
+            source.format,
+            read_documents(source, settings.input),
+        )
+        for source in sources
+    ]
+    names = ["text"] if len(texts) == 1 else [f"text {number}" for number in range(1, len(texts) + 1)]
+    for name, text in zip(names, texts, strict=True):
+        given.append((name, "text", iter([Document(name, None, text, name, 1)])))
+    files, hits, by_label, unread = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str](), 0
+    done = 0
+    for name, form, entries in given:
+        file: dict[str, Any] = {"file": name, "format": form, "texts": 0}
+        found, rejected, quarantined = Counter[str](), Counter[str](), Counter[str]()
+        for document, points in _looked_at(judge, entries, rejected):
+            file["texts"] += 1
+            done += 1
+            quarantined.update(point.failure for point in points if point.failure is not None)
+            heeded = [h for p in points for h in p.hits if policy == "conservative" or h.policy == "strict"]
+            found.update(hit.label for hit in heeded)
+            row = None if form == "text" else document.row
+            for hit, line in _listed(heeded[: limit - len(hits)], document.text, name, row):
+                hits.append(hit)
+                if look is not None:
+                    look(hit, line)
+            progress("scan", done, None, "texts")
+        file |= {"found": found.total(), "rejected": dict(rejected), "quarantined": dict(quarantined)}
+        files.append(file)
+        by_label += found
+        unread += quarantined.total() + sum(n for why, n in rejected.items() if not _is_empty(why, form))
+    progress("scan", done, done, "texts")
     return {
         "policy": policy,
         "hash": judge.hash,
-        "clean": not heard.found and not heard.unread,
-        "texts": heard.texts,
-        "found": heard.found.total(),
-        "unread": heard.unread,
-        "by_label": dict(heard.found.most_common()),
-        "files": heard.files,
-        "hits": heard.hits,
+        "clean": not by_label and not unread,
+        "texts": done,
+        "found": by_label.total(),
+        "unread": unread,
+        "by_label": dict(by_label.most_common()),
+        "files": files,
+        "hits": hits,
     }
 
 
-@dataclass
-class _Heard:
-    """What was found so far."""
+def _looked_at(
+    judge: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
+) -> Iterator[tuple[Document, list[Point]]]:
+    """Each document with its points; the other rows are counted by their reason."""
+    waiting_for: deque[Document] = deque()
 
-    policy: PolicyName
-    limit: int
-    look: Look | None
-    progress: Progress
-    texts: int = 0
-    unread: int = 0
-    found: Counter[str] = field(default_factory=Counter)
-    files: list[dict[str, Any]] = field(default_factory=list)
-    hits: list[dict[str, Any]] = field(default_factory=list)
+    def texts() -> Iterator[str]:
+        for entry in entries:
+            if isinstance(entry, Rejection):
+                rejected[entry.reason] += 1
+            else:
+                waiting_for.append(entry)
+                yield entry.text
 
-    def file(self, judge: Policy, name: str, format_: str, entries: Iterable[Entry]) -> None:
-        """Look at every text of one file."""
-        rejected: Counter[str] = Counter()
-        quarantined: Counter[str] = Counter()
-        waiting: deque[Document] = deque()
+    for points in judge.split_many(texts()):
+        yield waiting_for.popleft(), points
 
-        def documents() -> Iterator[str]:
-            for entry in entries:
-                if isinstance(entry, Rejection):
-                    rejected[entry.reason] += 1
-                else:
-                    waiting.append(entry)
-                    yield entry.text
 
-        texts, found = 0, self.found.total()
-        for points in judge.split_many(documents()):
-            document = waiting.popleft()
-            texts += 1
-            quarantined.update(point.failure for point in points if point.failure is not None)
-            row = None if format_ == "text" else document.row
-            self._text(name, row, document.text, [hit for point in points for hit in point.hits])
-            self.progress("scan", self.texts + texts, None, "texts")
-        self.texts += texts
-        self.unread += quarantined.total() + sum(
-            count for reason, count in rejected.items() if not _is_empty(reason, format_)
-        )
-        self.files.append(
-            {
-                "file": name,
-                "format": format_,
-                "texts": texts,
-                "found": self.found.total() - found,
-                "rejected": dict(rejected),
-                "quarantined": dict(quarantined),
-            }
-        )
-
-    def _text(self, name: str, row: int | None, text: str, hits: list[Hit]) -> None:
-        heeded = [hit for hit in hits if self.policy == "conservative" or hit.policy == "strict"]
-        self.found.update(hit.label for hit in heeded)
-        listed = heeded[: self.limit - len(self.hits)]
-        starts = _line_starts(text) if listed else []
-        for hit in listed:
-            line = bisect_right(starts, hit.start)
-            place = _listed(name, row, line, hit.start - starts[line - 1] + 1, hit)
-            self.hits.append(place)
-            if self.look is not None:
-                end = starts[line] - 1 if line < len(starts) else len(text)
-                self.look(place, text[starts[line - 1] : end])
+def _listed(
+    hits: Sequence[Hit], text: str, name: str, row: int | None
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Where each hit is, as it is listed, and the line of text that it begins on."""
+    starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if hits else []
+    for hit in hits:
+        line = bisect_right(starts, hit.start)
+        begin = starts[line - 1]
+        end = starts[line] - 1 if line < len(starts) else len(text)
+        place = {"file": name, "row": row, "line": line, "column": hit.start - begin + 1}
+        yield {**place, **asdict(hit)}, text[begin:end]
 
 
 def _settings(
@@ -190,8 +180,8 @@ def _require_column(source: Source, settings: Config) -> None:
     if columns and settings.input.text not in columns:
         there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")
         raise InputError(
-            f"no column '{settings.input.text}' in {_shown(source.name)}; its columns are {there}: use "
-            "--column or --config"
+            f"no column '{settings.input.text}' in {os.path.relpath(source.name)}; its columns are {there}: "
+            "use --column or --config"
         )
 
 
@@ -201,27 +191,3 @@ def _is_empty(reason: str, format_: str) -> bool:
     In JSON lines a missing text may stand under another name; a table has its column, or is refused.
     """
     return reason == EMPTY_TEXT or (reason == MISSING_TEXT and format_ != "jsonl")
-
-
-def _shown(name: str) -> str:
-    """A file's name as seen from here."""
-    return name.removeprefix(os.getcwd() + os.sep)
-
-
-def _line_starts(text: str) -> list[int]:
-    return [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")]
-
-
-def _listed(name: str, row: int | None, line: int, column: int, hit: Hit) -> dict[str, Any]:
-    return {
-        "file": name,
-        "row": row,
-        "line": line,
-        "column": column,
-        "start": hit.start,
-        "end": hit.end,
-        "label": hit.label,
-        "score": hit.score,
-        "detector": hit.detector,
-        "policy": hit.policy,
-    }

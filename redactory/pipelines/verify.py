@@ -41,7 +41,6 @@ from redactory.pipelines.checks import (
     signature,
     superseded,
 )
-from redactory.pipelines.fates import find_open_values
 from redactory.pipelines.release import (
     check_conservation,
     configuration_digest,
@@ -67,6 +66,7 @@ from redactory.redaction import (
 )
 from redactory.redaction.folder import is_export_folder
 from redactory.redaction.sealing import check_signature, release_with
+from redactory.redaction.values import find_open_values
 
 
 def verify(

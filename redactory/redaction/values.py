@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Set
+from typing import Any
 
-from redactory.detectors.rules import outside
+from redactory.detectors.rules import outside, words_if_any
 from redactory.foundation.keys import DigestKey
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.shards import read_batches
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _PART = re.compile(r"[^\W\d_]+")
@@ -69,3 +72,29 @@ def tells(value: str, words: Set[str]) -> bool:
     # what is left of "it's" is no word
     unknown = any(end - start > 1 for start, end in outside(value, words))
     return unknown or (len(parts) > 1 and all(part[0].isupper() for part in parts))
+
+
+# Public points that show a value which was masked elsewhere, found without the value being known.
+
+
+def find_open_values(run: RunFolder, key: DigestKey, language: str) -> list[dict[str, Any]]:
+    """``[{"point_id", "labels"}]`` of the public points that hold a masked value, in shard order.
+
+    Of a value of ordinary words of ``language`` ("the", "city centre") nothing is told: masked in one place,
+    it stands open in a thousand others.
+    """
+    masked: dict[bytes, str] = {}
+    lengths = set()
+    for batch in read_batches(run.spans, ["label", "value_digest", "tokens"]):
+        for label, digest, tokens in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if digest is not None and 0 < tokens <= LONGEST:
+                masked[digest] = label
+                lengths.add(tokens)
+    words = words_if_any(language)
+    digests, chosen = ValueDigests(key), frozenset(lengths)
+    return [
+        {"point_id": point, "labels": sorted(labels)}
+        for batch in read_batches(run.public)
+        for point, text in zip(batch["point_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
+        if (labels := open_values(digests, masked, chosen, text, words))
+    ]

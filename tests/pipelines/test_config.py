@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import sections_of
 from redactory.pipelines.config import Config
-from redactory.pipelines.describe import EXAMPLE
 from redactory.pipelines.loading import check, load_config
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import RunStateError
+from redactory.pipelines import output_folder
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.output_folder import check_room, check_sources
-from redactory.pipelines.readers import find_sources
+from redactory.pipelines.output_folder import DISK_FACTOR, check_room, check_sources
 from tests.pipelines.support import BARE, DigitDetector, write_rows
 
 GB = 10**9
@@ -34,43 +34,37 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return asked
 
 
-def _config(folder: Path, **disk: float) -> Any:
-    return load_config({"input": str(folder), "output": str(folder / "not" / "yet" / "run"), "disk": disk})
+def _config(folder: Path) -> Any:
+    return load_config({"input": str(folder), "output": str(folder / "not" / "yet" / "run")})
 
 
 def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(
     tmp_path: Path, small_disk: list[Path]
 ) -> None:
-    config = _config(tmp_path, factor=10, reserve_gb=0.5)
+    config = _config(tmp_path)
     check_room(config, [("file:///rows.jsonl", GB // 10)])
     assert small_disk == [tmp_path]
-    with pytest.raises(RunStateError, match=r"about 2\.0 GB at .*run, 0\.5 GB are to stay free.*has 2\.0 GB"):
+    with pytest.raises(RunStateError, match=r"about 2\.4 GB at .*run, 0\.5 GB are to stay free.*has 2\.0 GB"):
         check_room(config, [("file:///rows.jsonl", GB // 10), ("file:///more.csv", GB // 10)])
     assert not (tmp_path / "not").exists()
 
 
 @pytest.mark.parametrize(("end", "times"), [(".csv", 1), (".parquet", 4), (".CSV.GZ", 8)])
 def test_packed_files_stand_for_more(tmp_path: Path, small_disk: list[Path], end: str, times: int) -> None:
-    with pytest.raises(RunStateError, match=f"about {4 * times}.0 GB"):
-        check_room(_config(tmp_path, factor=2), [(f"s3://b/rows{end}", 2 * GB)])
-
-
-def test_the_reserve_alone_can_be_asked_for(tmp_path: Path, small_disk: list[Path]) -> None:
-    check_room(_config(tmp_path, factor=0), [("file:///rows.jsonl", 10**15)])
-    with pytest.raises(RunStateError, match=r"disk\.reserve_gb"):
-        check_room(_config(tmp_path, factor=0, reserve_gb=3), [])
+    with pytest.raises(RunStateError, match=f"about {24 * times}.0 GB"):
+        check_room(_config(tmp_path), [(f"s3://b/rows{end}", 2 * GB)])
 
 
 def test_what_an_interrupted_run_has_written_is_not_asked_for_twice(
     tmp_path: Path, small_disk: list[Path]
 ) -> None:
-    config = _config(tmp_path, factor=1, reserve_gb=0)
+    config = _config(tmp_path)
     output = Path(config.output)
     output.mkdir(parents=True)
-    wanted = [("file:///rows.jsonl", 2 * GB + 1_000)]
+    wanted = [("file:///rows.jsonl", (1_500_000_000 + 1_200) // DISK_FACTOR)]
     with pytest.raises(RunStateError):
         check_room(config, wanted)
-    (output / "part").write_bytes(b"x" * 1_000)
+    (output / "part").write_bytes(b"x" * 1_200)
     check_room(config, wanted)
 
 
@@ -86,16 +80,15 @@ def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch:
     assert list(closed.iterdir()) == []
 
 
-def test_curate_refuses_before_it_writes_and_its_shards_do_not_change(
-    tmp_path: Path, small_disk: list[Path]
+def test_curate_refuses_before_it_writes(
+    tmp_path: Path, small_disk: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": "call 555-0100 now"}])
-    config = {"input": str(rows), "detect": BARE, "disk": {"reserve_gb": 3}}
+    config = {"input": str(rows), "detect": BARE}
+    monkeypatch.setattr(output_folder, "RESERVED_BYTES", 3 * GB)
     with pytest.raises(RunStateError, match="make room"):
         redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
-    assert load_config(config).curation_hash() == load_config({**config, "disk": {}}).curation_hash()
-    assert len(find_sources((str(rows),), "auto")) == 1
 
 
 def test_a_run_needs_less_than_the_default_says(tmp_path: Path) -> None:
@@ -112,5 +105,5 @@ def test_a_run_needs_less_than_the_default_says(tmp_path: Path) -> None:
         peak = max(peak, sum(file.stat().st_size for file in below))
 
     redactory.curate(config, detector=DigitDetector(), progress=weigh)
-    needed = path.stat().st_size * config.disk.factor
+    needed = path.stat().st_size * DISK_FACTOR
     assert 0.1 * needed < peak < needed
