@@ -239,12 +239,10 @@ def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
     made: dict[str, Callable[[], dict[str, Any]]] = {
         path.name.removesuffix(ending): partial(_read, path) for path in folder.glob(f"*{ending}")
     }
-    title = {"title": "A configuration of Redactory"}
-    return {
-        **made,
-        "configuration": lambda: Config.model_json_schema() | title,
-        "ldp-message": message_schema,
-    }
+    titles = {"title": "A configuration of Redactory"}, {"title": "redactory-ldp/1: one message of a user"}
+    made["configuration"] = lambda: Config.model_json_schema() | titles[0]
+    made["ldp-message"] = lambda: message_schema() | titles[1]
+    return made
 
 
 def _read(path: Path) -> dict[str, Any]:

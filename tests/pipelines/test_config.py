@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import sections_of
 from redactory.pipelines.config import Config
+from redactory.pipelines.describe import write_example
 from redactory.pipelines.loading import check, load_config
 
 
@@ -28,7 +29,6 @@ from redactory.pipelines.loading import check, load_config
             r"detect\.conservative\.labels: no such key; did you mean detect\.strict\.labels\?",
         ),
         ("text: body", r"text: no such key; did you mean input\.text\?"),
-        # not 'disk'
         ("mask: {}", r"mask: no such key; known here: dedup, detect, "),
         ("workers: 0", "workers: must be at least 1"),
         ("segment: {mode: sentense}", r"segment\.mode: .*'sentence'"),
@@ -144,7 +144,8 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_the_example_is_a_configuration_and_what_is_neither_is_named(tmp_path: Path) -> None:
-    assert check(yaml.safe_load(EXAMPLE)).segment.mode == "sentence"
+    write_example(tmp_path / "job.yaml")
+    assert load_config(tmp_path / "job.yaml").segment.mode == "sentence"
     with pytest.raises(ConfigurationError, match="neither a configuration"):
         load_config(tmp_path / "absent.jsonl")
 
