@@ -24,7 +24,7 @@ from redactory.training.accounting.second import (
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation
-from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, spread_curve
+from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, spread_curve, spread_of
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
 from redactory.training.uedp.bounding import NONE, R_LOC
@@ -349,8 +349,8 @@ def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian) -> UnitFigure
             "estimator": own.estimator,
             "rule": own.rule,
         }
-    if bounds.spread is not None and not of_users:
-        facts |= {"M": bounds.spread.users, "M_source": bounds.spread.source.value}
+    if (spread := spread_of(mechanism)) is not None and not of_users:
+        facts |= {"M": spread[0], "M_source": spread[1]}
     facts["bounds"] = {"revealed": bounds.revealed, "chain": bounds.chain, "all_rule": bounds.all_rule}
     facts["curve_meaning"] = words["group_curve" if of_users else "spread_curve"]
     return UnitFigures(figure.relation, found, {"adjacency": figure.relation, **facts}, no_second)

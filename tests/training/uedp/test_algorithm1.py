@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,33 +18,26 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import revealed
 from redactory.training.accounting.pairs import mixture_of
 from redactory.training.accounting.published import published_epsilon
-from redactory.training.uedp.algorithm1 import (
-    Algorithm1,
-    Algorithm1Conditions,
-    Rule,
-    Spread,
-    SpreadSource,
-    paper_noise_ratio,
-    patent_noise_ratio,
-    shift_law,
-    sound_epsilon,
-)
-from redactory.training.units import Constants, Protect
+from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
+from redactory.training.uedp.algorithm1 import figures_of, paper_noise_ratio, shift_law
+from redactory.training.units import Figure, Protect
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
 DELTA = 1e-5
-HELD = Algorithm1Conditions(True, True, True, True, True, Constants.PUBLIC)
 CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
 
 
-def run_of(
-    data: tuple[int, int], spread: int, rule: Rule = Rule.ANY, steps: int = 50, patent: bool = False
-) -> Algorithm1:
+def run_of(data: tuple[int, int], spread: int | None, rule: str = "any", patent: bool = False) -> Any:
+    """z = 2 of the paper's noise, or of the patent's."""
     users, a_step = data
     rate = a_step / users
-    noise = patent_noise_ratio(2.0, users) if patent else paper_noise_ratio(2.0, rate, users)
-    source = SpreadSource.ALL_USERS if spread == users else SpreadSource.FIXED_GRAPH
-    return Algorithm1(users, rate, 0.5, noise, steps, Spread(spread, source), rule)
+    noise = 2.0 * (users + 1.0) if patent else paper_noise_ratio(2.0, rate, users)
+    entities = EntitySampling(0.5, 0.5, "f_E", rule, None if spread == users else spread)  # type: ignore[arg-type]
+    return PoissonUsersGaussian(rate, noise, 1.0, 1.0, users=users, entities=entities)
+
+
+def sound(run: Any, steps: int = 50, protect: Protect = Protect.BOTH, delta: float = DELTA) -> Figure:
+    return figures_of(run, steps, delta, protect).sound
 
 
 @pytest.mark.parametrize(
@@ -67,14 +61,14 @@ def run_of(
 def test_the_any_rule_has_these_figures(
     data: tuple[int, int], spread: int, steps: int, patent: bool, expected: float
 ) -> None:
-    found = sound_epsilon(run_of(data, spread, steps=steps, patent=patent), HELD, DELTA).sound.epsilon
+    found = sound(run_of(data, spread, patent=patent), steps).epsilon
     assert found == pytest.approx(expected, rel=4e-3, abs=6e-4)
 
 
 @pytest.mark.parametrize(("spread", "expected"), [(1, 0.0304), (5, 0.127), (20, 0.381), (100, 1.707)])
 def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
     """Below the any rule's; at M = 5 and 1 that bound is the smaller one."""
-    found = sound_epsilon(run_of(CONLL, spread, Rule.ALL), HELD, DELTA)
+    found = figures_of(run_of(CONLL, spread, "all"), 50, DELTA, Protect.BOTH)
     assert found.sound.epsilon == pytest.approx(expected, rel=4e-3)
     if spread <= 5:
         assert found.all_rule == pytest.approx({1: 0.061, 5: 0.145}[spread], abs=6e-4)
@@ -82,33 +76,32 @@ def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
 
 def test_users_alone_and_entities_alone_cost_less() -> None:
     run = run_of(CONLL, 20)
-    by = {protect: sound_epsilon(run, HELD, DELTA, protect).sound.epsilon or math.nan for protect in Protect}
+    by = {protect: sound(run, protect=protect).epsilon or math.nan for protect in Protect}
     assert by[Protect.USERS] == pytest.approx(0.0089, abs=1e-4)
     assert by[Protect.USERS] < by[Protect.ENTITIES] < by[Protect.BOTH]
     assert by[Protect.EITHER] == by[Protect.ENTITIES]
 
 
-def lower_bound(run: Algorithm1, co_entities: int) -> float:
+def lower_bound(run: Any, spread: int, co_entities: int = 10, steps: int = 50) -> float:
     """What an attack finds: e' stands, with other entities, in a sentence of M users, and turns their update.
 
     All M updates are +1 without and −1 with a used e'-sentence; the attacker looks at the sum of all steps.
     """
-    assert run.spread is not None
-    n, rate, q_e = run.steps * run.spread.users, run.user_rate, run.entity_rate
+    n, rate, q_e = steps * spread, run.sampling_rate, run.entities.entity_rate
     size = 1 << (2 * n + 3).bit_length()
     wave = np.exp(2j * np.pi * np.fft.fftfreq(size))
 
     def step(used: float) -> np.ndarray:
         law = 1 - rate + rate * (used / wave + (1 - used) * wave)
-        return np.asarray(law ** (n // run.steps))
+        return np.asarray(law**spread)
 
     mixed = q_e * step(1.0) + (1 - q_e) * step(1 - (1 - q_e) ** co_entities)
-    there = np.maximum(np.real(np.fft.fft(mixed**run.steps)) / size, 0.0)
+    there = np.maximum(np.real(np.fft.fft(mixed**steps)) / size, 0.0)
     place = np.arange(size)
     place[place > size // 2] -= size
     count = np.arange(n + 1)
     gone = stats.binom.logpmf(count, n, rate)
-    noise = run.noise_ratio * math.sqrt(run.steps)
+    noise = run.noise_multiplier * math.sqrt(steps)
     usual, seen = gone > -700, there > 1e-15
     best = 0.0
     for threshold in np.linspace(-n * rate - 8 * noise, n * rate, 400):
@@ -124,30 +117,29 @@ def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(
     spread: int, least: float
 ) -> None:
     run = run_of(CONLL, spread)
-    sound = sound_epsilon(run, HELD, DELTA).sound.epsilon
-    attack = lower_bound(run, 10)
-    assert sound is not None
-    assert least < attack <= sound <= 1.08 * attack
+    figure, attack = sound(run).epsilon, lower_bound(run, spread)
+    assert figure is not None
+    assert least < attack <= figure <= 1.08 * attack
     published = published_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA)
     assert spread == 20 or attack > 5 * published
 
 
 def test_one_clip_for_a_changed_user_would_fall_below_the_attack() -> None:
     """Sabotage: β instead of 2β, as Lemma 1 has it."""
-    run = run_of(CONLL, 946)
-    law, halved = shift_law(946, run.user_rate, Protect.BOTH), Counter[float]()
+    run, halved = run_of(CONLL, 946), Counter[float]()
+    law = shift_law(946, run.sampling_rate, Protect.BOTH)
     for shift, weight in zip(law.means, law.weights, strict=True):
         halved[shift // 2 + shift % 2] += weight
-    assert revealed(mixture_of(halved), run.noise_ratio, run.steps, DELTA) < 0.6 * lower_bound(run, 10)
+    assert revealed(mixture_of(halved), run.noise_multiplier, 50, DELTA) < 0.6 * lower_bound(run, 946)
 
 
 def worlds_of(
-    rule: Rule, holders: int, q_u: float, q_e: float, co: float, protect: Protect
+    rule: str, holders: int, q_u: float, q_e: float, co: float, protect: Protect
 ) -> tuple[Law, Law]:
     """One step's sum in D and D': holders send +1, or −1 where e' is used; u' sends +1 or nothing."""
     there: Law = {}
     for e_sampled, coin in ((True, q_e), (False, 1 - q_e)):
-        used = (1.0 if rule is Rule.ANY else co) if e_sampled else (co if rule is Rule.ANY else 0.0)
+        used = (1.0 if rule == "any" else co) if e_sampled else (co if rule == "any" else 0.0)
         holder: Law = {1.0: q_u * (1 - used), -1.0: q_u * used, 0.0: 1 - q_u}
         law: Law = {0.0: coin}
         for _ in range(holders):
@@ -160,7 +152,7 @@ def worlds_of(
 
 @settings(max_examples=12, deadline=None)
 @given(
-    st.sampled_from(list(Rule)),
+    st.sampled_from(["any", "all"]),
     st.integers(1, 4),
     st.floats(0.05, 0.9),
     st.floats(0.05, 0.95),
@@ -169,64 +161,35 @@ def worlds_of(
     st.sampled_from([Protect.BOTH, Protect.ENTITIES]),
 )
 def test_one_step_of_a_small_world_is_never_above_its_figure(
-    rule: Rule, holders: int, q_u: float, q_e: float, co: float, zeta: float, protect: Protect
+    rule: str, holders: int, q_u: float, q_e: float, co: float, zeta: float, protect: Protect
 ) -> None:
-    spread = Spread(holders, SpreadSource.FIXED_GRAPH)
-    run = Algorithm1(10, q_u, q_e, zeta, 1, spread, rule)
-    sound = sound_epsilon(run, replace(HELD, weights=Constants.GRAPH), 1e-2, protect).sound.epsilon
-    assert sound is not None
+    own = EntitySampling(q_e, q_e, "f_E", rule, holders)  # type: ignore[arg-type]
+    run = PoissonUsersGaussian(q_u, zeta, 1.0, 1.0, users=10, entities=own)
+    epsilon = sound(run, 1, protect, 1e-2).epsilon
+    assert epsilon is not None
     gone, there = worlds_of(rule, holders, q_u, q_e, co, protect)
-    assert hockey_stick(there, gone, zeta, sound) <= 1e-2 + 1e-5
-    assert hockey_stick(gone, there, zeta, sound) <= 1e-2 + 1e-5
+    assert hockey_stick(there, gone, zeta, epsilon) <= 1e-2 + 1e-5
+    assert hockey_stick(gone, there, zeta, epsilon) <= 1e-2 + 1e-5
 
 
-@pytest.mark.parametrize(
-    "broken",
-    ["poisson_users", "poisson_entities", "whole_update_clipped", "constant_normaliser", "only_noisy_steps"],
-)
-def test_a_condition_that_does_not_hold_leaves_no_figure(broken: str) -> None:
-    found = sound_epsilon(run_of(CONLL, 5), replace(HELD, **{broken: False}), DELTA)
-    assert found.sound.epsilon is None
-    assert found.sound.reason is not None
-    assert found.sound.reason.startswith("no finite epsilon: ")
-    assert (found.revealed, found.chain, found.all_rule) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("spread", "words"),
-    [
-        (None, "no cap"),
-        (Spread(20, SpreadSource.OBSERVED), "counted, not capped"),
-        (Spread(20, SpreadSource.ALL_USERS), "another number"),
-    ],
-)
-def test_an_entity_without_an_enforced_cap_has_no_figure(spread: Spread | None, words: str) -> None:
-    run = replace(run_of(CONLL, 20), spread=spread)
-    figure = sound_epsilon(run, HELD, DELTA).sound
-    assert figure.epsilon is None
-    assert words in (figure.reason or "")
-    assert sound_epsilon(run, HELD, DELTA, Protect.USERS).sound.epsilon is not None
-
-
-def test_points_may_vanish_only_where_no_cap_and_no_weight_follows_the_data() -> None:
-    everyone, capped = run_of(CONLL, 946, patent=True), run_of(CONLL, 5)
-    counted = replace(HELD, weights=Constants.GRAPH)
+def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     names = {
-        (run.spread.users, held.weights): sound_epsilon(run, held, DELTA, Protect.USERS).sound.relation
-        for run in (everyone, capped)
-        if run.spread
-        for held in (HELD, counted)
+        spread: [
+            sound(run_of(CONLL, spread, patent=True), protect=p).relation
+            for p in (Protect.USERS, Protect.BOTH)
+        ]
+        for spread in (946, 5)
     }
-    assert names.pop((946, Constants.PUBLIC)) == "user removal"
-    assert set(names.values()) == {"user zero-out on a fixed graph"}
-    assert sound_epsilon(capped, HELD, DELTA).sound.relation == "user-entity zero-out on a fixed graph"
+    assert names[946] == ["user removal", "user-entity removal"]
+    assert names[5] == ["user zero-out on a fixed graph", "user-entity zero-out on a fixed graph"]
+    without = replace(run_of(CONLL, 5), entities=None)
+    figure = sound(without)
+    assert figure.epsilon is None
+    assert "hides none" in (figure.reason or "")
+    assert sound(without, protect=Protect.USERS).epsilon is not None
 
 
 def test_no_steps_cost_nothing_and_nonsense_is_refused() -> None:
-    assert sound_epsilon(run_of(CONLL, 5, steps=0), HELD, DELTA).sound.epsilon == 0.0
+    assert sound(run_of(CONLL, 5), 0).epsilon == 0.0
     with pytest.raises(ConfigurationError):
-        sound_epsilon(run_of(CONLL, 5), HELD, 0.0)
-    with pytest.raises(ConfigurationError):
-        replace(run_of(CONLL, 5), user_rate=0.0)
-    with pytest.raises(ConfigurationError, match="max_users_per_entity"):
-        replace(run_of(CONLL, 5), spread=Spread(947, SpreadSource.FIXED_GRAPH))
+        sound(run_of(CONLL, 5), delta=0.0)
