@@ -46,9 +46,6 @@ def check_stable(rule: str, adjacency: Adjacency) -> None:
         raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {why}")
 
 
-# Contribution bounding: a subset of points with at most k_u of each user and k_e of each entity.
-
-
 Kept = NDArray[np.bool_]
 
 
@@ -83,8 +80,7 @@ def order_of(incidence: Incidence) -> NDArray[np.int64]:
 
     A point that shares its units with many others stands in the way of many: taken last, more are kept.
     """
-    users, entities = incidence.users, incidence.entities
-    shared = users.totals(users.degrees()) + entities.totals(entities.degrees())
+    shared = sum(rows.matrix @ rows.degrees() for rows in (incidence.users, incidence.entities))
     return np.lexsort((incidence.points, incidence.priorities, shared))
 
 
@@ -147,19 +143,16 @@ def _r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, r: in
 
 def _first(incidence: Incidence, rows: Rows, cap: int | None, among: Kept | None) -> Kept:
     """The points that each of their columns holds among its ``cap`` first, by keyed id, of ``among``."""
+    kept = np.ones(len(incidence), np.bool_)
     if cap is None:
-        return np.ones(len(incidence), np.bool_)
-    rank = np.empty(len(incidence), np.int64)
-    rank[np.lexsort((incidence.points, incidence.priorities))] = np.arange(len(incidence))
+        return kept
     row, column = rows.row_of, rows.indices
     if among is not None:
         row, column = row[among[row]], column[among[row]]
-    order = np.lexsort((rank[row], column))
+    order = np.lexsort((incidence.points[row], incidence.priorities[row], column))
     row, column = row[order], column[order]
-    start = np.concatenate([[True], column[1:] != column[:-1]]) if len(column) else np.empty(0, np.bool_)
-    first = np.flatnonzero(start)
-    place = np.arange(len(column)) - np.repeat(first, np.diff(np.append(first, len(column))))
-    kept = np.ones(len(incidence), np.bool_)
+    # the place of each in its column's list
+    place = np.arange(len(column)) - np.searchsorted(column, column)
     kept[row[place >= cap]] = False
     return kept
 
@@ -170,8 +163,7 @@ def _single_user(incidence: Incidence, what: str) -> NDArray[np.int32]:
     return incidence.users.indices
 
 
-_Rule = Callable[[Incidence, int | None, int | None, int | None], Kept]
-_RULES: dict[str, _Rule] = {
+_RULES: dict[str, Callable[[Incidence, int | None, int | None, int | None], Kept]] = {
     NONE: lambda incidence, *_: np.ones(len(incidence), np.bool_),
     GREEDY: _greedy,
     ALL_KEEP: _all_keep,

@@ -6,10 +6,12 @@ protected for itself (``docs/explanation/uedp.md``, "Users, entities and points"
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
 
 from redactory.foundation.errors import ConfigurationError
@@ -57,26 +59,20 @@ class EntityNames:
         aliases: Mapping[str, str] = MappingProxyType({}),
         titles: frozenset[str] = TITLES,
     ) -> None:
-        self._key, self._purpose = key, key.purpose("uedp/entity")
-        self._titles = titles
+        self._key, self._purpose, self._titles = key, key.purpose("uedp/entity"), titles
         self.categories = categories
         self._aliases = self._resolved(aliases)
-        public = [self._place("hubs", row, value) for row, value in enumerate(hubs, 1)]
         own = [self._place("listed", row, value) for row, value in enumerate(listed, 1)]
-        self._hubs = {self._digest_of(tokens) for tokens in public}
-        self._hub_labels = {
-            self._digest_of(tokens): hub_labels[value]
-            for tokens, value in zip(public, hubs, strict=True)
-            if value in hub_labels
-        }
+        self._hubs: dict[bytes, frozenset[str] | None] = {}
+        for row, value in enumerate(hubs, 1):
+            self._hubs[self._digest_of(self._place("hubs", row, value))] = hub_labels.get(value)
         self._hub_forms = {_words(_tokens(value)) for value in hubs}
-        wanted = {self._digest_of(tokens) for tokens in own}
-        if self._hubs & wanted:
+        self.listed = frozenset(map(self._digest_of, own))
+        if self.listed & self._hubs.keys():
             raise ConfigurationError(
                 "entities: a value stands on both listed and hubs; keep it on one of them"
             )
-        self.listed = frozenset(wanted)
-        forms = {alias for alias in self._aliases if self._digest_of(alias) in wanted}
+        forms = {alias for alias in self._aliases if self._digest_of(alias) in self.listed}
         self._forms = {tokens: self._digest_of(tokens) for tokens in {*own, *forms}}
         self._lengths = sorted({len(tokens) for tokens in self._forms})
 
@@ -92,8 +88,8 @@ class EntityNames:
             return None
         entity = self._digest_of(tokens)
         chosen = self.categories is None or label in self.categories
-        labels = self._hub_labels.get(entity)
-        hub = entity in self._hubs and (labels is None or label in labels)
+        labels = self._hubs.get(entity, frozenset())
+        hub = labels is None or label in labels
         # with a title it is a person's name, whatever country or month has the same
         titled = _words(_tokens(value)) not in {_words(tokens), *self._hub_forms}
         counts = (chosen and titled) or (not hub and (chosen or entity in self.listed))
@@ -175,48 +171,23 @@ def _trimmed(tokens: list[str]) -> list[str]:
     return tokens[words[0] : words[-1] + 1] if words else []
 
 
-# Ready-made public allow-lists: values that stand everywhere and say nothing about anybody.
+@functools.cache
+def _hubs() -> dict[str, dict[str, list[str]]]:
+    import yaml
 
-
-_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
-_COUNTRIES = (
-    "Afghanistan|Albania|Algeria|Andorra|Angola|Argentina|Armenia|Australia|Austria|"
-    "Azerbaijan|Bahamas|Bahrain|Bangladesh|Barbados|Belarus|Belgium|Belize|Benin|Bhutan|"
-    "Bolivia|Bosnia and Herzegovina|Botswana|Brazil|Brunei|Bulgaria|Burkina Faso|Burundi|"
-    "Cambodia|Cameroon|Canada|Cape Verde|Central African Republic|Chad|Chile|China|Colombia|"
-    "Comoros|Congo|Costa Rica|Croatia|Cuba|Cyprus|Czech Republic|Czechia|Denmark|Djibouti|"
-    "Dominica|Dominican Republic|Ecuador|Egypt|El Salvador|Equatorial Guinea|Eritrea|Estonia|"
-    "Eswatini|Ethiopia|Fiji|Finland|France|Gabon|Gambia|Georgia|Germany|Ghana|Greece|"
-    "Grenada|Guatemala|Guinea|Guyana|Haiti|Honduras|Hungary|Iceland|India|Indonesia|Iran|"
-    "Iraq|Ireland|Israel|Italy|Ivory Coast|Jamaica|Japan|Jordan|Kazakhstan|Kenya|Kiribati|"
-    "Kosovo|Kuwait|Kyrgyzstan|Laos|Latvia|Lebanon|Lesotho|Liberia|Libya|Liechtenstein|"
-    "Lithuania|Luxembourg|Madagascar|Malawi|Malaysia|Maldives|Mali|Malta|Mauritania|"
-    "Mauritius|Mexico|Micronesia|Moldova|Monaco|Mongolia|Montenegro|Morocco|Mozambique|"
-    "Myanmar|Namibia|Nauru|Nepal|Netherlands|New Zealand|Nicaragua|Niger|Nigeria|"
-    "North Korea|North Macedonia|Norway|Oman|Pakistan|Palau|Palestine|Panama|"
-    "Papua New Guinea|Paraguay|Peru|Philippines|Poland|Portugal|Qatar|Romania|Russia|"
-    "Rwanda|Samoa|San Marino|Saudi Arabia|Senegal|Serbia|Seychelles|Sierra Leone|Singapore|"
-    "Slovakia|Slovenia|Solomon Islands|Somalia|South Africa|South Korea|South Sudan|Spain|"
-    "Sri Lanka|Sudan|Suriname|Sweden|Switzerland|Syria|Taiwan|Tajikistan|Tanzania|Thailand|"
-    "Timor-Leste|Togo|Tonga|Trinidad and Tobago|Tunisia|Turkey|Turkmenistan|Tuvalu|Uganda|"
-    "Ukraine|United Arab Emirates|United Kingdom|UK|United States|United States of America|"
-    "USA|U.S.|US|Uruguay|Uzbekistan|Vanuatu|Vatican City|Venezuela|Vietnam|Yemen|Zambia|"
-    "Zimbabwe"
-)
-LISTS = {
-    name: tuple(values.split("|"))
-    for name, values in (("months", _MONTHS), ("weekdays", _WEEKDAYS), ("countries", _COUNTRIES))
-}
-_TIMES = frozenset({"DATE_TIME", "DATE", "TIME"})
-_PLACES = frozenset({"LOCATION", "LOC", "GPE", "COUNTRY", "NRP", "NORP"})
-LABELS = {"months": _TIMES, "weekdays": _TIMES, "countries": _PLACES}
-"""The labels that a list speaks of: April the month stands everywhere, April the person does not."""
+    found: dict[str, dict[str, list[str]]] = yaml.safe_load(
+        files(__package__).joinpath("hubs.yaml").read_text("utf-8")
+    )
+    return found
 
 
 def hub_list(name: str) -> tuple[str, ...]:
-    """One of the lists by name; ``ConfigurationError`` for another name."""
-    try:
-        return LISTS[name]
-    except KeyError:
-        raise ConfigurationError(f"entities.hubs: the lists are {', '.join(sorted(LISTS))}") from None
+    """One of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
+    if name not in _hubs():
+        raise ConfigurationError(f"entities.hubs: the lists are {', '.join(sorted(_hubs()))}")
+    return tuple(_hubs()[name]["values"])
+
+
+def hub_labels(name: str) -> frozenset[str]:
+    """The labels that a list speaks of: April the month stands everywhere, April the person does not."""
+    return frozenset(_hubs()[name]["labels"])

@@ -106,28 +106,22 @@ class SampledEntities:
         """The weight of each of ``rows`` in ``step``, float64; 0 where a point is not used."""
         if self._seen[0] != step:
             self._seen = step, {}
-        return np.array([self._weight(stream, step, int(row)) for row in rows], np.float64)
-
-    def _weight(self, stream: RandomStream, step: int, row: int) -> float:
-        own, entities = self.sampling, self.incidence.entities.of(row)
-        if not len(entities):
-            used = own.estimator == "f_E+" and self._extended(stream, step, row)
-            return own.extended_weight if used else 0.0
-        sampled = [self._entity(stream, step, int(entity)) for entity in entities]
-        if own.rule == "all" and not all(sampled):
-            return 0.0
-        return own.entity_weight * sum(sampled)
-
-    def _entity(self, stream: RandomStream, step: int, entity: int) -> bool:
-        known = self._seen[1]
-        if entity not in known:
-            key = _number(self.incidence.entity_ids, entity)
-            known[entity] = coin(stream, _ENTITIES, step, key) < self.sampling.entity_rate
-        return known[entity]
-
-    def _extended(self, stream: RandomStream, step: int, row: int) -> bool:
-        key = (int(self.incidence.priorities[row]) << _WORD) + int(self.incidence.points[row])
-        return coin(stream, _EXTENDED, step, key) < self.sampling.extended_rate
+        own, graph, known = self.sampling, self.incidence, self._seen[1]
+        weights = np.zeros(len(rows))
+        for place, row in enumerate(rows.tolist()):
+            entities = graph.entities.of(row).tolist()
+            if not entities and own.estimator == "f_E+":
+                key = (int(graph.priorities[row]) << _WORD) + int(graph.points[row])
+                used = coin(stream, _EXTENDED, step, key) < own.extended_rate
+                weights[place] = own.extended_weight if used else 0.0
+            for entity in entities:
+                if entity not in known:
+                    key = _number(graph.entity_ids, entity)
+                    known[entity] = coin(stream, _ENTITIES, step, key) < own.entity_rate
+            sampled = sum(known[entity] for entity in entities)
+            if entities and (own.rule == "any" or sampled == len(entities)):
+                weights[place] = own.entity_weight * sampled
+        return weights
 
 
 def weights_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> PointWeights:
@@ -189,12 +183,10 @@ class FederatedPhase:
         for user in self.sampler.drawn(self.stream, number, self.users):
             weights = self.weights(self.stream, number, user.rows)
             if weights.any():
-                found.append(LocalData(self.points.take(user.rows), weights, self._stream_of(user, number)))
+                root = self.stream.octets("local update", number, 32, user.key)
+                own = RandomStream(root, seeded=self.stream.seeded)
+                found.append(LocalData(self.points.take(user.rows), weights, own))
         return found
-
-    def _stream_of(self, user: User, number: int) -> RandomStream:
-        root = self.stream.octets("local update", number, 32, user.key)
-        return RandomStream(root, seeded=self.stream.seeded)
 
 
 def federated_phase(

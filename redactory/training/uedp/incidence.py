@@ -1,17 +1,19 @@
 """Points, users and entities as one hypergraph: who holds which point, which entities stand in it.
 
-No text: keyed ids, labels and integers.  Memory is 4 bytes an incidence and 16 a unit.
+No text: keyed ids, labels and integers.  Memory is 5 bytes an incidence and 16 a unit.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DIGEST_BYTES
@@ -39,6 +41,12 @@ class Rows:
         """The columns of one row."""
         return self.indices[self.offsets[row] : self.offsets[row + 1]]
 
+    @cached_property
+    def matrix(self) -> csr_matrix:
+        """The same as 0 and 1, [n, columns]."""
+        ones = np.ones(len(self.indices), np.int64)
+        return csr_matrix((ones, self.indices, self.offsets), (len(self), self.columns))
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Columns of each row, int64 [n]."""
@@ -51,13 +59,8 @@ class Rows:
 
     def degrees(self, kept: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Rows of each column, int64 [columns]; with ``kept`` bool [n], of the kept rows alone."""
-        indices = self.indices if kept is None else self.indices[kept[self.row_of]]
-        return np.bincount(indices, minlength=self.columns).astype(np.int64)
-
-    def totals(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sum of ``values`` [columns] over each row's columns, int64 [n]."""
-        ends = np.concatenate([[0], np.cumsum(values[self.indices])])
-        return np.asarray(ends[self.offsets[1:]] - ends[self.offsets[:-1]], np.int64)
+        rows = np.ones(len(self), np.int64) if kept is None else kept.astype(np.int64)
+        return np.asarray(self.matrix.T @ rows, np.int64)
 
     def take(self, rows: NDArray[np.bool_]) -> Rows:
         """The rows that are True in ``rows`` [n]; columns keep their numbers."""
@@ -97,33 +100,13 @@ class Incidence:
 
         A count of this corpus: what bounds another one is a cap that is enforced.
         """
-        pairs = user_entity_pairs(self.users, self.entities)
-        return np.bincount(pairs[:, 1], minlength=self.entities.columns).astype(np.int64)
+        pairs = self.users.matrix.T @ self.entities.matrix
+        return np.asarray(pairs.getnnz(axis=0), np.int64)
 
     def take(self, kept: NDArray[np.bool_]) -> Incidence:
         """The kept points; users and entities keep their numbers, also those that hold nothing any more."""
-        return Incidence(
-            self.points[kept],
-            self.priorities[kept],
-            self.users.take(kept),
-            self.entities.take(kept),
-            self.labels.take(kept),
-            self.user_ids,
-            self.entity_ids,
-            self.label_names,
-        )
-
-
-def user_entity_pairs(users: Rows, entities: Rows) -> NDArray[np.int64]:
-    """The distinct (user, entity) pairs that share a point, int64 [pairs, 2]."""
-    per_point = users.lengths * entities.lengths
-    point = np.repeat(np.arange(len(users)), per_point)
-    place = np.arange(per_point.sum()) - np.repeat(np.cumsum(per_point) - per_point, per_point)
-    width = entities.lengths[point]
-    user = users.indices[users.offsets[point] + place // np.maximum(width, 1)].astype(np.int64)
-    entity = entities.indices[entities.offsets[point] + place % np.maximum(width, 1)].astype(np.int64)
-    codes = np.unique(user * max(entities.columns, 1) + entity)
-    return np.stack([codes // max(entities.columns, 1), codes % max(entities.columns, 1)], axis=1)
+        parts = {name: getattr(self, name).take(kept) for name in ("users", "entities", "labels")}
+        return replace(self, points=self.points[kept], priorities=self.priorities[kept], **parts)
 
 
 class Collector:
@@ -131,9 +114,9 @@ class Collector:
 
     def __init__(self) -> None:
         self._points, self._priorities = array("q"), array("Q")
-        self._users, self._entities, self._labels = bytearray(), bytearray(), array("i")
-        self._counts = {name: array("i") for name in ("users", "entities", "labels")}
-        self._names: dict[str, int] = {}
+        self._numbers: dict[str, dict[Any, int]] = {"users": {}, "entities": {}, "labels": {}}
+        self._flat = {name: array("i") for name in self._numbers}
+        self._ends = {name: array("q", [0]) for name in self._numbers}
 
     def add(self, point: int, priority: int, holders: Iterable[bytes], mentions: Iterable[Mention]) -> None:
         """One point, its holders' keyed ids and what is mentioned in it; repeats count once.
@@ -142,24 +125,28 @@ class Collector:
         """
         if self._points and point <= self._points[-1]:
             raise InputError(f"points must come in the order of their ids: {point} after {self._points[-1]}")
-        mentions = list(mentions)
-        users, entities = dict.fromkeys(holders), dict.fromkeys(m.entity for m in mentions)
-        labels = dict.fromkeys(self._names.setdefault(m.label, len(self._names)) for m in mentions)
-        if not users or any(len(unit) != DIGEST_BYTES for unit in (*users, *entities)):
+        mentions, holders = list(mentions), list(holders)
+        entities, labels = [m.entity for m in mentions], [m.label for m in mentions]
+        if not holders or any(len(unit) != DIGEST_BYTES for unit in (*holders, *entities)):
             raise InputError(f"point {point}: a keyed id of 16 bytes is needed for its user and each entity")
         self._points.append(point)
         self._priorities.append(priority)
-        self._users += b"".join(users)
-        self._entities += b"".join(entities)
-        self._labels.extend(labels)
-        for name, count in (("users", users), ("entities", entities), ("labels", labels)):
-            self._counts[name].append(len(count))
+        for name, own in (("users", holders), ("entities", entities), ("labels", labels)):
+            numbers, flat = self._numbers[name], self._flat[name]
+            # in the order of first appearance
+            flat.extend(numbers.setdefault(one, len(numbers)) for one in dict.fromkeys(own))
+            self._ends[name].append(len(flat))
 
     def finish(self) -> Incidence:
         """The hypergraph of everything that was added."""
-        users, user_ids = _numbered(self._users, self._counts["users"])
-        entities, entity_ids = _numbered(self._entities, self._counts["entities"])
-        labels = Rows(_offsets(self._counts["labels"]), np.array(self._labels, np.int32), len(self._names))
+        users, entities, labels = (
+            Rows(np.array(self._ends[name], np.int64), np.array(self._flat[name], np.int32), len(numbers))
+            for name, numbers in self._numbers.items()
+        )
+        user_ids, entity_ids = (
+            np.frombuffer(b"".join(self._numbers[name]), np.uint8).reshape(-1, DIGEST_BYTES)
+            for name in ("users", "entities")
+        )
         return Incidence(
             np.array(self._points, np.int64),
             np.array(self._priorities, np.uint64),
@@ -168,21 +155,5 @@ class Collector:
             labels,
             user_ids,
             entity_ids,
-            tuple(self._names),
+            tuple(self._numbers["labels"]),
         )
-
-
-def _numbered(digests: bytearray, counts: array[int]) -> tuple[Rows, Ids]:
-    """Keyed ids as numbers in the order of their first appearance, and the ids by number."""
-    total = len(digests) // DIGEST_BYTES
-    column = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(DIGEST_BYTES), total, [None, pa.py_buffer(bytes(digests))]
-    )
-    coded = column.dictionary_encode()
-    ids = np.frombuffer(b"".join(coded.dictionary.to_pylist()), np.uint8).reshape(-1, DIGEST_BYTES)
-    indices = np.asarray(coded.indices).astype(np.int32)
-    return Rows(_offsets(counts), indices, len(ids)), ids
-
-
-def _offsets(counts: array[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]).astype(np.int64)

@@ -34,12 +34,7 @@ from redactory.training.data import (
     require_unchanged,
 )
 from redactory.training.tokenizer import TextCodec
-from redactory.training.uedp.entities import (
-    LABELS,
-    EntityNames,
-    Mention,
-    hub_list,
-)
+from redactory.training.uedp.entities import EntityNames, Mention, hub_labels, hub_list
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.units import UnitSettings
 
@@ -47,25 +42,32 @@ if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
 
-_PRIORITY_DIGITS = 16
 _COLUMNS = {
     "vault": ["point_id", "text"],
     "points": ["point_id", "released_id", "user", "fate", "dup_of"],
     "spans": ["point_id", "start", "end", "label", "policy"],
 }
+_PRIORITY_DIGITS = 16
 Row = tuple[Any, ...]
+
+
+def read_units(run: RunFolder, units: UnitSettings) -> Incidence:
+    """The hypergraph of the finished ``run``'s vault, as ``units`` say (:func:`read_incidence`).
+
+    Entities go by digests under the run's own digest, the same in every process: Algorithm 1 names an
+    entity's coins by them, and a resumed training must throw the same ones.  They are never written.
+    """
+    key = DigestKey(bytes.fromhex(parent_digest(run)))
+    return read_incidence(run, entity_names(units, key), units.copies == "merge")
 
 
 def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False) -> Incidence:
     """The hypergraph of every point in a finished run's vault, in one pass over row groups.
 
     The points that the run calls duplicates stay points of their own users; with ``merge`` they are left out,
-    and the point that was kept lists every user who holds a copy (condition (a)).
-
-    The vault has every point that is not quarantined, duplicates included, with its text; ``audit/points``
-    its keyed owner and its fate; ``audit/spans`` the places of the hits of π.  Values are cut out
-    of the text, normalised, and kept as keyed digests.  Memory: the hypergraph, one row group of each table
-    and, for ``merge``, the duplicates.
+    and the point that was kept lists every user who holds a copy (condition (a)).  Values are cut out of the
+    texts where ``audit/spans`` has hits of π, normalised, and kept as keyed digests.  Memory: the hypergraph,
+    one row group of each table and, for ``merge``, the duplicates.
 
     Raises ``CheckFailed`` where the tables are not what the run sealed or do not fit together,
     ``GuaranteeError`` where ``merge`` meets a deduplication that does not know every holder.
@@ -73,39 +75,33 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False) -> I
     for folder in (run.vault, run.points, run.spans):
         require_unchanged(run, folder)
     holders = _holders(run) if merge else {}
-    owners, hits = InOrder(_rows(run, "points")), InOrder(hits_of(run))
+    owners, hits = _InOrder(_rows(run, "points")), _hits(run)
     collector = Collector()
     for point, text in _rows(run, "vault"):
-        owner = owners.at(point)
-        found = hits.at(point)
+        owner, found = owners.at(point), hits.at(point)
         if owner is None:
             raise CheckFailed(f"audit/points lacks point {point}, which the vault holds")
         _, released, user, fate, _ = owner
         if fate == "duplicate" and merge:
             continue
+        mentions: list[Mention] = []
+        for _, start, end, label, _ in found[1] if found is not None else ():
+            if not 0 <= start < end <= len(text):
+                raise CheckFailed(f"audit/spans: a hit in point {point} does not lie in its text")
+            mention = names.mention(text[start:end], label)
+            mentions += [] if mention is None else [mention]
+        mentions += names.lookup(text)
         units = [bytes.fromhex(user), *holders.get(point, ())]
         # the first 64 bits of the keyed id: an order that nothing but the id and the key decides
-        priority = int(released[:_PRIORITY_DIGITS], 16)
-        collector.add(point, priority, units, _mentions(names, point, text, found))
+        collector.add(point, int(released[:_PRIORITY_DIGITS], 16), units, mentions)
     return collector.finish()
-
-
-def _mentions(names: EntityNames, point: int, text: str, hits: Row | None) -> Iterator[Mention]:
-    for _, start, end, label, _ in hits[1] if hits is not None else ():
-        if not 0 <= start < end <= len(text):
-            raise CheckFailed(f"audit/spans: a hit in point {point} does not lie in its text")
-        mention = names.mention(text[start:end], label)
-        if mention is not None:
-            yield mention
-    yield from names.lookup(text)
 
 
 def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     """The keyed users of the copies of each kept point."""
-    sides = read_manifest(run)["dedup"].get("sides", {})
-    rules = {side["rule"] for side in sides.values()} or {read_manifest(run)["dedup"]["rule"]}
-    unknown = rules - {"S1", "S2", "none"}
-    if unknown:
+    dedup = read_manifest(run)["dedup"]
+    rules = {side["rule"] for side in dedup.get("sides", {}).values()} or {dedup["rule"]}
+    if unknown := rules - {"S1", "S2", "none"}:
         raise GuaranteeError(
             f"deduplication by rule {', '.join(sorted(unknown))} does not say who else holds a kept text: "
             "keep the copies, or curate with dedup.mode exact"
@@ -119,47 +115,35 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     return found
 
 
-def hits_of(run: RunFolder) -> Iterator[Row]:
-    """(point id, its hits) for every point with hits of π; a hit is a row of ``audit/spans``."""
-    chosen = (row for row in _rows(run, "spans") if row[4] == "strict")
-    for point, rows in groupby(chosen, itemgetter(0)):
-        yield point, list(rows)
-
-
 def _rows(run: RunFolder, table: str) -> Iterator[Row]:
-    folder = {"vault": run.vault, "points": run.points, "spans": run.spans}[table]
-    for batch in read_batches(folder, _COLUMNS[table]):
+    for batch in read_batches(getattr(run, table), _COLUMNS[table]):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-class InOrder:
+class _InOrder:
     """Rows in the order of their point ids, asked for by rising ids."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
+        self._rows, self._next = rows, next(rows, None)
 
     def at(self, point: int) -> Row | None:
         """The row of ``point``; None where there is none.  Rows before it are passed over."""
-        while self._next is not None and self._next[0] < point:
-            self._advance()
-        if self._next is None or self._next[0] != point:
-            return None
-        found = self._next
-        self._advance()
-        return found
+        while self._next is not None and self._next[0] <= point:
+            last, self._next = self._next, next(self._rows, None)
+            if self._next is not None and self._next[0] <= last[0]:
+                raise CheckFailed("a table of the run is not in the order of its point ids")
+            if last[0] == point:
+                return last
+        return None
 
-    def _advance(self) -> None:
-        last = self._next
-        self._next = next(self._rows, None)
-        if last is not None and self._next is not None and self._next[0] <= last[0]:
-            raise CheckFailed("a table of the run is not in the order of its point ids")
+
+def _hits(run: RunFolder) -> _InOrder:
+    """(point id, its hits) for every point with hits of π; a hit is a row of ``audit/spans``."""
+    chosen = (row for row in _rows(run, "spans") if row[4] == "strict")
+    return _InOrder((point, list(rows)) for point, rows in groupby(chosen, itemgetter(0)))
 
 
 # The points that trainers under UeDP and their baselines learn from: originals, one vault row each.
-
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -173,15 +157,29 @@ class Originals:
     """
 
     run: RunFolder
-    ids: Ids | None = None
+    ids: NDArray[np.int64] | None = None
     masked: EntityNames | None = None
     incidence: Incidence | None = None
 
     def texts(self) -> Iterator[str]:
         """The text of each point, in order.  ``CheckFailed`` where one of ``ids`` is not in the vault."""
-        hits = InOrder(hits_of(self.run)) if self.masked is not None else None
-        for point, text in self._rows():
-            yield text if hits is None else self._masked(point, text, hits)
+        wanted, names, count = None if self.ids is None else set(self.ids.tolist()), self.masked, 0
+        hits = None if names is None else _hits(self.run)
+        for point, text in _rows(self.run, "vault"):
+            if wanted is not None and point not in wanted:
+                continue
+            count += 1
+            if names is None or hits is None:
+                yield text
+                continue
+            found = hits.at(point)
+            places = names.places(text)
+            for _, start, end, label, _ in found[1] if found is not None else ():
+                if names.mention(text[start:end], label) is not None:
+                    places.append((start, end))
+            yield mask(text, places)
+        if wanted is not None and count < len(wanted):
+            raise CheckFailed("the vault lacks a point that was chosen")
 
     def classes(self, names: tuple[str, ...]) -> NDArray[np.int64]:
         """The number in ``names`` of each point's class, int64 [n]; ``NO_CLASS`` where it has none of them.
@@ -206,29 +204,6 @@ class Originals:
                 found.update(rows.offsets.tobytes() + rows.indices.tobytes())
         return found.hexdigest()
 
-    def _masked(self, point: int, text: str, hits: InOrder) -> str:
-        assert self.masked is not None
-        row = hits.at(point)
-        places = self.masked.places(text)
-        for _, start, end, label, _ in row[1] if row is not None else ():
-            if self.masked.mention(text[start:end], label) is not None:
-                places.append((start, end))
-        return mask(text, places)
-
-    def _rows(self) -> Iterator[tuple[int, str]]:
-        """(point id, text) of each point."""
-        if self.ids is None:
-            yield from _rows(self.run, "vault")
-            return
-        wanted = iter(self.ids.tolist())
-        following = next(wanted, None)
-        for point, text in _rows(self.run, "vault"):
-            if point == following:
-                yield point, text
-                following = next(wanted, None)
-        if following is not None:
-            raise CheckFailed("the vault lacks a point that was chosen")
-
 
 # A client's lists, read from files: entities, aliases, hubs.  Errors name file and line, never a value.
 
@@ -238,7 +213,9 @@ def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNam
 
     Which points are one entity's does not depend on ``key``, nor does what a cap keeps of them.
     """
-    hubs = {value: LABELS[name] for name in units.hubs if isinstance(name, str) for value in hub_list(name)}
+    hubs = {
+        value: hub_labels(name) for name in units.hubs if isinstance(name, str) for value in hub_list(name)
+    }
     own = tuple(value for path in units.hub_files for value in _lines("hubs", path))
     return EntityNames(
         key or load_digest_key(),
@@ -248,16 +225,6 @@ def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNam
         hub_labels={value: labels for value, labels in hubs.items() if value not in own},
         aliases=_aliases(units.aliases),
     )
-
-
-def read_units(run: RunFolder, units: UnitSettings) -> Incidence:
-    """The hypergraph of the finished ``run``'s vault, as ``units`` say (:func:`read_incidence`).
-
-    Entities go by digests under the run's own digest, the same in every process: Algorithm 1 names an
-    entity's coins by them, and a resumed training must throw the same ones.  They are never written.
-    """
-    key = DigestKey(bytes.fromhex(parent_digest(run)))
-    return read_incidence(run, entity_names(units, key), units.copies == "merge")
 
 
 def _lines(key: str, path: Path | None) -> tuple[str, ...]:
@@ -310,11 +277,12 @@ def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCode
 
 def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
     """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
-
-    def classes() -> NDArray[np.int64]:
-        return class_numbers((label for _, label in text.rows()), settings.classes)
-
-    found = learnt(text.texts(), settings, tokenizer, classes)
+    found = learnt(
+        text.texts(),
+        settings,
+        tokenizer,
+        lambda: class_numbers((label for _, label in text.rows()), settings.classes),
+    )
     if not len(found.rows):
         raise InputError(f"train.public_text: {text.path.name} has no row for task {settings.task}")
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from redactory.training.uedp.bounding import (
     check_stable,
 )
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.incidence import Collector, Incidence
+from redactory.training.uedp.incidence import Collector
 from redactory.training.units import Adjacency, Protect
 from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
 
@@ -41,6 +40,12 @@ def keep(world: World, rule: str, k_u: int, k_e: int) -> set[int]:
         return set()
     incidence = hypergraph(world)
     return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=R))
+
+
+def ordered(world: World, k_u: int, k_e: int, rule: str = GREEDY, r: int | None = None) -> set[int]:
+    """What a rule keeps where the points' priorities rise with their ids."""
+    incidence = hypergraph(world, {point: point for point in world})
+    return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=r))
 
 
 def used(world: World, kept: set[int]) -> tuple[int, int]:
@@ -88,42 +93,21 @@ def test_r_loc_bounds_what_a_removed_user_lets_in(world: World, k_u: int, k_e: i
 
 def test_the_bound_of_r_loc_is_attained() -> None:
     """One point of user 0 stands before one of each other user in three entities' lists."""
-    world: World = {
-        0: (0, frozenset({0, 1, 2})),
-        1: (1, frozenset({0})),
-        2: (2, frozenset({1})),
-        3: (3, frozenset({2})),
-    }
-    order = {0: 0, 1: 1, 2: 2, 3: 3}
-
-    def kept(part: World) -> set[int]:
-        incidence = hypergraph(part, order)
-        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 3))
-
-    assert kept(world) == {0}
-    assert kept(without_user(world, 0)) == {1, 2, 3}
+    world: World = {0: (0, frozenset({0, 1, 2}))}
+    world |= {n: (n, frozenset({n - 1})) for n in (1, 2, 3)}
+    assert ordered(world, 1, 1, R_LOC, 3) == {0}
+    assert ordered(without_user(world, 0), 1, 1, R_LOC, 3) == {1, 2, 3}
 
 
-def test_r_loc_fills_an_entity_with_what_users_kept_alone() -> None:
+def test_r_loc_fills_an_entity_with_what_users_kept_alone_and_leaves_out_points_of_too_many() -> None:
     """A user of ten points stands first in ten entities' lists, and may hold a place in one of them only."""
     world: World = {point: (0, frozenset({point})) for point in range(10)}
     world |= {10 + point: (1 + point, frozenset({point})) for point in range(10)}
-    order = {point: point for point in world}
-
-    def kept(part: World) -> set[int]:
-        incidence = hypergraph(part, order)
-        return kept_ids(incidence, bound(incidence, 1, 1, R_LOC, Adjacency.USER_REMOVAL, 1))
-
-    assert kept(world) == {0, *range(11, 20)}
-    assert kept(without_user(world, 0)) == set(range(10, 20))
-
-
-def test_r_loc_leaves_out_points_of_too_many_entities() -> None:
-    world: World = {0: (0, frozenset({0, 1, 2, 3})), 1: (0, frozenset({0, 1, 2})), 2: (1, frozenset({3}))}
-    order = {0: 0, 1: 1, 2: 2}
-    incidence = hypergraph(world, order)
-    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=3)) == {1, 2}
-    assert kept_ids(incidence, bound(incidence, 1, 1, R_LOC, entities_per_point=4)) == {0}
+    assert ordered(world, 1, 1, R_LOC, 1) == {0, *range(11, 20)}
+    assert ordered(without_user(world, 0), 1, 1, R_LOC, 1) == set(range(10, 20))
+    wide: World = {0: (0, frozenset({0, 1, 2, 3})), 1: (0, frozenset({0, 1, 2})), 2: (1, frozenset({3}))}
+    assert ordered(wide, 1, 1, R_LOC, 3) == {1, 2}
+    assert ordered(wide, 1, 1, R_LOC, 4) == {0}
 
 
 def test_a_hub_that_vanishes_lets_half_of_its_users_in() -> None:
@@ -146,14 +130,8 @@ def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
     for place in range(length):
         world[2 * place] = (place, frozenset({place}))
         world[2 * place + 1] = (place + 1, frozenset({place}))
-    order = {point: point for point in world}
-
-    def kept(part: World) -> set[int]:
-        incidence = hypergraph(part, order)
-        return kept_ids(incidence, bound(incidence, 1, 1))
-
-    flips = max(len(kept(world) ^ kept(without_user(world, user))) for user in (0, 1, length))
-    assert flips > length
+    whole = ordered(world, 1, 1)
+    assert max(len(whole ^ ordered(without_user(world, user), 1, 1)) for user in (0, 1, length)) > length
     for adjacency in (Adjacency.REMOVAL, Adjacency.USER_REMOVAL):
         with pytest.raises(GuaranteeError, match="flip along a whole path"):
             bound(hypergraph(world), 1, 1, GREEDY, adjacency)
@@ -172,47 +150,38 @@ def test_what_is_stable_under_what() -> None:
     assert [rule for rule in RULES if stable(rule, Adjacency.REMOVAL)] == [NONE]
 
 
-def test_a_rule_that_is_not_one_of_these_is_refused_by_name() -> None:
-    with pytest.raises(GuaranteeError, match="'text-hash' is not known; the rules are none, greedy"):
-        bound(hypergraph({0: (0, frozenset())}), 1, 1, "text-hash")
-
-
-def test_a_selection_that_breaks_its_cap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sabotage: a greedy that keeps everything."""
+def test_caps_and_rules_that_make_no_sense_are_refused_and_a_broken_cap_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    incidence = hypergraph({0: (0, frozenset()), 1: (0, frozenset())})
+    for arguments, error, words in (
+        ((1, 1, "text-hash"), GuaranteeError, "'text-hash' is not known; the rules are none, greedy"),
+        ((0, 1), ConfigurationError, "at least 1"),
+        ((1, 1, R_LOC), ConfigurationError, "entities_per_point"),
+        ((1, None, NONE), ConfigurationError, "enforces no cap"),
+    ):
+        with pytest.raises(error, match=words):
+            bound(incidence, *arguments)  # type: ignore[arg-type]
+    assert bound(incidence, None, None, NONE).all()
+    # sabotage: a greedy that keeps everything
     monkeypatch.setitem(bounding._RULES, GREEDY, bounding._RULES[NONE])
     with pytest.raises(CheckFailed, match="more kept points than its cap"):
-        bound(hypergraph({0: (0, frozenset()), 1: (0, frozenset())}), 1, None)
-
-
-def test_caps_and_rules_that_make_no_sense_are_refused() -> None:
-    incidence = hypergraph({0: (0, frozenset())})
-    with pytest.raises(ConfigurationError):
-        bound(incidence, 0, 1)
-    with pytest.raises(ConfigurationError, match="entities_per_point"):
-        bound(incidence, 1, 1, R_LOC)
-    with pytest.raises(ConfigurationError, match="enforces no cap"):
-        bound(incidence, 1, None, NONE)
-    assert bound(incidence, None, None, NONE).all()
-
-
-def shared_points() -> Incidence:
-    """Point 0 is held by users 1, 2 and 3, point 1 by 1, point 2 by 3."""
-    collector = Collector()
-    for point, holders in enumerate(([1, 2, 3], [1], [3])):
-        collector.add(point, 9 - point, [unit(h) for h in holders], [])
-    return collector.finish()
+        bound(incidence, 1, None)
 
 
 def test_a_point_with_several_holders_counts_against_each() -> None:
-    incidence = shared_points()
+    collector = Collector()
+    for point, holders in enumerate(([1, 2, 3], [1], [3])):
+        collector.add(point, 9 - point, [unit(h) for h in holders], [])
+    incidence = collector.finish()
     assert kept_ids(incidence, bound(incidence, 1, None)) == {1, 2}
     assert kept_ids(incidence, bound(incidence, 2, None)) == {0, 1, 2}
-    for refused in (
-        lambda: bound(incidence, 1, 1, R_LOC, entities_per_point=1),
-        lambda: cap_spread(incidence, 1),
-    ):
-        with pytest.raises(GuaranteeError, match="points of one user each"):
-            refused()
+    with pytest.raises(GuaranteeError, match="points of one user each"):
+        bound(incidence, 1, 1, R_LOC, entities_per_point=1)
+    with pytest.raises(GuaranteeError, match="points of one user each"):
+        cap_spread(incidence, 1)
+    part = incidence.take(np.array([True, False, True]))
+    assert (part.points.tolist(), part.users.degrees().tolist()) == ([0, 2], [1, 1, 2])
 
 
 @settings(max_examples=60, deadline=None)
@@ -229,37 +198,25 @@ def test_no_entity_keeps_more_users_than_its_cap(world: World, users: int) -> No
     assert cap_spread(incidence, 5).all()
 
 
-def zipf() -> Incidence:
-    """946 users, 14,040 points, entities as popular as 1/rank."""
-    rng = random.Random(1)
+def test_a_plan_says_what_each_cap_keeps_of_946_users_and_entities_as_popular_as_one_over_rank() -> None:
+    rng, collector = random.Random(1), Collector()
     weights = [1 / (rank + 1) for rank in range(5000)]
-    collector = Collector()
     for point in range(14_040):
-        user = rng.randrange(946)
-        entities = rng.choices(range(5000), weights, k=rng.choice((0, 1, 1, 2, 3)))
-        collector.add(
-            point, mixed(point), [unit(user)], [Mention(unit(10_000 + e), f"L{e % 3}") for e in entities]
-        )
-    return collector.finish()
-
-
-def test_a_plan_says_what_each_cap_keeps() -> None:
-    incidence = zipf()
+        user, entities = rng.randrange(946), rng.choices(range(5000), weights, k=rng.choice((0, 1, 1, 2, 3)))
+        mentions = [Mention(unit(10_000 + e), f"L{e % 3}") for e in entities]
+        collector.add(point, mixed(point), [unit(user)], mentions)
+    incidence = collector.finish()
     found = cap_choices(incidence, caps=(1, 4, 16))
-    assert found["points"] == 14_040
-    assert found["users"] == 946
+    assert (found["points"], found["users"]) == (14_040, 946)
     assert found["suggested"] == 15 == suggested_cap(14_040, 946)
-    kept = [choice["kept"] for choice in found["choices"]]
-    assert kept[0] >= 944  # at least what a greedy without degrees keeps
-    assert kept[1] >= 3_597
-    assert kept[2] >= 7_344
-    assert all(choice["kept"] <= choice["cap"] * 946 for choice in found["choices"])
-    assert [choice["affected"] for choice in found["choices"]] == [2, 8, 32]
-    for choice in found["choices"]:
+    # at least what a greedy without degrees keeps
+    for choice, least in zip(found["choices"], (944, 3_597, 7_344), strict=True):
+        assert least <= choice["kept"] <= choice["cap"] * 946
+        assert choice["affected"] == 2 * choice["cap"]
         assert set(choice["by_label"]) == {"L0", "L1", "L2", NO_ENTITY}
         assert max(choice["by_label"].values()) <= choice["kept"] <= sum(choice["by_label"].values())
     alone = cap_choices(incidence, Protect.USERS, caps=(16,))["choices"][0]
-    assert alone["kept"] > kept[2]
+    assert alone["kept"] > found["choices"][2]["kept"]
     assert alone["affected"] == 16
 
 
@@ -275,12 +232,4 @@ def test_a_plan_for_a_target_has_the_noise_of_each_cap() -> None:
     assert noises[3] > noises[2]  # past n/U it is not
     assert found["choices"][0]["sampling_rate"] == pytest.approx(10 / found["choices"][0]["kept"])
     with pytest.raises(ConfigurationError):
-        cap_choices(replace(hypergraph(world)).take(np.zeros(400, bool)))
-
-
-def test_what_is_kept_can_be_taken() -> None:
-    incidence = hypergraph({0: (0, frozenset({1})), 5: (1, frozenset()), 9: (0, frozenset({2}))})
-    part = incidence.take(np.array([True, False, True]))
-    assert part.points.tolist() == [0, 9]
-    assert part.users.degrees().tolist() == [2, 0]
-    assert not part.extended.any()
+        cap_choices(hypergraph(world).take(np.zeros(400, bool)))
