@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,12 +174,7 @@ def _trimmed(tokens: list[str]) -> list[str]:
 
 @functools.cache
 def _hubs() -> dict[str, dict[str, list[str]]]:
-    import yaml
-
-    found: dict[str, dict[str, list[str]]] = yaml.safe_load(
-        files(__package__).joinpath("hubs.yaml").read_text("utf-8")
-    )
-    return found
+    return tomllib.loads(files(__package__).joinpath("hubs.toml").read_text("utf-8"))
 
 
 def hub_list(name: str) -> tuple[str, ...]:
