@@ -40,7 +40,7 @@ among the lower ones; what is known without drawing takes no part.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,33 +73,27 @@ class Stratum:
             raise ValueError("needs 0 <= missed <= secrets <= draws (or points), and points to draw from")
 
     @property
-    def holding(self) -> float:
-        """N_h k_h / n_h: about how many points hold a secret."""
-        return self.secrets if self.draws is None else self.points * self.secrets / self.draws
-
-    @property
-    def missing(self) -> float:
-        """About how many points hold a secret, each counted by the share of its secrets that π misses."""
-        return self.missed if self.draws is None else self.points * self.missed / self.draws
+    def each(self) -> float:
+        """How many points one of ``secrets`` stands for."""
+        return 1.0 if self.draws is None else self.points / self.draws
 
     def most(self, error: float) -> float:
         """N_h φ⁺_h, which is too small with probability ``error`` at most."""
-        return self._bounded(upper_bound, error)
+        if self.draws is None:
+            return self.secrets
+        return self.points * upper_bound(int(self.secrets), self.draws, 1 - error)
 
     def least(self, error: float) -> float:
         """N_h φ⁻_h, which is too large with probability ``error`` at most."""
-        return self._bounded(lower_bound, error)
+        if self.draws is None:
+            return self.secrets
+        return self.points * lower_bound(int(self.secrets), self.draws, 1 - error)
 
     def missed_of(self, holding: float, error: float) -> float:
         """``holding`` · ρ⁺_h, too small with probability ``error`` at most."""
         if self.draws is None:
             return self.missed
         return holding * upper_bound(int(self.missed), int(self.secrets), 1 - error)
-
-    def _bounded(self, bound: Callable[[int, int, float], float], error: float) -> float:
-        if self.draws is None:
-            return self.secrets
-        return self.points * bound(int(self.secrets), self.draws, 1 - error)
 
 
 EMPTY = Stratum(0, None, 0.0, 0.0)
@@ -141,11 +135,9 @@ def upper_bounds(strata: Mapping[str, Stratum], confidence: float, unmeasured: U
 
 def estimates(strata: Mapping[str, Stratum]) -> Rates | None:
     """The weighted shares of the sample itself, without what could not be measured; None without a secret."""
-    holding = sum(stratum.holding for stratum in strata.values())
-    if not holding:
-        return None
-    missing = sum(stratum.missing for stratum in strata.values())
-    return Rates(missing / holding, strata[PUBLIC].holding / holding)
+    holding = {name: stratum.each * stratum.secrets for name, stratum in strata.items()}
+    total, missing = sum(holding.values()), sum(own.each * own.missed for own in strata.values())
+    return Rates(missing / total, holding[PUBLIC] / total) if total else None
 
 
 def public_draws_needed(
@@ -160,7 +152,7 @@ def public_draws_needed(
     room = delta_2 / (1 - delta_2) * _private(strata, lower) - unmeasured.public
     public = strata[PUBLIC]
     if public.draws is None:
-        return 0 if public.holding + unmeasured.public == 0 or public.holding <= room else None
+        return 0 if public.secrets + unmeasured.public == 0 or public.secrets <= room else None
     if room <= 0:
         return None
     return 0 if room >= public.points else secrets_needed(room / public.points, 1 - upper)
