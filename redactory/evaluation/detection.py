@@ -96,13 +96,12 @@ class Fates(dict[str, Detection]):
 def measure_detection(
     detector: TextDetector,
     points: Sequence[LabelledPoint],
-    policies: Sequence[str] = tuple(POLICIES),
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Recall and precision of the policies on labelled points, their misses, and the public share.
 
     ``strict`` scores the marks of π, ``conservative`` those of π and π_c together (:func:`figures`); a
-    quarantined point has no marks. ``gamma`` (with ``strict`` only), ``miss_rate`` (δ₂) and ``strata`` come
+    quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come
     of :func:`~redactory.evaluation.recall.measure_misses`; ``public_share`` is of all points, its
     ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points, the engines
     being warm; ``interval`` says which interval is of which kind. No text is in the result.
@@ -112,10 +111,10 @@ def measure_detection(
     distinct, seconds = fates.read(texts, progress)
     misses = measure_misses(fates, texts, [point.spans for point in points], CONFIDENCE, progress)
     result: dict[str, Any] = {}
-    for name in policies:
+    for name, marks in POLICIES.items():
         rows: dict[int, Counts] = defaultdict(Counter)
         for point in points:
-            places = [(span.start, span.end) for span in POLICIES[name](fates[point.text])]
+            places = [(span.start, span.end) for span in marks(fates[point.text])]
             rows[point.row].update(count_matches(point.text, labelled_spans(point.spans), places))
         result[name] = figures(list(rows.values()), CONFIDENCE)
     missed = {
@@ -126,10 +125,10 @@ def measure_detection(
         }
         for rate, own in ((rate, misses[rate]) for rate in ("gamma", "delta_2"))
     }
-    if "strict" in policies:
-        result |= {"gamma": missed["gamma"], "highest_gamma": misses["highest_gamma_of_strata"]}
     return {
         **result,
+        "gamma": missed["gamma"],
+        "highest_gamma": misses["highest_gamma_of_strata"],
         "miss_rate": missed["delta_2"],
         "public_share": public_share(points, fates.is_public),
         "strata": misses["strata"],

@@ -268,7 +268,6 @@ def fit(
         None,
     ),
     labelled=option("JSONL with the true spans (text, spans).", Path),
-    policy=option("With --labelled: whose figures.", Literal["strict", "conservative", "both"], "both"),
     engine=option(
         "Of a run: who looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
         "transformers:FOLDER; one that did not mask.",
@@ -281,14 +280,13 @@ def evaluate_detection(
     what: str | None,
     output: str | None,
     labelled: Path | None,
-    policy: Literal["strict", "conservative", "both"],
     progress: Progress,
     **of_run: Any,
 ) -> Shown:
     """What the policies find and miss in labelled text, or what the shards of a run give away."""
     if labelled is not None:
         config = readable_configuration(what)
-        return Shown("detection", redactory.evaluate_detect(labelled, config, policy, progress=progress))
+        return Shown("detection", redactory.evaluate_detect(labelled, config, progress=progress))
     if what is None:
         raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     if os.path.isdir(what):

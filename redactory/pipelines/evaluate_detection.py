@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import refuse_fitted_rows
-from redactory.evaluation.detection import POLICIES, LabelledPoint, measure_detection
+from redactory.evaluation.detection import LabelledPoint, measure_detection
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
 from redactory.evaluation.recall import measure_misses, secrets_left
@@ -33,22 +33,18 @@ from redactory.redaction import RunFolder, parts, read_batches, read_manifest
 def evaluate_detect(
     labelled: str | Path,
     config: Given | None = None,
-    policy: Literal["strict", "conservative", "both"] = "both",
     *,
     detector: TextDetector | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Recall, precision, misses and public share on the labelled rows of a file.
 
-    Texts are segmented and read as ``config`` says, or by the defaults; ``policy`` chooses whose figures are
-    given: ``strict`` (π), ``conservative`` (π and π_c together) or both. ``detector`` stands in for the
+    Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the
     engines. Returns :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans,
     spans_outside_points, segment, policies: {name: hash}}. ``ConfigurationError`` where the policies were
     fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
     path = Path(labelled)
-    if policy not in (*POLICIES, "both"):
-        raise ConfigurationError(f"policy: one of {', '.join(POLICIES)} or both")
     segment, detect = SegmentSettings(), DetectSettings()
     if config is not None:
         # the labelled file is what is read: a file with a detect section alone will do
@@ -63,7 +59,6 @@ def evaluate_detect(
     ]
     count = sum(len(row["spans"]) for row in rows)
     placed = {(point.row, span["number"]) for point in points for span in point.spans}
-    asked = tuple(POLICIES) if policy == "both" else (policy,)
     return {
         "labelled": str(path),
         "rows": len(rows),
@@ -71,7 +66,7 @@ def evaluate_detect(
         "spans_outside_points": count - len(placed),
         "segment": segment.mode,
         "policies": policy_hashes(detect),
-        **measure_detection(detector or Detector(detect), points, asked, progress),
+        **measure_detection(detector or Detector(detect), points, progress),
     }
 
 

@@ -258,18 +258,3 @@ def test_a_mask_wider_than_the_secret_is_a_gamma_miss_that_covers() -> None:
     result = measure_detection(Wide(), [_point(0, "it is ann", "ann")])
     assert result["strict"]["cover_recall"]["value"] == 1
     assert (result["gamma"]["misses"], result["miss_rate"]["misses"]) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("policies", "there", "absent"),
-    [
-        (("strict",), {"strict", "gamma", "highest_gamma"}, {"conservative"}),
-        (("conservative",), {"conservative"}, {"strict", "gamma", "highest_gamma"}),
-    ],
-)
-def test_one_policy_alone_and_the_public_share_beside_every_miss_rate(
-    policies: tuple[str, ...], there: set[str], absent: set[str]
-) -> None:
-    result = measure_detection(Blindfolded(), POINTS, policies)
-    assert there | {"miss_rate", "public_share", "strata"} <= result.keys()
-    assert not absent & result.keys()

@@ -96,10 +96,8 @@ def test_the_public_function(tmp_path: Path) -> None:
     assert by_sentence["segment"] == "sentence"
 
 
-def test_a_wrong_policy_and_a_wrong_config_are_refused(tmp_path: Path) -> None:
+def test_a_wrong_config_is_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "ann", "spans": []}])
-    with pytest.raises(ConfigurationError, match="strict, conservative or both"):
-        evaluate_detect(path, policy="loose", detector=DigitDetector())  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"absent\.yaml"):
         evaluate_detect(path, tmp_path / "absent.yaml", detector=DigitDetector())
 
@@ -155,13 +153,17 @@ def test_the_page_shows_the_public_share_beside_every_miss_rate(
 ) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee")]}])
     monkeypatch.setattr(module, "Detector", lambda settings: _NoDetector())
-    for policy in ("strict", "conservative", "both"):
-        done = CliRunner().invoke(app, ["evaluate", "detection", "--labelled", str(path), "--policy", policy])
-        assert done.exit_code == 0
-        for shown in ("missed by both", "public, of all points", "public, of clean points", "cover recall"):
-            assert shown in done.stdout
-        assert ("missed by π" in done.stdout) == (policy != "conservative")
-        assert "Ann" not in done.stdout
+    done = CliRunner().invoke(app, ["evaluate", "detection", "--labelled", str(path)])
+    assert done.exit_code == 0
+    for shown in (
+        "missed by π",
+        "missed by both",
+        "public, of all points",
+        "of clean points",
+        "cover recall",
+    ):
+        assert shown in done.stdout
+    assert "Ann" not in done.stdout
 
 
 class _NoDetector:
