@@ -155,12 +155,18 @@ def test_what_cannot_be_composed_is_refused(nights: list[RunFolder]) -> None:
     assert composed_card([(monday, "crt"), (tuesday, "loose")], 1e-4)["delta"] == 1e-4
 
 
-def test_a_model_without_a_guarantee_leaves_none_to_all(nights: list[RunFolder]) -> None:
+def test_a_model_without_a_guarantee_leaves_none_to_all(
+    nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
     monday, tuesday = nights
     card = composed_card([(monday, "crt"), (tuesday, "sgd")])
-    assert card["epsilon"] is None
-    assert not card["holds"]
+    assert (card["epsilon"], card["holds"]) == (None, False)
     assert "tuesday: sgd" in card["reasons"]["epsilon"]
+    print_page("guarantee_composed", card)
+    told = capsys.readouterr().out
+    assert "No guarantee holds of all together" in told
+    assert "tuesday: sgd: no noise" in told
+    assert "epsilon " not in told
     seeded = composed_card([(monday, "crt"), (tuesday, "seeded")])
     assert seeded["epsilon"] is not None
     assert "seeded" in seeded["holds_reason"]
@@ -182,16 +188,12 @@ def test_the_public_function_takes_every_model_or_the_named_one(
 ) -> None:
     monday, tuesday = nights
     card = redactory.guarantee(monday.root, "crt", also=[tuesday.root])
-    assert [(one["run"], one["model"]) for one in card["models"]] == [
-        (str(monday.root), "crt"),
-        (str(tuesday.root), "crt"),
-    ]
+    assert [one["run"] for one in card["models"]] == [str(monday.root), str(tuesday.root)]
     print_page("guarantee_composed", card)
     assert "all in one hand" in capsys.readouterr().out
-    with pytest.raises(GuaranteeError, match="units"):
-        redactory.guarantee(monday.root, also=[tuesday.root])
-    with pytest.raises(GuaranteeError, match="units"):
-        redactory.guarantee(monday.root, [])
+    for models, also in ((None, [tuesday.root]), ([], [])):
+        with pytest.raises(GuaranteeError, match="units"):
+            redactory.guarantee(monday.root, models, also=also)
     with pytest.raises(ConfigurationError):
         redactory.guarantee(monday.root, "crt", delta=1e-3)
     for delta in (0.0, 1.0, float("nan")):
@@ -199,34 +201,24 @@ def test_the_public_function_takes_every_model_or_the_named_one(
             redactory.guarantee(monday.root, ["crt", "again"], delta=delta)
 
 
-def test_the_command_composes_models_of_one_run_and_names_those_that_one_card_leaves_out(
+def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(
     nights: list[RunFolder],
 ) -> None:
-    monday = nights[0]
-    one = CliRunner().invoke(app, ["guarantee", str(monday.root), "--model", "crt"])
-    assert one.exit_code == 0, one.output
-    assert "Of crt alone. What holds of whoever has again, dpsgd as well:" in one.stdout
-    assert "--model crt --model again --model dpsgd" in one.stdout
-    told = CliRunner().invoke(
-        app, ["guarantee", str(monday.root), "--model", "crt", "--model", "again", "--json"]
-    )
-    both = json.loads(told.stdout)
-    assert both["epsilon"] == composed_card([(monday, "crt"), (monday, "again")])["epsilon"]
-    assert both == redactory.guarantee(monday.root, ["crt", "again"])
-    page = CliRunner().invoke(app, ["guarantee", str(monday.root), "--model", "crt", "--model", "again"])
-    assert "all in one hand" in page.stdout
-    assert "alone" not in page.stdout
-    assert f"{both['epsilon']:.4g}" in page.stdout
+    root = str(nights[0].root)
 
+    def printed(*models: str) -> str:
+        named = [part for model in models for part in ("--model", model)]
+        done = CliRunner().invoke(app, ["guarantee", root, *named])
+        assert done.exit_code == 0, done.output
+        return done.stdout
 
-def test_a_page_of_models_without_a_guarantee_says_so_in_a_line(
-    nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_page("guarantee_composed", composed_card([(nights[0], "crt"), (nights[1], "sgd")]))
-    told = capsys.readouterr().out
-    assert "No guarantee holds of all together" in told
-    assert "tuesday: sgd: no noise" in told
-    assert "epsilon " not in told
+    assert "Of crt alone. What holds of whoever has again, dpsgd as well:" in printed("crt")
+    assert "--model crt --model again --model dpsgd" in printed("crt")
+    both, page = redactory.guarantee(root, ["crt", "again"]), printed("crt", "again")
+    assert both["epsilon"] == composed_card([(nights[0], "crt"), (nights[0], "again")])["epsilon"]
+    assert "all in one hand" in page
+    assert "alone" not in page
+    assert f"{both['epsilon']:.4g}" in page
 
 
 def settings(path: Path, epsilon: float) -> BudgetSettings:
@@ -288,14 +280,6 @@ def test_an_interrupted_training_is_booked_once(tmp_path: Path) -> None:
     assert reserved[0].body["epsilon_after"] == pytest.approx(card["epsilon"], abs=1e-3)
 
 
-def test_a_budget_counts_at_one_delta(tmp_path: Path) -> None:
-    path = tmp_path / "spent.jsonl"
-    Budget(settings(path, 50.0), UNIT).reserve("id", "one", own())
-    loose = Budget(BudgetSettings(path=path, epsilon=50.0, delta=1e-2), UNIT)
-    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, and train\.budget\.delta is 0\.01"):
-        loose.reserve("other", "two", own())
-
-
 def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     train_model(run, unseeded())
@@ -313,49 +297,51 @@ def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_pat
             ask()
 
 
-def test_what_has_no_mechanism_or_another_unit_is_refused(tmp_path: Path) -> None:
-    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
-    with pytest.raises(BudgetExceeded, match="cannot be trained under a budget: no noise"):
-        train_model(run, unseeded(trainer="sgd", budget={"path": path, "epsilon": 5.0}))
-    assert not path.exists()
-    Budget(settings(path, 50.0), UNIT).reserve("id", "one", own())
+def test_a_budget_is_of_one_unit_at_one_delta_and_a_chain(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    budget = Budget(settings(path, 50.0), UNIT)
+    budget.reserve("id", "one", own())
+    loose = Budget(BudgetSettings(path=path, epsilon=50.0, delta=1e-2), UNIT)
+    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, and train\.budget\.delta is 0\.01"):
+        loose.reserve("other", "two", own())
     with pytest.raises(GuaranteeError, match="another unit"):
         Budget(settings(path, 50.0), TRAINERS["dpsgd"].unit).require_room("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
-    assert Budget(settings(path, 50.0), UNIT).spent()[0].steps == 1  # the last line: no later one shows it
-    Budget(settings(path, 50.0), UNIT).reserve("other", "two", own())
+    assert budget.spent()[0].steps == 1  # the last line: no later one shows it
+    budget.reserve("other", "two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":1', b'"steps":2', 1))
     with pytest.raises(CheckFailed, match="chain of records breaks"):
-        Budget(settings(path, 50.0), UNIT).spent()
+        budget.spent()
 
 
 MINHASH = {"mode": "minhash", "scope": "corpus", "rule": "near-greedy", "group_size": None}
-EXACT = {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1}
 
 
 @pytest.mark.parametrize(
-    ("dedup", "seed", "why"), [(MINHASH, None, "no finite epsilon: "), (EXACT, 3, "test mode: seed known")]
+    ("changes", "why"),
+    [
+        ({"dedup": MINHASH}, "no finite epsilon: "),
+        ({"seed": 3}, "test mode: seed known"),
+        ({"trainer": "sgd"}, "no noise"),
+    ],
 )
-def test_what_the_card_refuses_is_neither_booked_nor_told(
-    dedup: dict[str, Any], seed: int | None, why: str, tmp_path: Path
+def test_what_the_card_refuses_is_neither_booked_nor_shown(
+    changes: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
-    run, path = write_run(tmp_path / "run", dedup=dedup), tmp_path / "spent.jsonl"
-    with pytest.raises(BudgetExceeded, match=f"run/crt cannot be trained under a budget: {why}"):
-        train_model(run, unseeded(seed=seed, budget={"path": path, "epsilon": 100.0}))
+    given = {key: value for key, value in changes.items() if key == "dedup"}
+    plan = {key: value for key, value in changes.items() if key != "dedup"}
+    run, path = write_run(tmp_path / "run", **given), tmp_path / "spent.jsonl"
+    limited = unseeded(**plan, budget={"path": path, "epsilon": 100.0})
+    with pytest.raises(BudgetExceeded, match=f"cannot be trained under a budget: {why}"):
+        train_model(run, limited)
     assert not path.exists()
+    assert not run.model(limited.model_name).root.exists()
     lines: list[str] = []
-    card = train_model(run, unseeded(seed=seed), lambda *told: lines.append(str(told[-1])))["guarantee"]
+    card = train_model(run, unseeded(**plan), lambda *told: lines.append(str(told[-1])))["guarantee"]
     assert any(line.startswith("steps") for line in lines)
     assert not any("ε" in line for line in lines)
     assert not card["holds"]
     assert card["holds_reason"].startswith(why)
-    kept = write_run(tmp_path / "kept")
-    lines.clear()
-    train_model(
-        kept, unseeded(budget={"path": path, "epsilon": 100.0}), lambda *told: lines.append(str(told[-1]))
-    )
-    assert any("ε ≤" in line for line in lines)
-    assert len(read_records(path)) == 2
 
 
 def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:
@@ -402,12 +388,3 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
     with pytest.raises(ConfigurationError, match=r"train\.budget: no budget is named"):
         redactory.budget({"input": {"path": "rows.jsonl"}})
-
-
-def test_a_training_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
-    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
-    for refused in (unseeded(trainer="sgd"), unseeded(noise_multiplier=0.5)):
-        limited = refused.model_copy(update={"budget": settings(path, 0.5)})
-        with pytest.raises(BudgetExceeded):
-            train_model(run, limited)
-        assert not run.model(limited.model_name).root.exists()

@@ -91,45 +91,30 @@ def test_a_policy_that_flags_everything_leaves_no_secret_uncovered(tmp_path: Pat
     assert card["epsilon_confidentiality"] == pytest.approx(card["epsilon_substitution"])
 
 
-def test_test_mode_holds_for_nobody(trained: RunFolder) -> None:
-    card = guarantee_card(trained, "crt")
-    assert card["seeded"] is True
-    assert card["holds"] is False
-    assert "seed" in card["holds_reason"]
-    assert card["epsilon_substitution"] > 0
+def test_what_a_training_does_not_promise_has_its_reason(trained: RunFolder) -> None:
+    seeded, plain, points = (guarantee_card(trained, name) for name in ("crt", "sgd", "dpsgd"))
+    assert (seeded["seeded"], seeded["holds"]) == (True, False)
+    assert "seed" in seeded["holds_reason"]
+    assert seeded["epsilon_substitution"] > 0
+    assert plain["holds"] is False
+    assert plain["epsilon_group"] == {}
+    assert all(plain[name] is None and "no noise" in plain["reasons"][name] for name in FIELDS)
+    assert "no noise" in plain["reasons"]["epsilon_group"]
+    # dpsgd on originals speaks of points and not of policies
+    assert points["epsilon_substitution"] > 0
+    assert points["epsilon_bayesian"] is points["epsilon_confidentiality"] is None
+    assert "vocabulary" in points["reasons"]["epsilon_confidentiality"]
+    assert "not applicable" in points["reasons"]["coverage_failure"]
 
 
-def test_sgd_has_no_figure_at_all(trained: RunFolder) -> None:
-    card = guarantee_card(trained, "sgd")
-    assert card["holds"] is False
-    assert all(card[name] is None and "no noise" in card["reasons"][name] for name in FIELDS)
-    assert card["epsilon_group"] == {}
-    assert "no noise" in card["reasons"]["epsilon_group"]
-
-
-def test_dpsgd_on_originals_speaks_of_points_and_not_of_policies(trained: RunFolder) -> None:
-    card = guarantee_card(trained, "dpsgd")
-    assert card["epsilon_substitution"] > 0
-    assert card["epsilon_bayesian"] is None
-    assert card["epsilon_confidentiality"] is None
-    assert "vocabulary" in card["reasons"]["epsilon_confidentiality"]
-    assert "not applicable" in card["reasons"]["coverage_failure"]
-
-
-def test_without_deduplication_every_point_stands_for_itself(tmp_path: Path) -> None:
-    dedup = {"mode": "none", "scope": "corpus", "rule": "none", "group_size": 1}
-    run = write_run(tmp_path / "run", dedup=dedup)
-    train_model(run, small())
-    card = guarantee_card(run, "crt")
+def test_rules_of_deduplication_that_this_card_does_not_rest_on(tmp_path: Path) -> None:
+    none = {"mode": "none", "scope": "corpus", "rule": "none", "group_size": 1}
+    card = train_model(write_run(tmp_path / "none", dedup=none), small())["guarantee"]
     assert card["epsilon_substitution"] is not None
     assert "rule S1" not in " ".join(card["assumptions"])
     assert "nothing is deduplicated" in " ".join(card["assumptions"])
-
-
-def test_an_unstable_deduplication_rule_has_no_finite_epsilon(tmp_path: Path) -> None:
-    dedup = {"mode": "minhash", "scope": "corpus", "rule": "components", "group_size": None}
-    run = write_run(tmp_path / "RUN", dedup=dedup)
-    card = train_model(run, small(seed=None))["guarantee"]
+    unknown = {"mode": "minhash", "scope": "corpus", "rule": "components", "group_size": None}
+    card = train_model(write_run(tmp_path / "unknown", dedup=unknown), small(seed=None))["guarantee"]
     assert all(card[name] is None for name in FIELDS)
     assert "stable" in card["reasons"]["epsilon_substitution"]
 

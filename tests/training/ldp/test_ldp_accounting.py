@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
-from scipy.special import ndtr
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spending, epsilon_of
@@ -44,20 +43,10 @@ SENDS = {
 # p, T, epsilon by the CLT, visible, fixed J = pT, hidden (None: a larger distribution, left to the benchmark)
 TRAINING: list[tuple[float, int, float, float, float, float | None]] = [
     (256 / SST, 790, 1.0, 63.40, 32.08, 1.98),
-    (256 / SST, 790, 2.3, 99.58, 46.52, None),
-    (256 / SST, 790, 3.5, 118.11, 53.52, None),
     (256 / SST, 790, 12.0, 170.28, 72.31, None),
-    (256 / SST, 2630, 1.0, 71.90, 48.71, None),
-    (256 / SST, 2630, 2.3, 135.76, 84.89, None),
-    (256 / SST, 2630, 3.5, 171.61, 104.12, None),
     (256 / SST, 2630, 12.0, 276.13, 157.76, None),
     (32 / SST, 6300, 1.0, 114.34, 51.97, None),
-    (32 / SST, 6300, 2.3, 152.25, 65.75, None),
-    (32 / SST, 6300, 3.5, 171.00, 72.35, None),
-    (32 / SST, 6300, 12.0, 223.22, 90.18, None),
     (0.05, 1000, 1.0, 13.39, 12.57, 2.14),
-    (0.05, 1000, 2.3, 36.24, 32.91, 4.90),
-    (0.05, 1000, 3.5, 60.35, 53.48, 7.33),
     (0.05, 1000, 12.0, 219.48, 179.45, None),
 ]
 
@@ -108,19 +97,6 @@ def test_the_paper_s_queries(
     assert epsilon_sound(noise, 1, FixedSends(), delta) == pytest.approx(one, abs=0.06)
     if unseen is not None:
         assert epsilon_sound(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.06)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.floats(0.05, 12.0), st.floats(1e-9, 0.3))
-def test_a_gaussian_s_epsilon_is_the_least_one(mu: float, delta: float) -> None:
-    def curve(epsilon: float) -> float:
-        return float(
-            ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + stats.norm.logcdf(-mu / 2 - epsilon / mu))
-        )
-
-    epsilon = gaussian_epsilon(mu, delta)
-    assert curve(epsilon) <= delta * (1 + 1e-9)
-    assert epsilon == 0.0 or curve(epsilon * 0.999) > delta
 
 
 @pytest.mark.parametrize("vectors", [1, 2])
