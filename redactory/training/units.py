@@ -174,8 +174,7 @@ class UnitSettings(Settings):
         "one point that counts against the cap of every holder (dedup.mode exact).",
     )
     missed_mentions: NonNegativeInt = Field(
-        0,
-        description="Points in which an entity may stand unlisted, and which epsilon is to cover as well.",
+        0, description="Points in which an entity may stand unlisted, and which epsilon is to cover as well."
     )
 
     @property

@@ -103,28 +103,6 @@ def test_a_step_is_their_step_with_their_noise(net: Net, noise: float) -> None:
         assert not torch.equal(own, was)
 
 
-def test_tied_weights_that_opacus_refuses_are_clipped_as_one(net: Net) -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(WORDS, WIDTH)
-            self.out = nn.Linear(WIDTH, WORDS, bias=False)
-            self.out.weight = self.table.weight
-
-        def forward(self, ids: Tensor) -> Tensor:
-            found: Tensor = self.out(self.table(ids).mean(1))
-            return found
-
-    network = Tied()
-    optimizer = _ours(network)
-    expected = torch.zeros_like(network.out.weight)
-    for row in range(len(IDS)):
-        loss = F.cross_entropy(network(IDS[row : row + 1]), CLASSES[row : row + 1])
-        (gradient,) = torch.autograd.grad(loss, [network.out.weight])
-        expected += gradient * min(1.0, CLIP / float(gradient.norm()))
-    torch.testing.assert_close(optimizer.params[0].grad, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_their_sampler_memory_manager_and_accountant(net: Net) -> None:
     """A Poisson batch in pieces of two is one step, to the accountant too; so is an empty one."""
     loader = DPDataLoader.from_data_loader(DataLoader(TensorDataset(IDS, CLASSES), batch_size=3))

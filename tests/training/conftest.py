@@ -53,10 +53,7 @@ def lstm(
 
 
 def write_run(
-    root: Path,
-    public: list[str] | None = None,
-    private: list[str] | None = None,
-    **manifest: Any,
+    root: Path, public: list[str] | None = None, private: list[str] | None = None, **manifest: Any
 ) -> RunFolder:
     """A sealed run folder with these sides, its vault holding both, the names put back."""
     run = RunFolder(root)

@@ -20,11 +20,7 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, train_model
 from redactory.training.data import EncodedPoints
-from redactory.training.model import (
-    LanguageModel,
-    identity_of,
-    network_of,
-)
+from redactory.training.model import LanguageModel, identity_of, network_of
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings
 from redactory.training.settings import TrainSettings, by_name
@@ -109,7 +105,7 @@ def test_the_first_weights_are_a_function_of_the_stream(model: LanguageModel) ->
     assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True)) == read
 
 
-@pytest.mark.parametrize("kind", [*FRESH, "gpt2 of a folder", "llama with adapters"])
+@pytest.mark.parametrize("kind", ["awd-lstm", "gpt2 of a folder", "llama with adapters"])
 def test_every_kind_trains_and_is_read_again(
     kind: str, curated: Path, folders: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -124,23 +120,6 @@ def test_every_kind_trains_and_is_read_again(
     loaded = load_model(run.model("m"))
     assert np.isfinite(np.concatenate(loaded.token_log_probs(TEXTS))).all()
     assert len(loaded.tokenizer.encode(MASK)) == 1
-    if loaded.network.context is not None:
-        _read_by_plain_transformers(run.model("m").root, loaded)
-
-
-def _read_by_plain_transformers(folder: Path, ours: LanguageModel) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    theirs = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
-    ids = [ours.tokenizer.begin_id, *ours.tokenizer.encode("Hello 10")]
-    if isinstance(ours.tokenizer, FolderTokenizer):
-        read = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        assert read.encode("Hello 10", add_special_tokens=False) == ids[1:]
-        assert read.encode(MASK, add_special_tokens=False) == [ours.tokenizer.mask_id]
-    with torch.no_grad():
-        batch = EncodedPoints.from_texts(["Hello 10"], ours.tokenizer, None).batch([0])
-        mine = ours.network.head(ours.network.hidden(batch))[0]
-        torch.testing.assert_close(theirs(torch.tensor([ids])).logits[0], mine, rtol=1e-5, atol=1e-5)
 
 
 def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Path]) -> None:

@@ -141,9 +141,7 @@ def test_every_step_is_what_it_has_to_be(name: str, case_of: Callable[[str], Cas
         check(trained)
 
 
-def test_the_recorded_trainings_go_past_the_constants_in_the_code(
-    case_of: Callable[[str], Case],
-) -> None:
+def test_the_recorded_trainings_go_past_the_constants_in_the_code(case_of: Callable[[str], Case]) -> None:
     """Steps, coordinates, a parameter's rows, a piece's points: each beyond where a short cut could begin."""
     long, short, drop, large, users = (
         Oracle(case_of(name)) for name in ("long", "short", "crt-drop", "large", "user-level")
@@ -286,8 +284,15 @@ sampled("coins are those of 16 steps before", lambda coins, k, n: coins(k % 16),
 sampled("the last row is never drawn", lambda coins, k, n: coins(k)[coins(k) < n - 1])
 sampled("passes in place of coins", lambda coins, k, n: np.arange(k % 2, n, 2))
 sampled(
-    "coins of a weak generator",
-    lambda coins, k, n: np.flatnonzero(np.random.default_rng(k).random(n) < 0.5),
+    "coins of a weak generator", lambda coins, k, n: np.flatnonzero(np.random.default_rng(k).random(n) < 0.5)
+)
+swap(
+    check_reading,
+    "coins follow the lengths",
+    NoisyPhase,
+    "drawn",
+    lambda real: lambda own, k: np.sort(np.argsort(own.points.lengths, kind="stable")[real(own, k)]),
+    "crt-drop",
 )
 
 
@@ -455,8 +460,7 @@ for case in ("short", "crt-drop", "uedp-bounded"):
     summed(f"sum not clipped in {case}", lambda total, rows, clip, _: total(rows, 1e6), case)
 summed("clipped by tensor", by_tensor)
 summed(
-    "clipped after summing",
-    lambda total, rows, clip, _: clipped(total(rows, 1e6), len(rows) * clip).float(),
+    "clipped after summing", lambda total, rows, clip, _: clipped(total(rows, 1e6), len(rows) * clip).float()
 )
 summed("clip by the batch", adaptive, "crt-drop")
 summed("the first point twice", lambda total, rows, clip, _: total(rows, clip) + total(rows[:1], clip))
@@ -749,14 +753,7 @@ for case in ("user-level", "uedp-alg1"):
         lambda real: lambda update, clip: update,
         case,
     )
-swap(
-    check_sums,
-    "updates clipped in halves",
-    local_update,
-    "rounded",
-    lambda real: in_halves,
-    "user-level",
-)
+swap(check_sums, "updates clipped in halves", local_update, "rounded", lambda real: in_halves, "user-level")
 swap(
     check_sums,
     "users after the eighth left out",

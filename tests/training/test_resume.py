@@ -178,13 +178,7 @@ def test_a_ledger_set_back_behind_its_checkpoint_is_refused(curated: Path, tmp_p
         train_model(run, small(**SETTINGS))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"checkpoint_steps": 4},
-        {"physical_tokens": 64},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"checkpoint_steps": 4}, {"physical_tokens": 64}])
 def test_a_changed_configuration_is_refused(changes: dict[str, Any], curated: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)

@@ -5,12 +5,11 @@ Checks are functions of the part that could hold the channel.  A saboteur's part
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import redactory
@@ -27,7 +25,7 @@ from redactory.detectors.detector import Detection
 from redactory.detectors.settings import refuse_fitted_rows, write_fitted
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
@@ -38,18 +36,15 @@ from redactory.training import train as fresh
 from redactory.training.clipping import clipped_gradient, clipped_sum
 from redactory.training.data import Batch, EncodedPoints
 from redactory.training.ledger import StepLedger
-from redactory.training.loop import Ingredients
-from redactory.training.mechanism import PoissonGaussian
 from redactory.training.model import network_of
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import NoisyPhase, PlainPhase, make_optimizer, sampled_rows
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.trainers import trainer_of
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, write_run
-from tests.training.greybox import MECHANISM, TOKENIZER, Recorder, Trial
-from tests.training.test_sensitivity import check_exchange, check_removal
+from tests.training.greybox import TOKENIZER
+from tests.training.test_recorded import SABOTAGES
 
 SECRET, MASKED = "my name is Grace Hopper and i wait", f"my name is {MASK} and i wait"
 STREAM = RandomStream.from_seed(7)
@@ -119,25 +114,6 @@ def check_public_side_is_equal(worlds: tuple[World, World], treatment: Callable[
     gained = Counter(second.private) - Counter(first.private)
     assert lost.total() <= 1
     assert gained.total() <= 1
-
-
-def test_01_vocabulary_and_first_weights_come_from_public_text(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / n, private=p) for n, p in (("a", PRIVATE_TEXTS), ("b", ["Zebra zebra"] * 9))]
-
-    def check(texts: Callable[[RunFolder], Iterable[str]]) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fresh, "public_texts", texts)
-            first, second = (fresh.fresh_model(run, small(), STREAM, None) for run in runs)
-        assert first.tokenizer == second.tokenizer
-        pairs = zip(first.network.parameters(), second.network.parameters(), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-
-    def both_sides(run: RunFolder) -> Iterator[str]:
-        yield from read_column(run.public, "text")
-        yield from read_column(run.private, "text")
-
-    check(fresh.public_texts)
-    fails(check, both_sides)
 
 
 def test_02_what_a_policy_misses_is_not_measured_on_what_it_was_fitted_on(tmp_path: Path) -> None:
@@ -237,23 +213,6 @@ def test_06_no_state_passes_from_point_to_point() -> None:
     fails(check, Stateful)
 
 
-def test_07_who_is_drawn_depends_on_no_text() -> None:
-    lengths = [np.array([len(text) for text in (point, *OTHERS)]) for point in (SECRET, "x")]
-
-    def rows(step: int, own: NDArray[np.int64]) -> list[int]:
-        return sampled_rows(MECHANISM, STREAM, step, len(own)).tolist()
-
-    def by_length(step: int, own: NDArray[np.int64]) -> list[int]:
-        """The coins go to the points in the order of their lengths."""
-        return sorted(np.argsort(own, kind="stable")[rows(step, own)].tolist())
-
-    def check(sampler: Callable[[int, NDArray[np.int64]], list[int]]) -> None:
-        assert all(sampler(step, lengths[0]) == sampler(step, lengths[1]) for step in range(20))
-
-    check(rows)
-    fails(check, by_length)
-
-
 def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / str(n), private=PRIVATE_TEXTS[:n]) for n in (8, 40)]
 
@@ -271,36 +230,6 @@ def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
 
     check(lambda run: small())
     fails(check, from_counts)
-
-
-def test_09_training_goes_on_to_the_promised_step(tmp_path: Path) -> None:
-    real = NoisyPhase.step
-
-    def check(step: Callable[[NoisyPhase, int], None]) -> None:
-        run = write_run(tmp_path / step.__name__)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(NoisyPhase, "step", step)
-            train_model(run, small(epochs=1))
-
-    def stopped_early(phase: NoisyPhase, number: int) -> None:
-        """On private validation the loss was good enough."""
-        if number < 2:
-            real(phase, number)
-
-    check(real)
-    fails(check, stopped_early)
-
-
-def adaptive(network: Any, points: Any, rows: Any, clip_norm: float, tokens: int) -> Tensor:
-    """The clipping norm follows the norms of the batch."""
-    each = [clipped_sum(network, points, rows[[i]], 1e6, tokens).norm() for i in range(len(rows))]
-    found = float(max(each, default=torch.tensor(clip_norm)))
-    return clipped_sum(network, points, rows, found, tokens)
-
-
-def test_10_the_clipping_norm_is_a_constant() -> None:
-    check_exchange(Trial())
-    fails(check_exchange, Trial(clipper=adaptive))
 
 
 class Normalised(LstmLanguageModel):
@@ -353,36 +282,6 @@ def test_12_a_points_length_concerns_nobody_else() -> None:
 
     check(own_sum)
     fails(check, over_all_tokens)
-
-
-def test_13_the_public_loss_reads_public_points_alone(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / n, private=p) for n, p in (("a", PRIVATE_TEXTS), ("b", ["zzz"] * 9))]
-
-    def after_one_step(run: RunFolder, weights: Tensor | None = None) -> list[Tensor]:
-        network = _network()
-        plain = Ingredients(run, small(), network, TOKENIZER, STREAM).phases(None, None).plain
-        assert isinstance(plain, PlainPhase)
-        if weights is not None:
-            network.output.weight.register_hook(lambda grad: grad * weights[:, None])
-        plain.step(0)
-        return [p.detach().clone() for p in network.parameters()]
-
-    def with_class_weights(run: RunFolder) -> list[Tensor]:
-        counts = torch.ones(TOKENIZER.size, dtype=torch.float64)
-        for text in (*read_column(run.public, "text"), *read_column(run.private, "text")):
-            counts += torch.bincount(torch.tensor(TOKENIZER.encode(text)), minlength=TOKENIZER.size)
-        return after_one_step(run, 1.0 / counts)
-
-    def check(made: Callable[[RunFolder], list[Tensor]]) -> None:
-        pairs = list(zip(*(made(run) for run in runs), strict=True))
-        assert all(torch.equal(a, b) for a, b in pairs)
-
-    check(after_one_step)
-    # Adam forgets the scale of a gradient, plain descent does not
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.training.loop.make_optimizer", lambda n, r: make_optimizer(n, "sgd"))
-        check(after_one_step)
-        fails(check, with_class_weights)
 
 
 STEP_KEYS, SUMMARY_KEYS = {"step", "event", "sum"}, {
@@ -442,28 +341,6 @@ def test_16_which_points_are_private_is_equal_in_both_worlds(worlds: tuple[World
     fails(check, moved_for_a_near_duplicate)
 
 
-def test_17_only_noised_sums_reach_the_optimizer() -> None:
-    def check(phase: NoisyPhase, recorder: Recorder) -> None:
-        phase.step(0)
-        gradient = torch.cat([p.grad.flatten() for p in phase.network.parameters() if p.grad is not None])
-        torch.testing.assert_close(gradient, MECHANISM.noisy_mean(recorder.sums[0], phase.stream, 0))
-
-    class Averaging(PoissonGaussian):
-        """With an average of the sums as they were before their noise."""
-
-        def noisy_mean(self, total: Tensor, stream: RandomStream, step: int) -> Tensor:
-            return super().noisy_mean(total, stream, step) + 0.1 * total
-
-    texts = PRIVATE_TEXTS[:12]
-    recorder = Recorder()
-    check(Trial().phase(texts, recorder), recorder)
-    own = Averaging(
-        *(getattr(MECHANISM, k) for k in ("sampling_rate", "noise_multiplier", "clip_norm", "normaliser"))
-    )
-    recorder = Recorder()
-    fails(check, Trial(mechanism=own).phase(texts, recorder), recorder)
-
-
 def test_18_points_are_cut_before_anything_is_masked(worlds: tuple[World, World]) -> None:
     def cut_again(world: World) -> World:
         """What is left after masking, in pieces of one length."""
@@ -489,28 +366,6 @@ def test_19_a_long_neighbour_changes_no_detection(detector: Detector) -> None:
     fails(check, timed_out_together)
 
 
-def test_20_no_batch_is_cut_and_none_is_skipped() -> None:
-    def check(phase: NoisyPhase, recorder: Recorder) -> None:
-        for step in range(8):
-            phase.step(step)
-        assert len(recorder.sums) == 8
-        assert any(not total.any() for total in recorder.sums)
-
-    class Skipping(NoisyPhase):
-        def step(self, number: int) -> None:
-            if len(self.drawn(number)):
-                super().step(number)
-
-    check_removal(Trial())
-    # what does not fit the memory is left out
-    fails(check_removal, Trial(sampled=lambda *own: sampled_rows(*own)[:3]))
-    recorder = Recorder()
-    check(Trial().phase(["a", "b"], recorder), recorder)
-    real = Trial().phase(["a", "b"], recorder := Recorder())
-    own = {name: value for name, value in vars(real).items() if name not in ("_checked", "drawn")}
-    fails(check, Skipping(**own), recorder)
-
-
 def test_21_a_gradient_that_is_not_finite_is_zeroed_alone() -> None:
     points = EncodedPoints.from_texts(["9 bad", *OTHERS], TOKENIZER, 40)
     network = _network()
@@ -533,35 +388,6 @@ def test_21_a_gradient_that_is_not_finite_is_zeroed_alone() -> None:
     fails(check, step_skipped)
 
 
-def test_22_the_key_is_gone_with_its_training(tmp_path: Path) -> None:
-    roots: list[bytes] = []
-    real = RandomStream.from_entropy
-
-    def remembered() -> RandomStream:
-        stream = real()
-        roots.append(stream.root)
-        return stream
-
-    run = write_run(tmp_path / "RUN")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RandomStream, "from_entropy", staticmethod(remembered))
-        train_model(run, small(epochs=1, seed=None))
-
-    def check() -> None:
-        for file in (path for path in run.root.rglob("*") if path.is_file()):
-            content = file.read_bytes()
-            assert roots[0] not in content
-            assert roots[0].hex().encode() not in content
-
-    assert len(roots) == 1
-    check()
-    (run.state / "train-crt.key").write_bytes(roots[0])
-    fails(check)
-    (run.state / "train-crt.key").unlink()
-    run.model("crt").card.write_text(f"seed {roots[0].hex()}")
-    fails(check)
-
-
 def test_23_a_training_starts_from_nothing_private(curated: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
@@ -579,26 +405,6 @@ def test_23_a_training_starts_from_nothing_private(curated: Path, tmp_path: Path
     after = fresh.fresh_model(run, small(), STREAM, None)
     pairs = zip(before.network.parameters(), after.network.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
-
-
-def test_24_digests_of_private_sums_are_keyed(tmp_path: Path) -> None:
-    total = torch.arange(5.0)
-
-    def keyed(seed: int) -> str:
-        with RecordLog(tmp_path / f"{seed}.jsonl") as log:
-            StepLedger(log, MECHANISM, RandomStream.from_seed(seed)).admit(0, total)
-            digest: str = log.records[0].body["sum"]
-        return digest
-
-    def plain(seed: int) -> str:
-        return hashlib.blake2b(total.numpy().tobytes(), digest_size=16).hexdigest()
-
-    def check(digest: Callable[[int], str]) -> None:
-        assert digest(1) != digest(2)
-        assert digest(1) != plain(1)
-
-    check(keyed)
-    fails(check, plain)
 
 
 def test_25_measurements_on_private_text_are_releases_of_their_own(
@@ -621,9 +427,24 @@ def test_25_measurements_on_private_text_are_releases_of_their_own(
     fails(check, own.root)
 
 
+RECORDED = {
+    1: "vocabulary from private text",
+    7: "coins follow the lengths",
+    9: "an end by the private loss",
+    10: "clip by the batch",
+    13: "a private row in the plain steps",
+    17: "an average of the sums before noise",
+    20: "small batches are left out",
+    22: "a checkpoint that holds the key",
+    24: "digests of sums without a key",
+}
+"""The channels whose saboteurs spoil a whole recorded training (``test_recorded``)."""
+
+
 def test_every_channel_of_the_page_has_its_test() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text(encoding="utf-8")
     section = page.split("## Side channels")[1].split("\n## ")[0]
     numbers = [int(n) for n in re.findall(r"^(\d+)\. ", section, re.MULTILINE)]
-    tests = [int(name[5:7]) for name in globals() if re.match(r"test_\d\d_", name)]
-    assert numbers == tests == list(range(1, 26))
+    here = [int(name[5:7]) for name in globals() if re.match(r"test_\d\d_", name)]
+    assert numbers == sorted([*here, *RECORDED]) == list(range(1, 26))
+    assert set(RECORDED.values()) <= SABOTAGES.keys()

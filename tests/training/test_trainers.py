@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
@@ -31,23 +30,6 @@ from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, wr
 from tests.training.greybox import Recorder
 
 UNMASKED = ["I live in a small place", "the weather is fine", "call me at noon"]
-
-
-def weights_of(root: Path, private: list[str], **changes: Any) -> str:
-    """The digest of a model trained on a run with these private points."""
-    run = write_run(root, private=private)
-    train_model(run, small(**changes, name="m"))
-    return file_sha256(run.model("m").weights)
-
-
-def test_dropped_points_leave_no_trace_and_others_do(tmp_path: Path) -> None:
-    masked = [f"my name is {MASK} number {number}" for number in range(6)]
-    first = weights_of(tmp_path / "a", UNMASKED + masked, trainer="crt-drop")
-    other = [text.replace("name", "dog") for text in masked]
-    assert weights_of(tmp_path / "b", UNMASKED + other, trainer="crt-drop") == first
-    assert weights_of(tmp_path / "c", UNMASKED + other) != weights_of(tmp_path / "d", UNMASKED + masked)
-    changed = [*UNMASKED[:2], "call me at five"]
-    assert weights_of(tmp_path / "e", changed + masked, trainer="crt-drop") != first
 
 
 def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: Path) -> None:
@@ -100,23 +82,6 @@ def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
     kinds = [tuple(own for own, *_ in steps[start : start + 50]) for start in range(0, 200, 50)]
     assert all(epoch.count("noisy") == 20 for epoch in kinds)
     assert len(set(kinds)) == 4
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"interleaving": "mixed", "public_share": 0.7},
-        {"optimizers": "one"},
-        {"optimizer": "sgd", "learning_rate": 0.01, "private_learning_rate": 0.05},
-    ],
-)
-def test_other_ways_of_walking_train_too(changes: dict[str, Any], tmp_path: Path) -> None:
-    run = write_run(tmp_path / "RUN")
-    summary = train_model(run, small(**changes))
-    assert summary["steps"] == 8
-    usual = write_run(tmp_path / "usual")
-    train_model(usual, small())
-    assert file_sha256(run.model("crt").weights) != file_sha256(usual.model("crt").weights)
 
 
 def phases_of(run: RunFolder, **changes: Any) -> Phases:

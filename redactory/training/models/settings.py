@@ -131,9 +131,7 @@ ModelSettings = Annotated[
     | Annotated[BertSettings, Tag("bert")]
     | Annotated[BiLstmSettings, Tag("bilstm")],
     Discriminator(
-        _kind,
-        custom_error_type="model_kind",
-        custom_error_message=f"kind must be one of {', '.join(KINDS)}",
+        _kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
     ),
 ]
 """The section ``train.model``; ``kind`` says which it is."""

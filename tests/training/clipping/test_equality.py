@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from redactory.training.clipping import clipped_gradient
-from tests.training.clipping.networks import (
-    BODIES,
-    TOLERANCE,
-    assert_equal,
-    data_of,
-    network_of,
-    reference,
-)
+from tests.training.clipping.networks import BODIES, TOLERANCE, assert_equal, data_of, network_of, reference
 
 SHAPES = st.fixed_dictionaries(
     {
