@@ -1,4 +1,4 @@
-"""Arithmetic that gives the same bits every time on one kind of machine."""
+"""Arithmetic that gives the same bits every time on one kind of machine, and where it is done."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from redactory.training.settings import TrainSettings
 def fixed_numerics(threads: int) -> Iterator[None]:
     """Deterministic algorithms on ``threads`` threads inside, what was set before restored after.
 
-    Products of float32 are computed in float32 throughout: a graphics card would otherwise be free to round
-    their factors to 10 bits, far beyond what the noise has room for.
+    Products of float32 are computed in float32 throughout: a GPU would otherwise be free to round their
+    factors to 10 bits, far beyond what the noise has room for.
     """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     precision = torch.get_float32_matmul_precision()
@@ -35,12 +35,6 @@ def fixed_numerics(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-# Where a training's arithmetic is done: settled before the ledger's first record, which names it.
-
-
-_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-
-
 def settled(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
     """``settings`` with a device by name in the place of ``auto``: CUDA where there is one, else the CPU.
 
@@ -49,8 +43,9 @@ def settled(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
     """
     if settings.device != "auto":
         return settings
-    found = _begun_on(folder) or ("cuda" if _has_card() else "cpu")
-    return settings.model_copy(update={"device": found})
+    records = read_records(folder.ledger) if folder.ledger.is_file() else []
+    begun_on = str(records[0].body["settings"]["device"]) if records else None
+    return settings.model_copy(update={"device": begun_on or ("cuda" if _has_gpu() else "cpu")})
 
 
 def require_device(device: str) -> None:
@@ -61,13 +56,13 @@ def require_device(device: str) -> None:
     """
     if device != "cuda":
         return
-    if not _has_card():
-        why = "was built without it" if torch.version.cuda is None else "finds no graphics card"
+    if not _has_gpu():
+        why = "was built without it" if torch.version.cuda is None else "finds no GPU"
         raise ConfigurationError(
             f"train.device: this training is on cuda, and torch {why} here, where there is cpu alone: give "
             "device auto (or cpu) and, for a training that was begun on cuda, another name"
         )
-    os.environ.setdefault(_WORKSPACE, ":4096:8")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def check_device(settings: TrainSettings, folder: ModelFolder) -> None:
@@ -75,14 +70,8 @@ def check_device(settings: TrainSettings, folder: ModelFolder) -> None:
     require_device(settled(settings, folder).device)
 
 
-def _has_card() -> bool:
-    """Whether torch can use a graphics card; what it has to say of a driver that is none is not passed on."""
+def _has_gpu() -> bool:
+    """Whether torch can use a GPU; what it has to say of a driver that is none is not passed on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.cuda.is_available()
-
-
-def _begun_on(folder: ModelFolder) -> str | None:
-    """The device that the head of the folder's ledger names; None where nothing was begun."""
-    records = read_records(folder.ledger) if folder.ledger.is_file() else []
-    return str(records[0].body["settings"]["device"]) if records else None

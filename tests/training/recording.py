@@ -523,7 +523,7 @@ def admitted(step: Step) -> Tensor:
 Check = Callable[[Trained], None]
 
 
-def check_walk(trained: Trained) -> None:
+def check_order(trained: Trained) -> None:
     """Kinds of steps follow from public constants; each release is admitted, put on record, then noised."""
     done = [(step.noisy, step.number) for step in trained.steps if not step.again]
     assert done == trained.oracle.order
@@ -676,7 +676,7 @@ def check_card(trained: Trained) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
-    check_walk,
+    check_order,
     check_reading,
     check_draws,
     check_sums,

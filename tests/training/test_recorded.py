@@ -51,7 +51,7 @@ from tests.training.recording import (
     check_reading,
     check_release,
     check_sums,
-    check_walk,
+    check_order,
     clipped,
     recorded,
 )
@@ -323,7 +323,7 @@ swap(
 )
 for case, odd in (("long", True), ("short", False)):
     swap(
-        check_walk,
+        check_order,
         f"a plain step more where the private count is {'odd' if odd else 'even'}",
         loop.Schedule,
         "__iter__",
@@ -376,7 +376,7 @@ def loss_of(own: NoisyPhase) -> float:
         return float(own.network.point_losses(own.points.batch([0, 1])).mean())
 
 
-@step(check_walk, "long")
+@step(check_order, "long")
 def a_second_sum_every_16th_step_unledgered(real: Any, own: NoisyPhase, number: int) -> None:
     real(own, number)
     if number % 16 == 15:
@@ -384,7 +384,7 @@ def a_second_sum_every_16th_step_unledgered(real: Any, own: NoisyPhase, number: 
         steps.descend(own.network, own.descent, mean, number)
 
 
-@step(check_walk)
+@step(check_order)
 def noise_before_the_record(real: Any, own: NoisyPhase, number: int) -> None:
     total = sum_of(own, number)
     mean = own.mechanism.noisy_mean(total, own.stream, number)
@@ -392,13 +392,13 @@ def noise_before_the_record(real: Any, own: NoisyPhase, number: int) -> None:
     steps.descend(own.network, own.descent, mean, number)
 
 
-@step(check_walk)
+@step(check_order)
 def an_end_by_the_private_loss(real: Any, own: NoisyPhase, number: int) -> None:
     if number < 2 or loss_of(own) > 1e3:
         real(own, number)
 
 
-@step(check_walk, "stopped")
+@step(check_order, "stopped")
 def small_batches_are_left_out(real: Any, own: NoisyPhase, number: int) -> None:
     if len(own.drawn(number)) > 9:
         real(own, number)
@@ -546,7 +546,7 @@ def of_one_step(real: Any) -> Any:
     return lambda own, type, body: nothing if body.get("step") == 2 else real(own, type, body)  # noqa: A006
 
 
-swap(check_walk, "a step that is not recorded", RecordLog, "append", of_one_step)
+swap(check_order, "a step that is not recorded", RecordLog, "append", of_one_step)
 swap(
     check_card,
     "batch sizes on record",
@@ -690,7 +690,7 @@ def noise_begins_again(patch: Patch) -> None:
 
 SABOTAGES["coins begin again where a training resumes"] = coins_begin_again, "stopped", check_reading
 SABOTAGES["a replayed step with another sum"] = another_sum, "stopped", check_moves
-SABOTAGES["noise begins again where a training resumes"] = noise_begins_again, "stopped", check_walk
+SABOTAGES["noise begins again where a training resumes"] = noise_begins_again, "stopped", check_order
 swap(
     check_moves,
     "a checkpoint without the optimizers' memory",
