@@ -48,10 +48,10 @@ from tests.training.recording import (
     check_draws,
     check_moves,
     check_noise,
+    check_order,
     check_reading,
     check_release,
     check_sums,
-    check_order,
     clipped,
     recorded,
 )
