@@ -124,18 +124,13 @@ def test_what_always_was_so_and_differs_by_less_than_the_floor_is_no_finding() -
     assert (found.outside, found.low, found.high) == (True, 0.99, 1.0)
 
 
-def test_too_few_runs_ignored_figures_and_empty_nights_are_not_judged() -> None:
-    shifted = _shares(900)[0]
-    assert compare(_shares(*[100] * 4), shifted, DriftSettings()) == []
-    assert _outside(_shares(*[100] * 5), shifted)
-    assert not _outside(_shares(*[100] * 5), shifted, ignore=("public",))
-    assert compare(_shares(*[100] * 5), {PUBLIC: Count("share", 0, 0)}, DriftSettings()) == []
-    # an empty night in the history counts as none
-    empty: Figures = {PUBLIC: Count("share", 0, 0)}
-    assert compare([*_shares(*[100] * 4), empty], shifted, DriftSettings()) == []
-
-
-def test_only_the_last_runs_count() -> None:
+def test_too_few_runs_ignored_figures_and_empty_runs_are_not_judged_and_only_the_last_count() -> None:
+    shifted, five, empty = _shares(900)[0], _shares(*[100] * 5), {PUBLIC: Count("share", 0, 0)}
+    assert compare(five[1:], shifted, DriftSettings()) == []
+    assert compare([*five[1:], empty], shifted, DriftSettings()) == []
+    assert compare(five, empty, DriftSettings()) == []
+    assert _outside(five, shifted)
+    assert not _outside(five, shifted, ignore=("public",))
     history = _shares(*[100] * 20, *[500] * 6)
     assert _outside(history, _shares(500)[0], runs=26)
     assert _outside(history, _shares(500)[0], runs=6) == []

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from redactory.evaluation.report import (
     Bar,
-    Finding,
     figures,
     flow,
     model_report,
@@ -101,19 +100,15 @@ def test_it_is_sound_html_that_loads_and_runs_nothing(page: str) -> None:
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page
 
 
-def test_public_points_are_quoted_and_escaped(page: str) -> None:
+def test_public_points_are_quoted_and_escaped_and_no_word_of_a_private_one_stands_there(page: str) -> None:
     shown = "".join(_Page(page).text)
     assert "<script>" not in page
     assert all(text in shown for text in PUBLIC_TEXTS)
     assert HOSTILE in shown
-
-
-def test_no_word_of_a_private_point_is_told(page: str) -> None:
-    public_words = set(re.findall(r"\w+", " ".join(PUBLIC_TEXTS).lower()))
-    private_words = set(re.findall(r"\w+", " ".join(PRIVATE_TEXTS).lower()))
-    secret = {"quillfeather", "zacharyville", "wilhelmina"}
-    assert secret <= private_words - public_words
-    assert not any(word in page.lower() for word in secret)
+    private = " ".join(PRIVATE_TEXTS).lower()
+    for word in ("quillfeather", "zacharyville", "wilhelmina"):
+        assert word in private
+        assert word not in page.lower()
 
 
 def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:
@@ -131,14 +126,6 @@ def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:
     assert 'class="broken"' not in page
 
 
-def test_a_sum_that_does_not_hold_is_shown_broken(tmp_path: Path) -> None:
-    body = copy.deepcopy(manifest())
-    body["counts"]["private"] += 1
-    page = render_report(write_run(tmp_path / "run", body))
-    assert page.count('class="broken"') == 1
-    assert "A sum does not hold" in page
-
-
 def test_models_are_told_with_their_promises_and_the_lack_of_them(page: str) -> None:
     shown = " ".join("".join(_Page(page).text).split())
     assert "at most 20.5-fold" in shown
@@ -149,27 +136,24 @@ def test_models_are_told_with_their_promises_and_the_lack_of_them(page: str) -> 
     assert "Nothing is promised about this model: it was trained on the original text without noise" in shown
     for figure in ("4.81", "19.9", "1.31"):
         assert figure in shown
-
-
-def test_the_table_of_models_has_a_heading_for_each_figure(page: str) -> None:
+    # the table of models has a heading for each figure
     section = page[page.index('id="models"') :]
     rows = re.findall(r"<tr>.*?</tr>", section[: section.index("</table>")], re.DOTALL)
     assert len(rows) >= 3
     assert len({len(re.findall(r"<t[hd]\b", row)) for row in rows}) == 1
 
 
-def test_without_a_model_nothing_is_promised(run: RunFolder) -> None:
-    page = render_report(run)
-    _Page(page)
+def test_a_broken_sum_a_run_without_models_and_an_empty_one_are_shown(tmp_path: Path) -> None:
+    body = copy.deepcopy(manifest())
+    body["counts"]["private"] += 1
+    page = render_report(write_run(tmp_path / "run", body))
+    assert page.count('class="broken"') == 1
+    assert "A sum does not hold" in page
     assert "No model has been trained on these shards yet" in page
     assert "-fold" not in page
-
-
-def test_an_empty_run_can_be_told(tmp_path: Path) -> None:
-    body = copy.deepcopy(manifest())
     body["counts"] = dict.fromkeys(COUNTS, 0)
     body.update(rejected={}, quarantined={}, reasons={}, hits=[], stages=[], inputs=[], masks=0)
-    _Page(render_report(write_run(tmp_path / "run", body)))
+    _Page(render_report(write_run(tmp_path / "empty", body)))
 
 
 def test_it_is_written_whole_private_and_the_same_each_time(run: RunFolder) -> None:
@@ -251,10 +235,6 @@ def test_a_figure_that_does_not_exist_is_not_stated() -> None:
 # Measurements and attacks: in order, and alarmed where it should be.
 
 
-def attacks(results: dict[str, Any]) -> list[Finding]:
-    return said("attacks", results)
-
-
 def _membership(low: float) -> dict[str, Any]:
     accuracy = {"value": low + 0.05, "low": low, "high": low + 0.1}
     return {"individual": {"accuracy": accuracy}, "group": {"accuracy": accuracy}}
@@ -296,26 +276,22 @@ def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
             assert finding.sentence in told
 
 
-def test_exposure_is_set_beside_chance() -> None:
+def test_exposure_is_set_beside_chance_and_a_broken_promise_is_said_aloud() -> None:
     inserted = [{"inserted": True}] * 10
-    (low,) = attacks({"canary": {"highest_exposure": 6.9, "candidates": 10**6, "canaries": inserted}})
-    (high,) = attacks({"canary": {"highest_exposure": 9.0, "candidates": 10**6, "canaries": inserted}})
-    assert (low.alarming, high.alarming) == (False, True)
-    assert "no more than chance" in low.sentence
-    assert "7.61 bits: this is more than chance" in high.sentence
-
-
-def test_a_broken_promise_is_said_aloud() -> None:
-    (broken,) = attacks({"audit": {"epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}})
-    (kept,) = attacks({"audit": {"epsilon_lower": 0.5, "epsilon_upper": 1.0, "holds": True}})
-    assert broken.alarming
-    assert "do not release" in broken.sentence
-    assert not kept.alarming
-    assert "does not contradict" in kept.sentence
+    canary = {"candidates": 10**6, "canaries": inserted}
+    for results, alarming, words in (
+        ({"canary": {"highest_exposure": 6.9, **canary}}, False, "no more than chance"),
+        ({"canary": {"highest_exposure": 9.0, **canary}}, True, "7.61 bits: this is more than chance"),
+        ({"audit": {"epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}}, True, "do not release"),
+        ({"audit": {"epsilon_lower": 0.5, "epsilon_upper": 1.0, "holds": True}}, False, "not contradict"),
+    ):
+        (found,) = said("attacks", results)
+        assert found.alarming == alarming
+        assert words in found.sentence
 
 
 def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
-    assert said("utility", {}) == attacks({}) == []
+    assert said("utility", {}) == said("attacks", {}) == []
     run = write_run(tmp_path / "other")
     add_models(run)
     for evaluation in ("perplexity", "canary"):
