@@ -18,7 +18,6 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.redaction.shards import read_column
 from redactory.training import load_model, train_model
 from redactory.training.data import PublicText
 from redactory.training.loop import Ingredients
@@ -49,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return write_unit_run(tmp_path_factory.mktemp("units") / "RUN")
 
 
-# ------------------------------------------------------------------------------------- neighbouring worlds
+# Neighbouring worlds.
 
 
 def originals_of(run: RunFolder, settings: TrainSettings) -> Originals:
@@ -150,16 +149,7 @@ def test_the_selection_is_a_function_of_the_graph_and_of_nothing_else(
             assert kept.tolist() == np.asarray(originals_of(run, settings).ids).tolist()
 
 
-def test_originals_are_the_vaults_rows(run: RunFolder, public: Path) -> None:
-    texts = list(read_column(run.vault, "text"))
-    chosen = originals_of(run, training(public))
-    assert chosen.ids is not None
-    assert list(chosen.texts()) == [texts[number] for number in chosen.ids]
-    everything = originals_of(run, training(public, trainer="noiseless"))
-    assert list(everything.texts()) == texts
-
-
-# ------------------------------------------------------------------------------------------ whole trainings
+# Whole trainings.
 
 
 def test_nothing_public_comes_from_the_corpus(tmp_path: Path, public: Path) -> None:
@@ -201,18 +191,6 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, public:
     ours, theirs = cut.model("uedp-bounded"), whole.model("uedp-bounded")
     assert file_sha256(ours.weights) == file_sha256(theirs.weights)
     assert ours.ledger.read_bytes() == theirs.ledger.read_bytes()
-
-
-def test_pretraining_changes_the_model_and_spends_nothing(tmp_path: Path, public: Path) -> None:
-    cards = []
-    for epochs in (0, 1):
-        run = write_unit_run(tmp_path / f"RUN-{epochs}")
-        settings = training(public, pretraining_epochs=epochs)
-        cards.append(
-            (train_model(run, settings)["guarantee"], file_sha256(run.model("uedp-bounded").weights))
-        )
-    assert cards[0][0]["epsilon"] == cards[1][0]["epsilon"]
-    assert cards[0][1] != cards[1][1]
 
 
 def test_a_list_that_changed_meanwhile_is_not_trained_on(tmp_path: Path, public: Path) -> None:
@@ -281,7 +259,14 @@ def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> N
         assert apart < 1e-12  # zeros are added in another order
 
 
-# ------------------------------------------------------------------------------------------------- refusals
+# Refusals.
+
+
+GIVEN: dict[str, Any] = {"public_text": "x"}
+CLASSIFY: dict[str, Any] = {"task": "classify", "classes": ("a", "b")}
+MERGED: dict[str, Any] = {**GIVEN, "units": {"copies": "merge"}}
+R_LOC: dict[str, Any] = {"rule": "r-loc", "k_user": 1, "k_entity": 1, "entities_per_point": 3}
+USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users": 9}}
 
 
 @pytest.mark.parametrize(
@@ -290,49 +275,24 @@ def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> N
         ({}, "train.public_text"),
         ({"trainer": "user-level"}, "train.public_text"),
         ({"trainer": "noiseless", "pretraining_epochs": 1}, "train.public_text"),
-        ({"public_text": "x", "trainer": "crt"}, "train.public_text serves"),
-        ({"public_text": "x", "bounding": {"k_user": 2}}, "train.bounding.k_entity"),
-        ({"public_text": "x", "bounding": {}, "units": {"protect": "users"}}, "train.bounding.k_user"),
-        ({"public_text": "x", "bounding": {"rule": "none"}, "noise_multiplier": None}, "noise_multiplier"),
-        ({"public_text": "x", "bounding": {"rule": "none", "k_user": 1}}, "enforces no cap"),
-        ({"public_text": "x", "bounding": {"rule": "r-loc", "k_user": 1}}, "entities_per_point"),
-        ({"public_text": "x", "bounding": {"k_user": 1, "entities_per_point": 3}}, "belongs to rule r-loc"),
-        (
-            {
-                "public_text": "x",
-                "bounding": {"rule": "r-loc", "k_user": 1, "k_entity": 1, "entities_per_point": 3},
-                "units": {"copies": "merge"},
-            },
-            "train.units.copies",
-        ),
-        (
-            {
-                "public_text": "x",
-                "bounding": {"rule": "none", "constants": "public"},
-                "units": {"copies": "merge"},
-            },
-            "train.units.copies",
-        ),
-        ({"public_text": "x", "truncated_batch_size": 3, "dataset_size": 9}, "truncated_batch_size"),
-        ({"public_text": "x", "task": "classify"}, "train.classes"),
-        ({"public_text": "x", "task": "classify", "classes": ("a", "a")}, "train.classes"),
-        ({"public_text": "x", "classes": ("a", "b")}, "train.classes"),
-        ({"trainer": "crt", "task": "classify", "classes": ("a", "b")}, "train.task"),
-        (
-            {"public_text": "x", "task": "classify", "classes": ("a", "b"), "model": {"kind": "gpt2"}},
-            "train.model.kind",
-        ),
-        ({"public_text": "x", "model": {"kind": "bert"}}, "train.model.kind"),
-        ({"public_text": "x", "trainer": "uedp-alg1"}, "train.federated.users"),
-        (
-            {
-                "public_text": "x",
-                "trainer": "uedp-alg1",
-                "federated": {"users": 9},
-                "budget": {"path": "b", "epsilon": 1.0},
-            },
-            "train.budget",
-        ),
+        ({**GIVEN, "trainer": "crt"}, "train.public_text serves"),
+        ({**GIVEN, "bounding": {"k_user": 2}}, "train.bounding.k_entity"),
+        ({**GIVEN, "bounding": {}, "units": {"protect": "users"}}, "train.bounding.k_user"),
+        ({**GIVEN, "bounding": {"rule": "none"}, "noise_multiplier": None}, "noise_multiplier"),
+        ({**GIVEN, "bounding": {"rule": "none", "k_user": 1}}, "enforces no cap"),
+        ({**GIVEN, "bounding": {"rule": "r-loc", "k_user": 1}}, "entities_per_point"),
+        ({**GIVEN, "bounding": {"k_user": 1, "entities_per_point": 3}}, "belongs to rule r-loc"),
+        ({**MERGED, "bounding": R_LOC}, "train.units.copies"),
+        ({**MERGED, "bounding": {"rule": "none", "constants": "public"}}, "train.units.copies"),
+        ({**GIVEN, "truncated_batch_size": 3, "dataset_size": 9}, "truncated_batch_size"),
+        ({**GIVEN, "task": "classify"}, "train.classes"),
+        ({**GIVEN, "task": "classify", "classes": ("a", "a")}, "train.classes"),
+        ({**GIVEN, "classes": ("a", "b")}, "train.classes"),
+        ({**CLASSIFY, "trainer": "crt"}, "train.task"),
+        ({**GIVEN, **CLASSIFY, "model": {"kind": "gpt2"}}, "train.model.kind"),
+        ({**GIVEN, "model": {"kind": "bert"}}, "train.model.kind"),
+        ({**USERS, "federated": {}}, "train.federated.users"),
+        ({**USERS, "budget": {"path": "b", "epsilon": 1.0}}, "train.budget"),
     ],
 )
 def test_settings_that_contradict_a_promise_are_refused_with_their_key(

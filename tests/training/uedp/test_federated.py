@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from tests.training.uedp.federation import (
     mechanism,
     moved,
 )
-from tests.training.uedp.worlds import hypergraph, unit, without_entity, without_user
+from tests.training.uedp.worlds import World, hypergraph, unit, without_entity, without_user
 
 OTHERS = holders(GONE_ENTITY) - {GONE_USER}
 NO_USER = without_user(WORLD, GONE_USER)
@@ -52,65 +53,42 @@ NO_ENTITY = without_entity(WORLD, GONE_ENTITY)
 NEITHER = without_entity(NO_USER, GONE_ENTITY)
 
 
-# ---------------------------------------------------------------------- what every check of a trainer is
+EDGES = ("", "9" * 30, "Hello", MASK, f"Hello{MASK}", "a", " ")
+BOUNDS: dict[str, tuple[World, Callable[[int], int]]] = {
+    "user": (NO_USER, lambda step: drawn(step, {GONE_USER})),
+    "entity": (NO_ENTITY, lambda step: 2 * drawn(step, {*OTHERS, GONE_USER})),
+    "both": (NEITHER, lambda step: drawn(step, {GONE_USER}) + 2 * drawn(step, OTHERS)),
+}
+"""The world without a unit, and the most clips that a step's sum moves: b + 2j, as B(i) says."""
 
 
-def check_user(trial: Federation) -> None:
-    """A user who goes moves the sum by at most β, and not at all where her coin left her out."""
-    for fixed in (False, True):
-        for step, distance in enumerate(trial.distances(WORLD, NO_USER, fixed)):
-            assert distance <= BETA * drawn(step, {GONE_USER})
+@pytest.mark.parametrize(
+    ("trial", "units"),
+    [
+        (Federation(), ("user", "entity", "both")),
+        (Federation(words=EDGES, max_tokens=1), ("user", "entity")),
+        (Federation(words=EDGES, max_tokens=3), ("user", "entity")),
+        (Federation(kind="awd-lstm"), ("user", "both")),
+        (Federation(mechanism(None)), ("user",)),
+    ],
+    ids=["Algorithm 1", "empty", "cut", "dropout", "DP-FedAvg"],
+)
+def test_a_unit_that_goes_moves_a_sum_no_further_than_accounted(
+    trial: Federation, units: tuple[str, ...]
+) -> None:
+    """And not at all where no coin drew it or its holders: points may vanish, or become null."""
+    for goes, fixed in product(units, (False, True)):
+        world, clips = BOUNDS[goes]
+        for step, distance in enumerate(trial.distances(WORLD, world, fixed)):
+            assert distance <= BETA * clips(step)
 
 
-def check_entity(trial: Federation) -> None:
-    """An entity that goes moves the sum by at most 2β for each of its holders who was drawn."""
-    for fixed in (False, True):
-        for step, distance in enumerate(trial.distances(WORLD, NO_ENTITY, fixed)):
-            assert distance <= 2 * BETA * drawn(step, {*OTHERS, GONE_USER})
-
-
-def check_both(trial: Federation) -> None:
-    """Both at once: b + 2j clips, as B(i) says."""
-    for fixed in (False, True):
-        for step, distance in enumerate(trial.distances(WORLD, NEITHER, fixed)):
-            bound = drawn(step, {GONE_USER}) + 2 * drawn(step, OTHERS)
-            assert distance <= BETA * bound
-
-
-def check_all_rule(trial: Federation) -> None:
-    """By rule all, an entity that was not drawn moves nothing, whoever holds it: what B(ii) rests on."""
-    trial = replace(trial, mechanism=mechanism(ALL))
+def test_by_rule_all_an_entity_that_was_not_drawn_moves_nothing() -> None:
+    """Whoever holds it: what B(ii) rests on."""
+    trial = Federation(mechanism(ALL))
     for step, distance in enumerate(trial.distances(WORLD, NO_ENTITY, fixed=True)):
         if not entity_drawn(step, GONE_ENTITY):
             assert distance == 0.0
-
-
-CHECKS = (check_user, check_entity, check_both, check_all_rule)
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_algorithm_1_holds(check: Callable[[Federation], None]) -> None:
-    check(Federation())
-
-
-EDGES = ("", "9" * 30, "Hello", MASK, f"Hello{MASK}", "a", " ")
-
-
-@pytest.mark.parametrize("max_tokens", [1, 3])
-@pytest.mark.parametrize("check", [check_user, check_entity])
-def test_points_that_are_empty_or_cut_are_points(
-    check: Callable[[Federation], None], max_tokens: int
-) -> None:
-    check(Federation(words=EDGES, max_tokens=max_tokens))
-
-
-@pytest.mark.parametrize("check", [check_user, check_both])
-def test_dropout_is_drawn_for_each_user_alone(check: Callable[[Federation], None]) -> None:
-    check(Federation(kind="awd-lstm"))
-
-
-def test_dp_fedavg_holds() -> None:
-    check_user(Federation(mechanism(None)))
 
 
 def test_the_bounds_are_met() -> None:
@@ -141,7 +119,7 @@ def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
         assert distance <= BETA * (drawn(step, {GONE_USER}) + 2 * 2)
 
 
-# ------------------------------------------------------------------------------ local updates, bits, order
+# Local updates, bits, order.
 
 
 def test_an_update_that_is_not_finite_is_none() -> None:
@@ -220,7 +198,7 @@ def test_labelled_points_leave_with_their_classes() -> None:
         assert found.targets_of(place).tolist() == points.targets_of(row).tolist()
 
 
-# -------------------------------------------------------------------------------------------- the sampling
+# The sampling.
 
 
 def weights(sampling: Any, step: int = 0) -> NDArray[np.float64]:
@@ -246,21 +224,18 @@ def test_weights_are_those_of_the_paper(step: int) -> None:
     assert (only == any_rule)[~extended].all()
 
 
-def test_points_of_several_users_are_refused() -> None:
+def test_points_of_several_users_and_more_users_than_declared_are_refused() -> None:
     collector = Collector()
     collector.add(0, 7, [unit(1), unit(2)], [Mention(unit(1000), "L")])
     with pytest.raises(GuaranteeError, match=r"units\.copies"):
         users_of(collector.finish(), mechanism())
-
-
-def test_more_users_than_declared_are_refused_where_m_is_their_number() -> None:
     world = hypergraph(WORLD)
     with pytest.raises(ConfigurationError, match=r"train\.federated\.users"):
         users_of(world, mechanism(ANY, users=11))
     assert len(users_of(world, mechanism(None, users=11))) == 12
 
 
-# ------------------------------------------------------------------------------------------- the mechanism
+# The mechanism.
 
 
 @pytest.mark.parametrize("entities", [None, ANY, replace(ALL, max_users_per_entity=3)])
