@@ -125,7 +125,7 @@ class Journal:
         self._append(STAGE, {"stage": name, "parts": parts})
 
     def parts(self, name: str) -> int | None:
-        """How many parts a stage that :meth:`complete` was told of has, else None."""
+        """How many parts a stage has that :meth:`complete` noted, else None."""
         return self._complete.get(name)
 
     def reports(self, name: str) -> Iterator[StageReport]:

@@ -201,7 +201,7 @@ DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
 
 
 def check_sources(config: Config, sources: Iterable[Source]) -> None:
-    """:func:`check_room` for a run over ``sources``; one whose size cannot be told counts as nothing."""
+    """:func:`check_room` for a run over ``sources``; one of unknown size counts as nothing."""
     check_room(config, ((source.url, source.size() or 0) for source in sources))
 
 

@@ -63,7 +63,7 @@ class KmsKey:
         return self._asked("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
 
     def _asked(self, operation: str, answer: str, context: bytes, **given: bytes) -> bytes:
-        """``answer`` of one call; whatever fails is told by its kind alone, and drags no error along.
+        """``answer`` of one call; of what fails only the kind is named, and no error is dragged along.
 
         Messages and attributes of the library's errors can hold what was sent.
         """

@@ -120,12 +120,12 @@ def service_of(function: str, given_in: str) -> KeyService:
 
 
 def refusal(service: KeyService, error: Exception) -> RedactoryError:
-    """What is told of a service that failed: its name and the kind of its error, which may quote anything.
+    """The error for a service that failed: its name and the kind of its error, which may quote anything.
 
     An error of ours says by itself what is wrong, and quotes nothing.
     """
-    told = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
-    return error if isinstance(error, RedactoryError) else told
+    refused = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
+    return error if isinstance(error, RedactoryError) else refused
 
 
 def derived(secret: bytes, purpose: str) -> bytes:

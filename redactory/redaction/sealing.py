@@ -3,7 +3,7 @@
 An Ed25519 signature of a folder's manifest covers every file that it lists.  The manifest names the public
 key that it is signed with, so that a signature cannot just be taken away; the signature, 64 bytes over the
 manifest's bytes, lies beside it.  Who holds only the folder can check that the two fit; that the key is the
-right one can be told by a public key from elsewhere alone.
+right one only a public key from elsewhere can show.
 
 A run that was written anew names in its manifest which one it ``supersedes``; that one is kept at
 ``releases/<n>/``, so that what was trained, measured or signed before can still be proved.
@@ -110,8 +110,8 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     except (OSError, InvalidSignature):
         return Finding(False, given is not None, f"{folder.signature.name} is not its signature by {own}")
     if given is None:
-        told = "whose key that is was not checked: give --public-key"
-        return Finding(True, False, f"signed by the key {own}, which it names itself; {told}")
+        open_ = "whose key that is was not checked: give --public-key"
+        return Finding(True, False, f"signed by the key {own}, which it names itself; {open_}")
     return Finding(True, True, f"signed by the given key {own}")
 
 

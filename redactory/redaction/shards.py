@@ -1,4 +1,4 @@
-"""Data folders that were purged: whoever needs one is told so, and never reads it as an empty one."""
+"""Parts: their schemas, the one way to write and to read them, and the digest of what they hold."""
 
 from __future__ import annotations
 
@@ -202,14 +202,8 @@ def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.
     if not (found := parts(folder)):
         require_there(folder)
     for path in found:
-        with _opened(path) as (file, key):
-            batches = file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=columns)
-            while True:
-                with _decrypting(path, key):
-                    batch = next(batches, None)
-                if batch is None:
-                    break
-                yield _own_metadata_removed(batch)
+        for table in read_rows(path, 0, columns):
+            yield from table.combine_chunks().to_batches()
 
 
 def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
