@@ -468,7 +468,7 @@ def _p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: s
     from redactory.evaluation.one_run_audit import curve_level, curve_p_value
     from redactory.training.accounting import Spending
     from redactory.training.accounting.figures import privacy_curve
-    from redactory.training.guarantee.ledgerfacts import ledger_facts
+    from redactory.training.guarantee.spec import ledger_facts
     from redactory.training.mechanism import PoissonGaussian, Relation
 
     facts = ledger_facts(run, run.model(name))

@@ -23,7 +23,7 @@ from redactory.training import train_model
 from redactory.training.clipping import clipped_sum
 from redactory.training.data import EncodedPoints
 from redactory.training.guarantee.card import guarantee_card
-from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts
+from redactory.training.guarantee.spec import LedgerFacts, ledger_facts
 from redactory.training.loop import Checkpoint
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.model import network_of

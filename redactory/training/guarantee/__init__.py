@@ -2,7 +2,7 @@
 
 ``spec`` says what of a training decides its figures; ``figures`` computes them; ``plan`` reads them before
 a training, ``budget`` before it may begin, ``figures.live_epsilon`` while it runs, ``card`` once it is over
-(from the facts that ``ledgerfacts`` proves), and ``compose`` of several.  The words are in ``words.toml``.
+(from what its ledger proves), and ``compose`` of several.  The words are in ``words.toml``.
 """
 
 from __future__ import annotations

@@ -27,8 +27,13 @@ from redactory.training.guarantee.figures import (
     require_reasons,
     unit_figures,
 )
-from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
-from redactory.training.guarantee.spec import MissRates, TrainingSpec
+from redactory.training.guarantee.spec import (
+    LedgerFacts,
+    MissRates,
+    TrainingSpec,
+    ledger_facts,
+    parent_manifest,
+)
 from redactory.training.mechanism import PoissonUsersGaussian
 from redactory.training.model import library_of, opened_with
 from redactory.training.settings import RecallMeasurement

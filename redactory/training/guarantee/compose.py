@@ -28,8 +28,13 @@ from redactory.training.guarantee.figures import (
     refused,
     require_reasons,
 )
-from redactory.training.guarantee.ledgerfacts import LedgerFacts, ledger_facts, parent_manifest
-from redactory.training.guarantee.spec import MissRates, TrainingSpec
+from redactory.training.guarantee.spec import (
+    LedgerFacts,
+    MissRates,
+    TrainingSpec,
+    ledger_facts,
+    parent_manifest,
+)
 
 FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
 

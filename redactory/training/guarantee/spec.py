@@ -1,4 +1,4 @@
-"""What of a training decides its figures: plan, training, progress line, budget and card read it."""
+"""What of a training decides its figures, as it is planned and as a finished ledger proves it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from redactory.dedup import RULES
 from redactory.detectors import blind_of
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.intervals import upper_bound
+from redactory.foundation.records import chain_head, read_records
+from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.redaction.sealing import is_finished, release_with
 from redactory.training.accounting import Spending
 from redactory.training.guarantee import WORDS
-from redactory.training.mechanism import AnyMechanism, Relation
-from redactory.training.settings import RecallMeasurement, TrainSettings
+from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
+from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, mechanism_from_json
+from redactory.training.settings import RecallMeasurement, TrainSettings, as_now
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.units import Protect
 
@@ -202,3 +210,103 @@ def bayesian_epsilon(
     if missed > 500.0:
         return missed + math.log(gamma) + math.log1p((1.0 / gamma - 1.0) * math.exp(-missed))
     return math.log1p(gamma * math.expm1(missed))
+
+
+# What a finished ledger proves: read again, checked line by line, refused where anything is amiss.
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
+
+    ``public_text`` is the sha256 of the text that made the vocabulary, ``base`` that of a pretrained folder;
+    None where there is none.
+    """
+
+    settings: TrainSettings
+    mechanism: AnyMechanism | None
+    steps: int
+    seeded: bool
+    parent: str
+    versions: dict[str, str]
+    chain_head: str
+    public_text: str | None = None
+    base: dict[str, Any] | None = None
+
+    @property
+    def trainer(self) -> Trainer:
+        """The trainer that the ledger names."""
+        return trainer_of(self.settings)
+
+    def spec(self, dedup: Mapping[str, Any] | None = None, rates: MissRates = NOT_MEASURED) -> TrainingSpec:
+        """What decides the figures, with what the run's manifest says of deduplication and of misses."""
+        public = self.public_text is not None or self.base is not None
+        return TrainingSpec(self.settings, self.mechanism, self.steps, dedup, rates, public, self.seeded)
+
+
+def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
+    """The facts of the ledger in ``folder``, checked against the weights and the curated ``run``.
+
+    ``GuaranteeError`` where the ledger is missing, broken, of another run or other weights, lacks a
+    step that was promised, holds one that was not, or names a sampler or mechanism that is not known.
+    """
+    if not folder.ledger.exists():
+        raise GuaranteeError(f"models/{folder.root.name} has no ledger")
+    try:
+        records = read_records(folder.ledger)
+    except CheckFailed as error:
+        raise GuaranteeError(str(error)) from None
+    begun = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
+    _require(begun and records[-1].type == END, "has no head or no end: the training is not finished")
+    head, steps, end = records[0].body, records[1:-1], records[-1].body
+    mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
+    try:
+        settings = TrainSettings.model_validate(as_now(head["settings"]))
+    except ValidationError:
+        raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
+    trainer = trainer_of(settings)
+    users = isinstance(mechanism, PoissonUsersGaussian)
+    fits = users is trainer.samples_users if mechanism else trainer.noised is None
+    _require(fits, "names another mechanism than its trainer's")
+    _require(head["relation"] == trainer.relation.value, "was accounted for another relation")
+    sampler = None if mechanism is None else mechanism.sampler
+    _require(head["sampler"] == sampler, "names a sampler that is not known")
+    # the run's manifest, or one that was superseded after the training
+    own = file_sha256(run.manifest) == head["parent"]
+    own = own or (is_finished(run) and release_with(run, head["parent"]) is not None)
+    _require(own, "belongs to another curated run")
+    _require(end["steps"] == head["steps"] == len(steps), "lacks steps that were promised, or holds more")
+    _require(mechanism is not None or not steps, "holds noisy steps of a training without noise")
+    event: dict[str, Any] = mechanism.event() if mechanism else {}
+    for number, record in enumerate(steps):
+        known = (record.type, record.body.get("event"), record.body.get("step")) == (
+            NOISY_STEP,
+            event,
+            number,
+        )
+        _require(known, f"has no such event at step {number}")
+    _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
+    return LedgerFacts(
+        settings=settings,
+        mechanism=mechanism,
+        steps=len(steps),
+        seeded=bool(head["seeded"]),
+        parent=head["parent"],
+        versions=head["versions"],
+        chain_head=chain_head(folder.ledger),
+        public_text=head.get("public_text"),
+        base=head.get("base"),
+    )
+
+
+def parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:
+    """The manifest that a model was trained under: the run's, or one that was superseded since."""
+    found = release_with(run, facts.parent)
+    if found is None:
+        raise GuaranteeError("no guarantee: the ledger belongs to another curated run")
+    return found.manifest
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise GuaranteeError(f"no guarantee: the ledger {problem}")

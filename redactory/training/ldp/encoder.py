@@ -29,7 +29,7 @@ from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import broken_files, seal
 from redactory.training.accounting import Spendings
 from redactory.training.data import Batch, EncodedPoints
-from redactory.training.guarantee.ledgerfacts import ledger_facts
+from redactory.training.guarantee.spec import ledger_facts
 from redactory.training.model import is_classifier, load_classifier, load_model, rebuilt
 from redactory.training.models.hugging_face import (
     ClassifierNetwork,

@@ -14,7 +14,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import train_model
 from redactory.training.accounting import epsilon_of
 from redactory.training.data import PublicText
-from redactory.training.guarantee.ledgerfacts import ledger_facts
+from redactory.training.guarantee.spec import ledger_facts
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.mechanism import Relation

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import second
 from redactory.training.guarantee.card import units_card
-from redactory.training.guarantee.ledgerfacts import LedgerFacts
+from redactory.training.guarantee.spec import LedgerFacts
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import algorithm1 as federated_figures

@@ -19,8 +19,7 @@ from redactory.training import guarantee_card, guarantee_page, train_model
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.guarantee.card import units_card
 from redactory.training.guarantee.compose import composed_card
-from redactory.training.guarantee.ledgerfacts import ledger_facts
-from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.spec import TrainingSpec, ledger_facts
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
 SEEDLESS: dict[str, Any] = {"seed": None, "sampling_rate": 1.0, "epochs": 3, "noise_multiplier": 6.0}
