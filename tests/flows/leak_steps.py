@@ -148,7 +148,7 @@ night-quarantine: quarantine list job
 releases: release list job
 release-log: release list job --log
 approve=2: release approve job/latest --by "Ann Example" --reason seen
-reject: release reject job/latest --by "Ann Example" --reason seen
+reject=1: release reject job/latest --by "Ann Example" --reason seen
 """
 
 
