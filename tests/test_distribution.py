@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
@@ -23,20 +22,8 @@ VERSION, EPOCH = "7.8.9.dev0", 1_700_000_000
 Built = tuple[Path, Path]
 ENVIRONMENT = {"SOURCE_DATE_EPOCH": str(EPOCH), "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_REDACTORY": VERSION}
 KINDS = {
-    ".py",
-    ".pyi",
-    ".j2",
-    ".yaml",
-    ".toml",
-    ".txt",
-    ".gz",
-    ".json",
-    ".md",
-    ".svg",
-    ".cfg",
-    ".bin",
+    *("", ".py", ".pyi", ".j2", ".yaml", ".toml", ".txt", ".gz", ".json", ".md", ".svg", ".cfg", ".bin"),
     ".typed",
-    "",
 }
 """Kinds of files in the package; a model's parts have no ending."""
 
@@ -141,46 +128,31 @@ def test_the_metadata_says_what_is_inside(built: Built) -> None:
     assert "dist-info" not in (told["Description"] or "")
 
 
-def _tagged(root: Path) -> None:
-    _git(root, "tag", "v0.1.0")
-
-
-def _after_the_tag(root: Path) -> None:
-    _tagged(root)
-    _git(root, "commit", "--quiet", "--allow-empty", "--message", "more")
-
-
-def _changed(root: Path) -> None:
-    _tagged(root)
-    (root / "file").write_text("changed")
-
-
-def _without_git(root: Path) -> None:
-    shutil.rmtree(root / ".git")
-
-
-def _no_tag(root: Path) -> None:
-    pass
-
-
 @pytest.mark.parametrize(
     ("state", "version"),
     [
-        (_tagged, "0.1.0"),
-        (_after_the_tag, "0.1.1.dev1"),
+        ("tag", "0.1.0"),
+        ("tag, commit", "0.1.1.dev1"),
         # no date and no digest: what is built twice is the same
-        (_changed, "0.1.1.dev0+dirty"),
-        (_no_tag, "0.1.0.dev1"),
-        (_without_git, "0.1.0.dev0"),
+        ("tag, change", "0.1.1.dev0+dirty"),
+        ("", "0.1.0.dev1"),
+        ("no git", "0.1.0.dev0"),
     ],
 )
-def test_the_version_is_the_tag(state: Callable[[Path], None], version: str, tmp_path: Path) -> None:
+def test_the_version_is_the_tag(state: str, version: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "file").write_text("as it was")
     _git(tmp_path, "init", "--quiet")
     _git(tmp_path, "add", "--all")
     _git(tmp_path, "commit", "--quiet", "--message", "first")
-    state(tmp_path)
+    if "tag" in state:
+        _git(tmp_path, "tag", "v0.1.0")
+    if "commit" in state:
+        _git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "more")
+    if "change" in state:
+        (tmp_path / "file").write_text("changed")
+    if state == "no git":
+        shutil.rmtree(tmp_path / ".git")
     assert dist.version_of(tmp_path) == version
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import shutil
 import subprocess
@@ -70,7 +69,7 @@ class Postgres:
 
 def binary(program: str) -> str:
     """A program of PostgreSQL: Debian keeps the server's out of the PATH, one folder a version."""
-    debian = sorted(DEBIAN.glob(f"*/bin/{program}"), key=_version)
+    debian = sorted(DEBIAN.glob(f"*/bin/{program}"), key=lambda path: float(path.parts[-3]))
     found = str(debian[-1]) if debian else shutil.which(program)
     assert found, MISSING
     return found
@@ -80,38 +79,26 @@ def binary(program: str) -> str:
 def local_postgres() -> Iterator[Postgres]:
     """A server until the context ends; nothing of it is left."""
     # pytest's folders are closed to the user that it runs as
-    root = Path(tempfile.mkdtemp(prefix="redactory-postgres-", dir="/tmp"))
-    try:
-        server = Postgres(root, free_port(), secrets.token_urlsafe(12))
-        _initialise(server)
-        yield from _running(server)
-    finally:
-        shutil.rmtree(root)
-
-
-def _initialise(server: Postgres) -> None:
-    password = server.root / "password"
-    password.write_text(server.password)
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("postgres")
-        for path in (server.root, password):
-            os.chown(path, user.pw_uid, user.pw_gid)
-    asked = ("--no-sync", "--auth=scram-sha-256", f"--username={USER}", f"--pwfile={password}")
-    _as_nobody_special("initdb", "-D", str(server.root / "data"), "-E", "UTF8", "--locale=C", *asked)
-    password.unlink()
-    with (server.root / "data" / "postgresql.conf").open("a") as settings:
-        settings.writelines(f"{name} = '{value}'\n" for name, value in _SETTINGS.items())
-
-
-def _running(server: Postgres) -> Iterator[Postgres]:
-    control = ("-D", str(server.root / "data"), "-w", "-t", "60")
-    log = ("-l", str(server.root / "log"), "-o", f"-p {server.port}")
-    _as_nobody_special("pg_ctl", *control, *log, "start")
-    try:
-        server._client("createdb", DATABASE)
-        yield server
-    finally:
-        _as_nobody_special("pg_ctl", *control, "-m", "immediate", "stop")
+    with tempfile.TemporaryDirectory(prefix="redactory-postgres-", dir="/tmp") as folder:
+        server = Postgres(Path(folder), free_port(), secrets.token_urlsafe(12))
+        data, password = server.root / "data", server.root / "password"
+        password.write_text(server.password)
+        if os.geteuid() == 0:
+            for path in (server.root, password):
+                shutil.chown(path, "postgres", "postgres")
+        asked = ("--no-sync", "--auth=scram-sha-256", f"--username={USER}", f"--pwfile={password}")
+        _as_nobody_special("initdb", "-D", str(data), "-E", "UTF8", "--locale=C", *asked)
+        with (data / "postgresql.conf").open("a") as settings:
+            settings.writelines(f"{name} = '{value}'\n" for name, value in _SETTINGS.items())
+        control = ("-D", str(data), "-w", "-t", "60")
+        _as_nobody_special(
+            "pg_ctl", *control, "-l", str(server.root / "log"), "-o", f"-p {server.port}", "start"
+        )
+        try:
+            server._client("createdb", DATABASE)
+            yield server
+        finally:
+            _as_nobody_special("pg_ctl", *control, "-m", "immediate", "stop")
 
 
 def _as_nobody_special(program: str, *arguments: str) -> None:
@@ -125,8 +112,3 @@ def _as_nobody_special(program: str, *arguments: str) -> None:
         )
         told.seek(0)
         assert done.returncode == 0, f"{program}: {told.read().decode()}"
-
-
-def _version(path: Path) -> float:
-    name = path.parents[1].name
-    return float(name) if name.replace(".", "", 1).isdigit() else 0.0

@@ -170,25 +170,6 @@ def test_answers_and_facts_that_were_not_agreed_on_are_refused(
         redactory.LdpUser({**service.facts(), "encoder": "00" * 32}, made / "encoder", epsilon=30.0)
 
 
-def test_a_budget_counts_what_a_user_trains_with_and_asks(
-    made: Path, service: ServerSide, tmp_path: Path
-) -> None:
-    one = rows(tmp_path / "one.jsonl", 2, users=1)
-    side = redactory.LdpUser(
-        service.facts(), made / "encoder", budget=tmp_path / "budget", limit=60.0, epsilon=30.0
-    )
-    assert _sent(side, one, service) == 2
-    user = "user-0@example.org"
-    side.ask(["my parcel"], service.answer_lines, user=user)
-    before = service._received.messages
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        side.ask(["my parcel"] * 2, service.answer_lines, user=user)
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        _sent(side, one, service)
-    assert service._received.messages == before
-    side.ask(["my parcel"], service.answer_lines, user="another")
-
-
 def test_named_users_are_not_asked_for_under_another_budget(
     made: Path, service: ServerSide, tmp_path: Path
 ) -> None:
@@ -217,17 +198,6 @@ def test_a_new_service_has_learnt_nothing_and_nothing_is_spent_on_asking_it(
     assert not list((tmp_path / "budget").glob("*.jsonl"))
     with pytest.raises(RunStateError, match="not empty"):
         redactory.ldp_new_service(tmp_path / "new", made / "encoder", settings)
-
-
-def test_a_training_that_fails_is_begun_anew_in_the_same_place(made: Path, tmp_path: Path) -> None:
-    settings = {"noise_multiplier": 1.0, "max_tokens": 6, "head": {"epochs": 1}}
-    users = tmp_path / "users.jsonl"
-    users.write_text('{"text": "a \\ud800", "label": "clerk"}\n')
-    with pytest.raises(InputError, match="surrogate"):
-        redactory.ldp_train(users, made / "encoder", tmp_path / "s", settings)
-    assert (
-        redactory.ldp_train(made / "users.jsonl", made / "encoder", tmp_path / "s", settings)["slots"] == 60
-    )
 
 
 def test_an_encoder_s_own_text_is_not_protected(made: Path, tmp_path: Path) -> None:
