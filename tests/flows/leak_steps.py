@@ -43,7 +43,7 @@ LATER = {
     "extraction": ("redactory.evaluation.extraction:extraction",),
     "membership": (
         "redactory.evaluation.membership:member_texts",
-        "redactory.evaluation.membership:log_probs",
+        "redactory.evaluation.membership:_log_probs",
     ),
     "redaction": (
         "redactory.evaluation.linkage:linkage",
@@ -64,17 +64,17 @@ LATER = {
     "score": ("redactory.evaluation.sample:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:first_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
-    "retry": ("redactory.pipelines.quarantine:corpus_of", "redactory.redaction.mask:route"),
+    "retry": ("redactory.pipelines.quarantine:_corpus_of", "redactory.redaction.mask:route"),
     "explain": ("redactory.redaction.mask:route",),
     "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.mask:route"),
     "takedown": (
         "redactory.pipelines.erase_points:points_of",
-        "redactory.pipelines.erase_points:heirs_of",
-        "redactory.pipelines.erase_points:stage_parts",
+        "redactory.pipelines.erase_points:curated_without",
+        "redactory.pipelines.erase_points:body_without",
         "redactory.redaction.shards:write_part",
-        "redactory.pipelines.reissue:carry_out",
+        "redactory.pipelines.reissue:_carry_out",
     ),
-    "purge": ("redactory.pipelines.reissue:carry_out",),
+    "purge": ("redactory.pipelines.reissue:_carry_out",),
 }
 """For each command what is made to fail in it."""
 

@@ -21,9 +21,13 @@ from hypothesis import strategies as st
 from redactory.redaction import RunFolder, parts
 from tests.flows.leak_bench import LISTED, Bench, Step
 from tests.flows.leak_corpus import Secret, planted, write_corpus
+from tests.flows.leak_others import DEDUP
+from tests.flows.leak_sabotage import break_function
 from tests.flows.leak_search import Search, aligned, forms
 from tests.flows.leak_steps import (
+    CURATION,
     KEEPS_ALL,
+    LATER,
     failing_curations,
     failing_first,
     nights_with_a_hook,
@@ -45,6 +49,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     made.secrets = write_corpus(made.folder("input"), secrets, SEED)
     assert len({secret.kind for secret in made.secrets}) > 20
     return made
+
+
+def test_every_place_that_is_made_to_fail_is_there() -> None:
+    for place in (*CURATION, *DEDUP, *(place for places in LATER.values() for place in places)):
+        break_function(f"{place}=key")()
 
 
 def test_every_command_and_every_failure_keeps_the_secrets(bench: Bench) -> None:
