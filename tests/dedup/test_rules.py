@@ -174,17 +174,11 @@ def test_a_limit_across_the_split_needs_the_count() -> None:
         load_config({**config, "dedup": {"across": False}})
 
 
-def test_what_changes_speed_only_is_not_part_of_the_shards_identity() -> None:
-    plain, batched = (load_config({"input": "x.jsonl", "detect": {"batch_size": n}}) for n in (1, 2))
-    assert plain.curation_hash() == batched.curation_hash()
-    other = load_config({"input": "x.jsonl", "dedup": {"near": {"threshold": 0.8}}})
-    assert other.curation_hash() != plain.curation_hash()
-
-
-# Rule S1: one text more, less or other changes the kept texts by one substitution at most.
+# Rule S1: one text more, less or other changes the kept texts by one substitution at most; sabotage is found.
 
 
 Rule = Callable[[list[str]], list[str]]
+PHRASES = st.sampled_from(["ssn 1", "ssn 2", "ssn 34", "ssn <MASK>", "hello", "hello you", "Hello", ""])
 
 
 def redact(text: str) -> str:
@@ -198,48 +192,28 @@ def kept_by_the_room(texts: list[str]) -> list[str]:
         return planned(Path(folder), [redact(text) for text in texts], "exact")
 
 
-def changed(texts: list[str], place: int, text: str | None) -> list[str]:
-    return texts[:place] + ([] if text is None else [text]) + texts[place + 1 :]
-
-
-PHRASES = st.sampled_from(
-    ["ssn 1", "ssn 2", "ssn 34", "ssn <MASK>", "hello", "hello you", "Hello", "call 5", ""]
-)
-
-
 @settings(max_examples=12, deadline=None)
 @given(st.lists(PHRASES, min_size=1, max_size=8), st.data())
-def test_one_text_changes_at_most_one(texts: list[str], data: st.DataObject) -> None:
+def test_one_text_changes_at_most_one_and_a_caught_secret_nothing(
+    texts: list[str], data: st.DataObject
+) -> None:
     place = data.draw(st.integers(0, len(texts) - 1))
-    other = changed(texts, place, data.draw(st.none() | PHRASES))
+    other = data.draw(st.none() | PHRASES)
+    changed = texts[:place] + ([] if other is None else [other]) + texts[place + 1 :]
     kept = kept_by_the_room(texts)
     assert len(kept) == len(set(kept)), "the kept texts are a set"
     assert set(kept) == {redact(text) for text in texts}
-    assert substitutions(kept, kept_by_the_room(other)) <= 1
-
-
-@settings(max_examples=4, deadline=None)
-@given(st.lists(PHRASES, max_size=8), st.integers(0, 8), st.integers(0, 99), st.integers(0, 99))
-def test_a_caught_secret_changes_nothing(texts: list[str], place: int, one: int, other: int) -> None:
-    before, after = texts[:place], texts[place:]
-    kept = kept_by_the_room([*before, f"ssn {one}", *after])
-    assert kept == kept_by_the_room([*before, f"ssn {other}", *after])
-    assert kept == kept_by_the_room([*before, "ssn <MASK>", *after])
-
-
-def set_rule(texts: list[str]) -> list[str]:
-    """What S1 says, in one line."""
-    return list(dict.fromkeys(redact(text) for text in texts))
+    assert substitutions(kept, kept_by_the_room(changed)) <= 1
+    secrets = [
+        kept_by_the_room([*texts[:place], secret, *texts[place:]]) for secret in ("ssn 1", "ssn <MASK>")
+    ]
+    assert secrets[0] == secrets[1]
 
 
 def placeholder_rule(texts: list[str]) -> list[str]:
     """Sabotage: a duplicate stays in its place as a mask, and places count (numbered rows)."""
-    seen: set[str] = set()
-    rows = []
-    for place, text in enumerate(redact(text) for text in texts):
-        rows.append(f"{place}:{'<MASK>' if text in seen else text}")
-        seen.add(text)
-    return rows
+    masked = [redact(text) for text in texts]
+    return [f"{n}:{'<MASK>' if text in masked[:n] else text}" for n, text in enumerate(masked)]
 
 
 def dedup_first_rule(texts: list[str]) -> list[str]:
@@ -251,50 +225,35 @@ def near_rule(texts: list[str]) -> list[str]:
     """Sabotage: a text that differs from a kept one in one character is dropped too."""
     kept: list[str] = []
     for text in texts:
-        if not any(
-            len(text) == len(k) and sum(a != b for a, b in zip(text, k, strict=True)) <= 1 for k in kept
-        ):
+        if not any(sum(a != b for a, b in zip(text, k, strict=False)) <= 1 for k in kept):
             kept.append(text)
     return kept
 
 
-SMALL = ["aa", "ab", "ba", "bb"]
-SECRETS = ["s 1", "s 2", "s <MASK>", "t"]
-
-
-def most_moved(rule: Rule, alphabet: list[str], length: int) -> int:
-    """The most substitutions that changing one text can cause, over every corpus of ``length`` texts."""
+def most_moved(rule: Rule, corpora: list[list[str]], changes: Callable[[str], list[str]]) -> int:
+    """The most substitutions that changing one text can cause."""
     most = 0
-    for texts in itertools.product(alphabet, repeat=length):
-        own = rule(list(texts))
-        for place, text in itertools.product(range(length), alphabet):
-            most = max(most, substitutions(own, rule(changed(list(texts), place, text))))
+    for texts in corpora:
+        own = rule(texts)
+        for place, text in enumerate(texts):
+            others = ([*texts[:place], other, *texts[place + 1 :]] for other in changes(text))
+            most = max([most, *(substitutions(own, rule(other)) for other in others)])
     return most
 
 
-def worst_of_a_caught_secret(rule: Rule, length: int) -> int:
-    """As :func:`worst`, where only digits change into other digits or into the mask."""
-    most = 0
-    for texts in itertools.product(SECRETS, repeat=length):
-        own = rule(list(texts))
-        for place, secret in itertools.product(range(length), ["1", "2", "<MASK>"]):
-            other = changed(list(texts), place, re.sub(r"\d|<MASK>", secret, texts[place]))
-            most = max(most, substitutions(own, rule(other)))
-    return most
+def test_s1_over_every_small_corpus_and_rules_that_are_not_stable() -> None:
+    small, secrets = ["aa", "ab", "ba", "bb"], ["s 1", "s 2", "s <MASK>", "t"]
+    words, caught = ([list(t) for t in itertools.product(own, repeat=4)] for own in (small, secrets))
 
+    def other_secret(text: str) -> list[str]:
+        return [re.sub(r"\d|<MASK>", secret, text) for secret in ("1", "2", "<MASK>")]
 
-def test_s1_over_every_small_corpus() -> None:
-    assert most_moved(set_rule, SMALL, 4) == 1
-    assert most_moved(set_rule, SECRETS, 4) == 1
-    assert worst_of_a_caught_secret(set_rule, 4) == 0
+    def stable(texts: list[str]) -> list[str]:
+        return exact([redact(text) for text in texts])
 
-
-@pytest.mark.parametrize("texts", [list(t) for t in itertools.product(SECRETS[:3], repeat=2)])
-def test_the_room_follows_s1(texts: list[str]) -> None:
-    assert kept_by_the_room(texts) == set_rule(texts)
-
-
-def test_rules_that_are_not_stable_are_found() -> None:
-    assert most_moved(placeholder_rule, SMALL, 4) == 3
-    assert most_moved(near_rule, SMALL, 4) > 1
-    assert worst_of_a_caught_secret(dedup_first_rule, 4) > 0
+    assert most_moved(stable, words, lambda _: small) == 1
+    assert most_moved(stable, caught, lambda _: secrets) == 1
+    assert most_moved(stable, caught, other_secret) == 0
+    assert most_moved(placeholder_rule, words, lambda _: small) == 3
+    assert most_moved(near_rule, words, lambda _: small) > 1
+    assert most_moved(dedup_first_rule, caught, other_secret) > 0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import redactory
+from redactory.dedup.settings import DedupSettings
 from redactory.dedup.settings import summary as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
@@ -122,31 +123,15 @@ def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]
     assert {row["released_id"] for row in listed} <= released
     assert said(runs["default"])["across"] == len(listed) == 4
     assert said(runs["mode-minhash"])["across"] == 1, "only what is released"
+    assert said(runs["mode-none"])["across"] == 4, "a text is listed once"
     assert set(listed[0]) == {"point_id", "released_id", "private_point", "similarity"}
 
 
-def test_without_dedup_a_text_is_listed_once(runs: dict[str, Path]) -> None:
-    assert said(runs["mode-none"])["across"] == 4
-
-
-@pytest.mark.parametrize(
-    ("dedup", "rule", "group_size"),
-    [
-        ({}, "S1", 1),
-        ({"mode": "folded"}, "S2", 2),
-        ({"mode": "none"}, "none", 1),
-        ({"mode": "bloom"}, "bloom", None),
-        ({"mode": "minhash"}, "near-greedy", None),
-        ({"mode": "minhash", "private_mode": "exact"}, "S1", 1),
-    ],
-    ids=lambda value: _name(value) if isinstance(value, dict) else str(value),
-)
-def test_the_manifest_names_the_rule_of_the_private_side(
-    runs: dict[str, Path], dedup: dict[str, Any], rule: str, group_size: int | None
-) -> None:
-    facts = said(runs[_name(dedup)])
-    assert (facts["rule"], facts["group_size"]) == (rule, group_size)
-    assert facts["sides"]["private"]["rule"] == rule
+def test_the_manifest_names_the_rule_of_the_private_side(runs: dict[str, Path]) -> None:
+    for dedup in MODES:
+        facts, rule = said(runs[_name(dedup)]), DedupSettings.model_validate(dedup).rules()["private"]
+        assert (facts["rule"], facts["group_size"]) == (rule.name, rule.group_size)
+        assert facts["sides"]["private"]["rule"] == rule.name
 
 
 def test_what_a_filter_lost_and_what_near_means_are_said(runs: dict[str, Path]) -> None:
