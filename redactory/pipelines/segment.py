@@ -64,18 +64,18 @@ def _turns(speaker: str) -> Cutter:
     try:
         label = re.compile(rf"\s*({speaker})")
     except re.error as error:
+        # what stands in front of it here does not count
+        place = max(1, (error.pos or 0) + 1 - len(r"\s*("))
         raise ConfigurationError(
-            f"segment.speaker: this is no regular expression: {error.msg}, at its sign {(error.pos or 0) + 1}"
+            f"segment.speaker: invalid regular expression at character {place}: {error.msg}"
         ) from None
 
     def turn(line: str) -> Segment:
         match = label.match(line)
         if match is None:
             return _trim(line)
-        rest = _trim(line[match.end() :])
-        return Segment(
-            line[: match.end()] + rest.prefix, rest.text, rest.suffix, match.group(1).strip().rstrip(":")
-        )
+        said = _trim(line[match.end() :])
+        return said._replace(prefix=match[0] + said.prefix, speaker=match[1].strip().rstrip(":"))
 
     return lambda text: _whole(turn(line) for line in _lines(text))
 
@@ -95,11 +95,11 @@ def _whole(segments: Iterable[Segment]) -> list[Segment]:
         if not segment.text:
             empty += (segment.prefix, segment.suffix)
             continue
-        pending = "".join(empty)
-        if kept and pending:
-            kept[-1] = kept[-1]._replace(suffix=kept[-1].suffix + pending)
-            pending = ""
-        kept.append(segment._replace(prefix=pending + segment.prefix) if pending else segment)
+        if kept:
+            kept[-1] = kept[-1]._replace(suffix=kept[-1].suffix + "".join(empty))
+        else:
+            segment = segment._replace(prefix="".join(empty) + segment.prefix)
+        kept.append(segment)
         empty = []
     pending = "".join(empty)
     if kept:
