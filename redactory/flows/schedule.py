@@ -78,14 +78,10 @@ class Schedule:
         return self.full_name if self.cron is None else None
 
     def asked(self) -> dict[str, Any]:
-        """The job as Prefect's deployments take it; it is imported for that.
-
-        ``ConfigurationError`` where Prefect cannot read the schedule.
-        """
+        """The job as Prefect's deployments take it; it is imported for that."""
         from prefect.schedules import Cron
         from prefect.types.entrypoint import EntrypointType
 
-        self.check_cron()
         return {
             "schedule": Cron(self.cron, timezone=self.timezone) if self.cron else None,
             "parameters": self.parameters,
@@ -168,6 +164,7 @@ def deploy(schedule: Schedule, pool: str, limit: int | None) -> dict[str, Any]:
     ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
     """
     server = server_address()
+    schedule.check_cron()
     if server is None:
         raise ConfigurationError(
             f"--deploy: name your Prefect server in {ADDRESS}, or leave --deploy out to run the job here"
