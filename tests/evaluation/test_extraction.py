@@ -52,18 +52,14 @@ def test_what_a_model_knows_by_heart_is_extracted() -> None:
     assert result["completion"]["controls_found"] == 0
 
 
-def test_a_model_that_knows_nothing_gives_nothing() -> None:
-    result = _extract(Parrot.of([], 0.0))
-    assert result["secrets_found"] == result["completion"]["secrets_found"] == 0
-    assert result["p_value"] == 1.0
-    assert result["found"]["high"] > 0.5
-
-
-def test_a_model_that_writes_the_controls_too_is_no_finding() -> None:
-    both = Parrot.of([*BY_HEART, "I live at 902 Elm.", "call Ann Jones"], 0.98)
-    result = _extract(both)
-    assert result["controls_found"] == 2
-    assert result["p_value"] > 0.5
+def test_a_model_that_knows_nothing_or_writes_the_controls_too_is_no_finding() -> None:
+    nothing = _extract(Parrot.of([], 0.0))
+    assert nothing["secrets_found"] == nothing["completion"]["secrets_found"] == 0
+    assert nothing["p_value"] == 1.0
+    assert nothing["found"]["high"] > 0.5
+    both = _extract(Parrot.of([*BY_HEART, "I live at 902 Elm.", "call Ann Jones"], 0.98))
+    assert both["controls_found"] == 2
+    assert both["p_value"] > 0.5
 
 
 def test_no_value_is_told() -> None:

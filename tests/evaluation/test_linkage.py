@@ -31,16 +31,13 @@ def _corpus(people: int, habit: bool, seed: int = 1) -> tuple[list[Shown], list[
     return public, private
 
 
-def test_people_with_a_word_of_their_own_are_linked() -> None:
+def test_people_with_a_word_of_their_own_are_linked_and_those_who_share_their_words_are_not() -> None:
     found = linkage(*_corpus(150, habit=True))
     assert found["claimed"] == 150
     assert found["share"]["value"] > 0.95
     assert found["share"]["low"] > 0.9
     assert found["excess"]["low"] > 0.9
     assert found["chance"]["value"] == pytest.approx(1 / 150)
-
-
-def test_people_who_share_their_words_are_not() -> None:
     found = linkage(*_corpus(150, habit=False))
     assert found["claimed"] > 30, "a phrase of three common words is rare too: there is something to claim"
     assert found["share"]["value"] < 0.1

@@ -232,20 +232,15 @@ def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="does not lie in its text"):
         read_incidence(run, names())
     changed = write_run(tmp_path / "changed")
-    part = parts(changed.spans)[0]
-    write_part(part, next(iter(read_batches(changed.spans, None))).schema.empty_table())
+    write_part(parts(changed.spans)[0], next(iter(read_batches(changed.spans, None))).schema.empty_table())
     with pytest.raises(CheckFailed, match="not those that"):
         read_incidence(changed, names())
     short = write_run(tmp_path / "short")
     write_part(parts(short.points)[0], POINTS.empty_table())
-    reseal(short)
+    body = {name: value for name, value in json.loads(short.manifest.read_text()).items() if name != "files"}
+    seal(short, body, [path for folder in (short.vault, short.points, short.spans) for path in parts(folder)])
     with pytest.raises(CheckFailed, match="lacks point 0"):
         read_incidence(short, names())
-
-
-def reseal(run: RunFolder) -> None:
-    body = {name: value for name, value in json.loads(run.manifest.read_text()).items() if name != "files"}
-    seal(run, body, [path for folder in (run.vault, run.points, run.spans) for path in parts(folder)])
 
 
 def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
