@@ -50,7 +50,7 @@ from redactory.redaction import (
     read_part,
 )
 from redactory.redaction.encryption import configured_service
-from redactory.redaction.folder import ExportFolder, is_export_folder
+from redactory.redaction.folder import is_export_folder
 from redactory.redaction.sealing import (
     SIGNED_BY,
     Release,
@@ -104,11 +104,6 @@ class Seen:
     def run(self) -> RunFolder:
         """It as a run."""
         return RunFolder(self.root)
-
-    @property
-    def export(self) -> ExportFolder:
-        """It as an export."""
-        return ExportFolder(self.root)
 
     @property
     def models(self) -> list[str]:
@@ -227,9 +222,7 @@ def no_strays(seen: Seen) -> str:
     kept = _uncovered(run)
     if left_open:
         raise Unmade("; ".join([f"{'; '.join(left_open)}: none of it is checked", *kept]))
-    if kept:
-        return f"nothing undeclared lies where a reader looks for the run's word; {kept[0]}"
-    return "the run holds nothing but what it declares"
+    return "; ".join(["the run holds nothing but what it declares", *kept])
 
 
 def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) -> tuple[set[str], set[str]]:

@@ -64,7 +64,7 @@ from redactory.redaction import (
     read_manifest,
     route,
 )
-from redactory.redaction.folder import is_export_folder
+from redactory.redaction.folder import ExportFolder, is_export_folder
 from redactory.redaction.sealing import check_signature, release_with
 from redactory.redaction.values import find_open_values
 
@@ -314,7 +314,7 @@ def report(seen: Seen) -> str:
 
 def nothing_else(seen: Seen) -> str:
     """Nothing lies in it but what seals it and what the manifest lists, and that is what an export has."""
-    folder, listed = seen.export, set(seen.manifest["files"])
+    folder, listed = ExportFolder(seen.root), set(seen.manifest["files"])
     own = {folder.manifest, folder.signature, folder.success, folder.sums}
     there = {path.relative_to(seen.root).as_posix() for path in leaves(seen.root) if path not in own}
     homes = {RunFolder(seen.root).models / model for model in seen.manifest["models"]}
@@ -333,10 +333,11 @@ def nothing_else(seen: Seen) -> str:
 
 def sums(seen: Seen) -> str:
     """``SHA256SUMS`` says of every file what the manifest says, and of the manifest what is so."""
+    folder = ExportFolder(seen.root)
     digests = {name: entry["sha256"] for name, entry in seen.manifest["files"].items()}
-    beside = (path for path in (seen.export.manifest, seen.export.signature) if path.exists())
+    beside = (path for path in (folder.manifest, folder.signature) if path.exists())
     digests |= {path.name: file_sha256(path) for path in beside}
-    require([] if _is_exactly(seen.export.sums, sums_text(digests)) else ["differs from the manifest"])
+    require([] if _is_exactly(folder.sums, sums_text(digests)) else ["differs from the manifest"])
     return "agrees with the manifest"
 
 
@@ -349,7 +350,7 @@ def _says(seen: Seen, path: Path, due: str) -> str:
 
 def exported_ids(seen: Seen) -> str:
     """Ids are unique, and there are as many points as counted, with their columns and no other."""
-    folder, due = seen.export.public, seen.manifest["counts"]["public"]
+    folder, due = ExportFolder(seen.root).public, seen.manifest["counts"]["public"]
     found, problems = _ids(folder), []
     if {name for batch in read_batches(folder) for name in batch.schema.names} - {"point_id", "text"}:
         problems.append("there are more columns than point_id and text")
@@ -364,7 +365,7 @@ def exported_ids(seen: Seen) -> str:
 def exported_model(seen: Seen, name: str) -> str:
     """Files, ledger and guarantee of a model that left go together."""
     try:
-        require(_apart(seen.export.model(name), seen.manifest["models"][name]))
+        require(_apart(ExportFolder(seen.root).model(name), seen.manifest["models"][name]))
     except (OSError, KeyError, IndexError, ValueError) as error:
         if isinstance(error, RedactoryError):
             raise
@@ -427,9 +428,9 @@ OF_AN_EXPORT: dict[str, Work] = {
     "no stray files": nothing_else,
     "modes": lambda seen: closed_modes(seen.root, ()),
     "sha256sums": sums,
-    "card": lambda seen: _says(seen, seen.export.card, export_card(seen.manifest)),
+    "card": lambda seen: _says(seen, ExportFolder(seen.root).card, export_card(seen.manifest)),
     "croissant": lambda seen: _says(
-        seen, seen.export.croissant, croissant_text(seen.manifest, seen.manifest["files"])
+        seen, ExportFolder(seen.root).croissant, croissant_text(seen.manifest, seen.manifest["files"])
     ),
     "no mask in public": no_mask_in_public,
     "point ids": exported_ids,
