@@ -239,9 +239,13 @@ def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
     made: dict[str, Callable[[], dict[str, Any]]] = {
         path.name.removesuffix(ending): partial(_read, path) for path in folder.glob(f"*{ending}")
     }
-    titles = {"title": "A configuration of Redactory"}, {"title": "redactory-ldp/1: one message of a user"}
-    made["configuration"] = lambda: Config.model_json_schema() | titles[0]
-    made["ldp-message"] = lambda: message_schema() | titles[1]
+    message = {
+        "title": "redactory-ldp/1: one message of a user",
+        "description": "One noisy representation of a sentence, of a pair, or of nothing. Nothing but values "
+        "depends on the sentence.",
+    }
+    made["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
+    made["ldp-message"] = lambda: message_schema() | message
     return made
 
 
