@@ -85,6 +85,8 @@ class Detector:
         """What both policies make of a reading."""
         if reading.failure:
             return Detection(failure=reading.failure)
+        if self._settings.public_labels:
+            reading = self.strict.opened(reading, self._settings.public_labels)
         return Detection(
             tuple(sorted(set(self.strict.marks(text, reading)))),
             tuple(sorted(set(self.conservative.marks(text, reading)))),

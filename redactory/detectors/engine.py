@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from redactory.detectors.settings import DetectSettings
+from redactory.detectors.settings import DetectSettings, kind_of
 from redactory.foundation.errors import ConfigurationError
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
@@ -132,6 +132,10 @@ def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
     ``ConfigurationError`` where one cannot be had here.
     """
     loaded = {name: make(section, settings.language) for name, make, section in _switched_on(settings)}
+    kinds = {kind_of(label) for label in settings.public_labels}
+    for engine in loaded.values() if kinds else ():
+        # an engine that gives each label's probability can tell a public thing from a secret one
+        getattr(engine, "fold", lambda _: None)(kinds)
     windowed = [engine for name, engine in loaded.items() if name not in _WHOLE]
     return windowed, [engine for name, engine in loaded.items() if name in _WHOLE]
 

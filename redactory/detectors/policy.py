@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from redactory.detectors.settings import (
     ConservativeSettings,
     DetectSettings,
     StrictSettings,
+    kind_of,
 )
 from redactory.detectors.spacy_model import versions
 from redactory.foundation.canonical import flat, hash_of
@@ -70,14 +71,31 @@ class StrictPolicy:
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """The spans that are masked."""
+        return _not_allowed(filter(self.is_sure, reading.spans), reading)
+
+    def is_sure(self, span: Span) -> bool:
+        """Whether a hit reaches the bounds of its label and of its engine."""
         bounds, engines = self.bounds, self.settings.engines
-        spans = (
-            span
+        least = max(bounds.get(span.label, math.inf), engines.get(span.detector, 0.0))
+        return span.detector == LISTS or span.score >= least
+
+    def opened(self, reading: Reading, labels: Collection[str]) -> Reading:
+        """``reading``, in which what surely has one of ``labels`` is allowed, as by an allow list.
+
+        Not where it overlaps a hit with any other label, at whatever score: what may be something else is no
+        public thing.
+        """
+        kinds = {kind_of(label) for label in labels}
+        others = [span for span in reading.spans if kind_of(span.label) not in kinds]
+        places = tuple(
+            (span.start, span.end)
             for span in reading.spans
-            if span.detector == LISTS
-            or span.score >= max(bounds.get(span.label, math.inf), engines.get(span.detector, 0.0))
+            if kind_of(span.label) in kinds
+            and span.detector != LISTS
+            and self.is_sure(span)
+            and not any(other.start < span.end and span.start < other.end for other in others)
         )
-        return _not_allowed(spans, reading)
+        return replace(reading, allowed=(*reading.allowed, *places)) if places else reading
 
 
 @dataclass(frozen=True)
@@ -179,8 +197,9 @@ def policy_hashes(settings: DetectSettings) -> dict[str, str]:
 
 
 def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
+    unset = {} if settings.public_labels else {"public_labels": True}
     stands_on: dict[str, Any] = {
-        "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED, exclude_none=True),
+        "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED | unset, exclude_none=True),
         "identities": identities_of(settings),
         "versions": versions(*VERSIONED),
         "python": platform.python_version(),

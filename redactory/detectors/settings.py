@@ -172,6 +172,21 @@ SUSPECTED_LABELS = frozenset(
 )
 """What models trained on OntoNotes mark besides, which is masked only where ``strict.labels`` says so."""
 
+KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("PER", "PERSON"), "PERSON"),
+    **dict.fromkeys(("LOC", "GPE", "FAC", "LOCATION"), "LOCATION"),
+    **dict.fromkeys(("ORG", "ORGANIZATION"), "ORGANIZATION"),
+    **dict.fromkeys(("DATE", "DATE_TIME"), "DATE"),
+    "NORP": "NRP",
+}
+"""Labels of several engines for one kind of thing."""
+
+
+def kind_of(label: str) -> str:
+    """The kind of thing that a label stands for: that of any engine's label for the same."""
+    return KINDS.get(label, label)
+
+
 KNOWN_LABELS = SUSPECTED_LABELS | DEFAULT_LABELS.keys()
 """A model's other labels are masked for its being named: nothing else could say that they should be."""
 
@@ -371,6 +386,11 @@ class DetectSettings(Settings):
         ge=1,
         description="A point longer than this (code points) is quarantined as too_long; the "
         "default is that of input.max_chars, so that none is.",
+    )
+    public_labels: tuple[str, ...] = Field(
+        (),
+        description="Labels that may be public: what an engine finds with them as surely as strict asks for "
+        "is neither masked nor a reason for the private side, and no rule fires inside of it.",
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.engine import Finds, Plain, Reading, Span
-from redactory.detectors.settings import TaggerSettings
+from redactory.detectors.settings import TaggerSettings, kind_of
 from redactory.detectors.spacy_model import lean_spacy, meta_of, versions
 from redactory.detectors.tagger.fitting import PLAIN
 from redactory.foundation.canonical import folder_sha256
@@ -26,7 +26,7 @@ ADDRESS = "STREET_ADDRESS"
 PLACES = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of the parts of an address: the punctuation between two of them belongs to it."""
 DEFAULT = "default"
-WEAK = 0.25
+WEAK, _LIKELY, _SURELY = 0.25, 0.5, 0.98
 """A token joins a neighbour's span from this probability of being sensitive on; alone it needs a policy's."""
 
 
@@ -35,6 +35,11 @@ class TaggerEngine:
 
     def __init__(self, settings: TaggerSettings, language: str) -> None:
         self._taggers = [_Tagger(folder) for folder in _folders(settings, language)]
+
+    def fold(self, kinds: Collection[str]) -> None:
+        """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
+        for tagger in self._taggers:
+            tagger.fold(kinds)
 
     @classmethod
     def identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
@@ -76,6 +81,13 @@ class _Tagger:
             raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit")
         self._model, self._labels = pipe.model, pipe.labels
         self._plain = self._labels.index(PLAIN)
+        self._public: list[int] = []
+
+    def fold(self, kinds: Collection[str]) -> None:
+        """From now on a token is as plain as it is plain or of one of ``kinds``."""
+        self._public = [
+            n for n, label in enumerate(self._labels) if n != self._plain and kind_of(label) in kinds
+        ]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         # the zone gives back what the string store learns from these texts: memory stays flat
@@ -88,18 +100,29 @@ class _Tagger:
     def _reading(self, doc: Doc, scores: NDArray[np.float32]) -> Reading:
         if not np.isfinite(scores).all():
             raise ValueError("the tagger gave scores that are not finite")
-        plain = scores[:, self._plain]
+        open_ = scores[:, self._public].sum(axis=1)
         others = scores.copy()
-        others[:, self._plain] = -1.0
+        others[:, [self._plain, *self._public]] = -1.0
         labels = others.argmax(axis=1).tolist()
-        outside = plain.astype(float).tolist()
+        outside = np.minimum(scores[:, self._plain] + open_, 1.0).astype(float).tolist()
         places = [(t.idx, t.idx + len(t), t.is_space) for t in doc]
         tokens = tuple(
             Plain(start, end, value, NAME)
             for (start, end, space), value in zip(places, outside, strict=True)
             if not space
         )
-        return Reading(tuple(self._spans(places, self._bridged(doc, outside, labels), labels)), tokens)
+        spans = tuple(self._spans(places, self._bridged(doc, outside, labels), labels))
+        if self._public:
+            best = np.asarray(self._public)[scores[:, self._public].argmax(axis=1)].tolist()
+            public = self._spans(places, (1.0 - open_).astype(float).tolist(), best)
+            # what is less likely public than plain, and surely nothing else, is as good as public
+            surely = {place[:2] for place, value in zip(places, outside, strict=True) if value >= _SURELY}
+            spans += tuple(
+                span if span.score >= _LIKELY else span._replace(score=_LIKELY)
+                for span in public
+                if span.score >= _LIKELY or span[:2] in surely
+            )
+        return Reading(spans, tokens)
 
     def _bridged(self, doc: Doc, outside: list[float], labels: list[int]) -> list[float]:
         """``outside`` with the punctuation inside a place as sensitive as what stands around it."""

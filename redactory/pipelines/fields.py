@@ -1,0 +1,265 @@
+"""Fields: the texts of a row by their paths, and the row with other texts in their places.
+
+A path names a column or a key, then what lies below it: ``notes``, ``ticket.body``, ``turns[].text``,
+``messages[*].content``, ``["a.b"]`` for a key with a dot.  Where it ends in a conversation (OpenAI's list
+of ``role`` and ``content``, ShareGPT's of ``from`` and ``value``), what was said is meant; where a content is
+a list of parts, their texts; a tool call's arguments are JSON inside of text, of which the strings are meant,
+not the keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from json import decoder, scanner
+from typing import Any
+
+from redactory.foundation.errors import ConfigurationError
+
+EACH = None
+"""The step of a path that means every entry of a list."""
+Step = str | None
+Change = Callable[[str], str]
+Visit = Callable[[str, bool], str]
+"""Is given a string, and whether it is JSON, of which only the strings are text."""
+_STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
+NOT_TEXT, NOT_UNICODE = "text_not_string", "lone_surrogate"
+
+
+class NoText(Exception):
+    """A field holds something that is no text; the argument is the reason code."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The paths of a row's texts, as they were given."""
+
+    paths: tuple[str, ...]
+
+    @cached_property
+    def steps(self) -> tuple[tuple[Step, ...], ...]:
+        """Each path step by step; ``ConfigurationError`` names the one that cannot be read."""
+        return tuple(steps_of(path) for path in self.paths)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the paths begin with, each once."""
+        return tuple(dict.fromkeys(str(steps[0]) for steps in self.steps))
+
+    def changed(self, row: Mapping[str, Any], change: Change) -> dict[str, Any]:
+        """A copy of ``row`` in which ``change`` was applied to every text that the paths name, in order.
+
+        A missing field, and one that is null, holds no text.  ``NoText`` where one holds anything else.
+        """
+        return self._visited(row, _deep(change))
+
+    def _visited(self, row: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
+        result = dict(row)
+        for path, steps in zip(self.paths, self.steps, strict=True):
+            if path in result:
+                # a table may have a column whose name looks like a path
+                result[path] = _said(result[path], visit)
+            elif steps[0] in result:
+                result[str(steps[0])] = _changed(result[str(steps[0])], steps[1:], visit)
+        return result
+
+    def texts(self, row: Mapping[str, Any]) -> list[str]:
+        """Every text that the paths name, in the order in which :meth:`changed` meets them."""
+        found: list[str] = []
+
+        def note(text: str) -> str:
+            found.append(text)
+            return text
+
+        self.changed(row, note)
+        return found
+
+    def missing(self, rows: list[Mapping[str, Any]]) -> list[str]:
+        """The paths that name nothing in any of ``rows``."""
+        return [
+            path
+            for path, steps in zip(self.paths, self.steps, strict=True)
+            if not any(path in row or _is_there(row, steps) for row in rows)
+        ]
+
+
+def steps_of(path: str) -> tuple[Step, ...]:
+    """A path, step by step: a key, or :data:`EACH`.  ``ConfigurationError`` where it cannot be read."""
+    steps: list[Step] = []
+    position = 0
+    while position < len(path):
+        match = _STEPS.match(path, position)
+        if match is None or (match[0].startswith(".") and not steps):
+            break
+        quoted, plain = match[1], match[2]
+        steps.append(json.loads(f'"{quoted}"') if quoted is not None else plain)
+        position = match.end()
+    if position < len(path) or not steps or steps[0] is EACH:
+        raise ConfigurationError(
+            f"text: '{path}' is not a path: write a column, or keys and lists below one, as in ticket.body "
+            "or messages[*].content"
+        )
+    return tuple(steps)
+
+
+def _is_there(value: Any, steps: tuple[Step, ...]) -> bool:
+    if not steps:
+        return True
+    step, rest = steps[0], steps[1:]
+    if step is EACH:
+        return isinstance(value, list) and any(_is_there(entry, rest) for entry in value)
+    return isinstance(value, Mapping) and step in value and _is_there(value[step], rest)
+
+
+def _changed(value: Any, steps: tuple[Step, ...], visit: Visit) -> Any:
+    """``value`` with the texts changed that lie at the end of ``steps``."""
+    if value is None:
+        return None
+    if not steps:
+        return _said(value, visit)
+    step, rest = steps[0], steps[1:]
+    if step is EACH:
+        if not isinstance(value, list):
+            raise NoText(NOT_TEXT)
+        if not rest:
+            return [_said(entry, visit) for entry in value]
+        return [_changed(entry, rest, visit) for entry in value]
+    if not isinstance(value, Mapping):
+        raise NoText(NOT_TEXT)
+    return {**value, step: _changed(value[step], rest, visit)} if step in value else value
+
+
+def _said(value: Any, visit: Visit) -> Any:
+    """The text at the end of a path changed, or the texts of the conversation or of the parts there."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _text(value, visit)
+    if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
+        return [_message(entry, visit) for entry in value]
+    raise NoText(NOT_TEXT)
+
+
+def _text(value: str, visit: Visit) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NoText(NOT_UNICODE) from None
+    return visit(value, False)
+
+
+def _message(message: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
+    """One turn of a conversation, or one part of a turn's content."""
+    known = {"content", "value", "text", "tool_calls", "function_call"} & set(message)
+    if not known and message.get("type") in (None, "text"):
+        raise NoText(NOT_TEXT)
+    result = dict(message)
+    for name in ("content", "value", "text", "refusal"):
+        if name in result:
+            result[name] = _said(result[name], visit)
+    calls = [result["function_call"]] if isinstance(result.get("function_call"), Mapping) else []
+    if calls:
+        result["function_call"] = _call(calls[0], visit)
+    if isinstance(result.get("tool_calls"), list):
+        result["tool_calls"] = [
+            {**call, "function": _call(call["function"], visit)}
+            if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+            else call
+            for call in result["tool_calls"]
+        ]
+    return result
+
+
+def _call(function: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        return {**function, "arguments": visit(arguments, True)}
+    return {**function, "arguments": _every(arguments, visit)} if arguments is not None else dict(function)
+
+
+def _every(value: Any, visit: Visit) -> Any:
+    """``value`` with every string in it changed, keys kept."""
+    if isinstance(value, str):
+        return _text(value, visit)
+    if isinstance(value, Mapping):
+        return {key: _every(below, visit) for key, below in value.items()}
+    return [_every(below, visit) for below in value] if isinstance(value, list) else value
+
+
+# JSON as it stands in a file: only the strings that change are written anew.
+
+
+class Placed(str):
+    """A string of a JSON text that knows where its literal stands, quotation marks included."""
+
+    start: int
+    end: int
+
+
+class _Decoder(decoder.JSONDecoder):
+    """The standard decoder, whose strings are :class:`Placed`; keys are plain strings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parse_string = _placed
+        self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+
+
+def _placed(text: str, start: int, strict: bool) -> tuple[Placed, int]:
+    value, end = decoder.scanstring(text, start, strict)  # type: ignore[attr-defined]
+    placed = Placed(value)
+    placed.start, placed.end = start - 1, end
+    return placed, end
+
+
+_DECODER = _Decoder()
+
+
+def changed_object(text: str, fields: Fields, change: Change) -> str:
+    """The JSON object ``text`` with the texts of ``fields`` changed and every other character as it was.
+
+    ``ValueError`` where it is not JSON, ``NoText`` where it is not an object or a field holds no text.
+    """
+    row = _DECODER.decode(text)
+    if not isinstance(row, dict):
+        raise NoText("not_an_object")
+    return _spliced(text, lambda visit: fields._visited(row, visit), change)
+
+
+def changed_json(text: str, change: Change) -> str:
+    """JSON in ``text`` with every string in it changed, keys kept; the text itself where it is no JSON."""
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict | list):
+        return change(text)
+    return _spliced(text, lambda visit: _every(value, visit), change)
+
+
+def _deep(change: Change) -> Visit:
+    return lambda text, is_json: changed_json(text, change) if is_json else change(text)
+
+
+def _spliced(text: str, tour: Callable[[Visit], object], change: Change) -> str:
+    """``text`` in which the literals are written anew that ``change`` changes of those ``tour`` meets."""
+    news: list[tuple[int, int, str]] = []
+
+    deep = _deep(change)
+
+    def note(old: str, is_json: bool) -> str:
+        new = deep(old, is_json)
+        if new != old and isinstance(old, Placed):
+            literal = text[old.start : old.end]
+            news.append((old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))
+        return new
+
+    tour(note)
+    pieces, position = list[str](), 0
+    for start, end, literal in sorted(news):
+        pieces += (text[position:start], literal)
+        position = end
+    return "".join(pieces) + text[position:]

@@ -1,0 +1,349 @@
+"""Shapes of rows: JSON lines and arrays, CSV and TSV, Parquet and Arrow, and plain text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, BinaryIO, Literal, cast
+
+from redactory.foundation.errors import InputError
+from redactory.pipelines.fields import changed_object
+from redactory.pipelines.readers.formats import (
+    BROKEN_JSON,
+    BROKEN_ROW,
+    CHUNK,
+    NOT_AN_OBJECT,
+    ROW_TOO_LONG,
+    UNDECODABLE,
+)
+from redactory.pipelines.readers.tables import _Table
+from redactory.pipelines.shapes.shape import BYTE_ORDER_MARK, SHAPES, Edits, Render, Row, Shape, Whole
+from redactory.redaction.replacements import edited
+
+
+def shape_of(format_: str, file: BinaryIO) -> type[Shape]:
+    """The shape of a file of a format; JSON is an array where it begins as one."""
+    start = cast(io.BufferedReader, file).peek(CHUNK).removeprefix(BYTE_ORDER_MARK).lstrip()
+    return JsonArray if format_ == "jsonl" and start.startswith(b"[") else SHAPES[format_]
+
+
+def _in_order(changes: Edits) -> Callable[[str], str]:
+    """The changes of a row's texts, applied to one text after the other."""
+    coming = iter(changes)
+    return lambda text: edited(text, next(coming))
+
+
+class JsonLines(Shape):
+    """One object a line; only literals that change are written anew."""
+
+    names = ("jsonl",)
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """A line that is not blank is a row."""
+        number = 0
+        while line := self.file.readline(self.limit + 1):
+            number += 1
+            if len(line) > self.limit:
+                while line and not line.endswith(b"\n"):
+                    line = self.file.readline(CHUNK)
+                yield Row(number, reason=ROW_TOO_LONG)
+                continue
+            if number == 1 and line.startswith(BYTE_ORDER_MARK):
+                yield BYTE_ORDER_MARK
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            body = line.rstrip(b"\r\n")
+            yield self._object(number, body, line[len(body) :]) if body.strip() else line
+
+    def _object(self, number: int, body: bytes, end: bytes = b"") -> Row:
+        try:
+            text = body.decode()
+            cells = json.loads(text)
+        except UnicodeDecodeError:
+            return Row(number, reason=UNDECODABLE)
+        except (ValueError, RecursionError):
+            return Row(number, reason=BROKEN_JSON)
+        if not isinstance(cells, dict):
+            return Row(number, reason=NOT_AN_OBJECT)
+
+        def render(changes: Edits, whole: Whole) -> bytes:
+            new = changed_object(text, self.fields, _in_order(changes))
+            return (with_members(new, whole) if whole else new).encode() + end
+
+        return self._row(number, cells, render)
+
+
+class JsonArray(JsonLines):
+    """One array of objects, which are held one at a time; a comma goes with the entry behind it."""
+
+    names = ("json array",)
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """An entry is a row."""
+        # bytes that are not UTF-8 become lone surrogates, which the entry's own check then finds
+        text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
+        decoder, number = json.JSONDecoder(), 0
+        held = text.read(CHUNK)
+        start = held.index("[") + 1
+        yield held[:start].encode()
+        held = held[start:]
+        ended = False
+        while True:
+            before = _BETWEEN.match(held)
+            at = before.end() if before is not None else 0
+            if held[at : at + 1] == "]":
+                yield (held + text.read()).encode()
+                return
+            try:
+                # a number that goes on behind what is held would look whole: entries are objects
+                end = decoder.raw_decode(held, at)[1]
+            except ValueError:
+                more = text.read(max(CHUNK, len(held)))
+                ended = not more
+                held += more
+                if ended or len(held) > 2 * max(self.limit, CHUNK):
+                    raise InputError(f"{self.name}: the array cannot be read behind entry {number}") from None
+                continue
+            number += 1
+            row = self._object(number, held[at:end].encode("utf-8", "surrogateescape"))
+            yield replace(row, render=self._behind(held[:at], row.render))
+            held = held[end:]
+
+    @staticmethod
+    def _behind(before: str, render: Render | None) -> Render | None:
+        return None if render is None else lambda changes, whole: (before, render(changes, whole))
+
+    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+        """The first entry that is written has no comma before it."""
+        is_first = True
+        for piece in pieces:
+            if isinstance(piece, tuple):
+                before, body = piece
+                piece = (before.replace(",", "", 1) if is_first else before).encode() + body
+                is_first = False
+            target.write(piece)
+
+
+_BETWEEN = re.compile(r"\s*,?\s*")
+
+
+def with_members(text: str, whole: Whole) -> str:
+    """The JSON object ``text`` with members replaced whole or, where ``whole`` says None, taken out."""
+    decoder = json.JSONDecoder()
+    place = text.index("{") + 1
+    pieces: list[str] = []
+    while (match := _MEMBER.match(text, place)) is not None:
+        name = json.loads(match["name"])
+        _, end = decoder.raw_decode(text, match.end())
+        comma = _COMMA.match(text, end)
+        assert comma is not None
+        if name not in whole:
+            pieces.append(text[match.start() : end])
+        elif (new := whole[name]) is not None:
+            literal = text[match.end() : end]
+            kept = literal if literal == "null" else json.dumps(new, ensure_ascii=False)
+            pieces.append(text[match.start() : match.end()] + kept)
+        place = comma.end()
+    return text[: text.index("{") + 1] + ",".join(pieces) + text[place:]
+
+
+_MEMBER = re.compile(r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*')
+_COMMA = re.compile(r"(?:\s*,)?")
+
+
+class Table(Shape):
+    """CSV and TSV: a row in which nothing changes is written as it stood, another one in the same dialect."""
+
+    names = ("csv", "tsv")
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """The header line, then the rows."""
+        separator = "\t" if self.format == "tsv" else self._separator()
+        if cast(io.BufferedReader, self.file).peek(3).startswith(BYTE_ORDER_MARK):
+            yield BYTE_ORDER_MARK
+        rows = _Table(self.file, separator, self.limit).rows()
+        header, reason, line = next(rows, ([], None, ""))
+        if header is None:
+            raise InputError(f"{self.name}: its first line is no header ({reason})")
+        self._header, self._dialect = header, separator
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{self.name}: its first line is not UTF-8; convert the file") from None
+        yield Row(0, render=partial(self._header_row, header, line))
+        for number, (cells, reason, line) in enumerate(rows, 2):
+            if cells == []:
+                yield line.encode("utf-8", "surrogateescape")
+            elif cells is None or len(cells) != len(header):
+                yield Row(number, reason=reason or BROKEN_ROW)
+            else:
+                yield self._cells(number, cells, line)
+
+    def _header_row(self, header: list[str], line: str, _: Edits, whole: Whole) -> bytes:
+        return self._rendered(header, header, line, whole)
+
+    def _separator(self) -> str:
+        """The sign that the header is full of, where it is not a comma."""
+        first = cast(io.BufferedReader, self.file).peek(CHUNK).split(b"\n", 1)[0].decode("utf-8", "replace")
+        return max(",;|\t", key=lambda sign: (first.count(sign), sign == ","))
+
+    def _cells(self, number: int, cells: list[str], line: str) -> Row:
+        named = dict(zip(self._header, cells, strict=True))
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            return Row(number, reason=UNDECODABLE)
+
+        def render(changes: Edits, whole: Whole) -> bytes:
+            changed = self.fields.changed(named, _in_order(changes))
+            new = [changed[column] if column not in whole else whole[column] or "" for column in self._header]
+            return self._rendered(cells, new, line, whole)
+
+        return self._row(number, named, render)
+
+    def _rendered(self, old: list[str], new: list[str], line: str, whole: Whole) -> bytes:
+        dropped = {column for column, value in whole.items() if value is None}
+        if old == new and not dropped:
+            return line.encode()
+        kept = [cell for column, cell in zip(self._header, new, strict=True) if column not in dropped]
+        end = "\r\n" if line.endswith("\r\n") else "\n" if line.endswith("\n") else ""
+        quoted = line.count('"') >= 2 * len(old) and line.startswith('"')
+        text = io.StringIO()
+        quoting: Literal[0, 1] = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
+        csv.writer(text, delimiter=self._dialect, lineterminator=end, quoting=quoting).writerow(kept)
+        return text.getvalue().encode()
+
+
+class Text(Shape):
+    """A file is one text."""
+
+    names = ("text",)
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """The one row."""
+        data = self.file.read(self.limit + 1)
+        mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
+        if len(data) > self.limit:
+            yield Row(1, reason=ROW_TOO_LONG)
+            return
+        try:
+            text = data[len(mark) :].decode()
+        except UnicodeDecodeError:
+            yield Row(1, reason=UNDECODABLE)
+            return
+        yield Row(1, [text], {}, lambda changes, _: mark + edited(text, changes[0]).encode())
+
+
+class Columns(Shape):
+    """Parquet and Arrow: columns without a text are handed on untouched, batch by batch."""
+
+    names = ("parquet", "arrow")
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """A row of a batch is a row."""
+        import pyarrow as pa
+
+        number = 0
+        try:
+            for group, batch in self._batches():
+                cells = batch.select([name for name in batch.schema.names if self._is_shown(name)])
+                for place in range(batch.num_rows):
+                    number += 1
+                    yield self._of_batch(number, group, batch, cells, place)
+        except pa.ArrowException:
+            raise InputError(f"{self.name} cannot be read after row {number}: copy it anew") from None
+
+    def _is_shown(self, name: str) -> bool:
+        return self.shown is None or name in {*self.shown, *self.fields.columns, *self.fields.paths}
+
+    def _batches(self) -> Iterator[tuple[int, Any]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self.format == "parquet":
+            table = pq.ParquetFile(self.file, pre_buffer=False)
+            self.schema = table.schema_arrow
+            first = table.metadata.row_group(0).column(0) if table.metadata.num_row_groups else None
+            self._compression = first.compression.lower() if first is not None else "snappy"
+            for group in range(table.metadata.num_row_groups):
+                yield from ((group, batch) for batch in table.iter_batches(1_000, row_groups=[group]))
+            return
+        self._is_file = self.file.peek(6)[:6] == b"ARROW1"  # type: ignore[attr-defined]
+        reader = pa.ipc.open_file(self.file) if self._is_file else pa.ipc.open_stream(self.file)
+        self.schema = reader.schema
+        coming = map(reader.get_batch, range(reader.num_record_batches)) if self._is_file else iter(reader)
+        yield from enumerate(coming)
+
+    def _of_batch(self, number: int, group: int, batch: Any, cells: Any, place: int) -> Row:
+        try:
+            named = {name: cells.column(name)[place].as_py() for name in cells.schema.names}
+        except (ValueError, ArithmeticError, LookupError):
+            return Row(number, reason=BROKEN_ROW)
+
+        def render(changes: Edits, whole: Whole) -> Any:
+            return group, batch, place, self.fields.changed(named, _in_order(changes)), whole
+
+        return self._row(number, named, render)
+
+    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+        """Rows of one batch together; a row group of the source is one again."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        writer: Any = None
+        held: list[Any] = []
+        group: list[Any] = []
+
+        def flush() -> None:
+            if held:
+                group.append(self._joined(held))
+                held.clear()
+
+        def begun(schema: Any) -> Any:
+            if self.format == "parquet":
+                return pq.ParquetWriter(target, schema, compression=self._compression)
+            return (pa.ipc.new_file if self._is_file else pa.ipc.new_stream)(target, schema)
+
+        for piece in pieces:
+            if held and held[-1][1] is not piece[1]:
+                last = held[-1][0]
+                flush()
+                if last != piece[0]:
+                    writer = writer or begun(group[0].schema)
+                    writer.write_table(pa.Table.from_batches(group))
+                    group.clear()
+            held.append(piece)
+        flush()
+        if group:
+            writer = writer or begun(group[0].schema)
+            writer.write_table(pa.Table.from_batches(group))
+        if writer is None:
+            writer = begun(self.schema)
+        writer.close()
+
+    def _joined(self, rows: list[Any]) -> Any:
+        """The rows of one batch, with the columns that hold texts written anew."""
+        import pyarrow as pa
+
+        batch, whole = rows[0][1], rows[0][4]
+        places = pa.array([row[2] for row in rows])
+        anew = {*self.fields.columns, *self.fields.paths}
+        columns, fields_ = [], []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            schema = batch.schema.field(name)
+            if name in whole:
+                if whole[name] is None:
+                    continue
+                values = [None if row[3].get(name) is None else row[4][name] for row in rows]
+                schema = schema.with_type(pa.string())
+                columns.append(pa.array(values, pa.string()))
+            elif name in anew:
+                columns.append(pa.array([row[3][name] for row in rows], schema.type))
+            else:
+                columns.append(column.take(places))
+            fields_.append(schema)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields_, batch.schema.metadata))

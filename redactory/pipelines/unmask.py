@@ -1,0 +1,121 @@
+"""Unmask: pseudonyms back into values, by the vault of a copy and its key; every use is logged."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import hmac
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import commit, write_bytes
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
+from redactory.foundation.records import RecordLog
+from redactory.pipelines.fields import Fields
+from redactory.pipelines.readers import find_by_path
+from redactory.pipelines.sealed import wordless
+from redactory.pipelines.shapes import Row, shape_of
+from redactory.redaction.replacements import Edit
+
+_TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
+_NONCE = 12
+_ROW_BYTES = 1 << 30
+
+
+@dataclass
+class Vault:
+    """Which value stands behind each pseudonym of a copy, and in which fields they stand."""
+
+    fields: list[str] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Encrypted (AES-256-GCM) under ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
+        nonce = os.urandom(_NONCE)
+        data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        write_bytes(path, nonce + AESGCM(_key()).encrypt(nonce, data, b"redactory vault"))
+
+    @classmethod
+    def read(cls, path: Path) -> Vault:
+        """``InputError`` where the file is not a vault, or was written with another key."""
+        try:
+            data = path.read_bytes()
+            return cls(**json.loads(AESGCM(_key()).decrypt(data[:_NONCE], data[_NONCE:], b"redactory vault")))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        except (InvalidTag, ValueError):
+            raise InputError(
+                f"{path} is not a vault, or {ENCRYPTION_VARIABLE} is not the key that it was written with"
+            ) from None
+
+
+def _key() -> bytes:
+    secret = load_encryption_key()
+    if secret is None:
+        raise ConfigurationError(
+            f"a vault is encrypted: set {ENCRYPTION_VARIABLE} (redactory keys new encryption)"
+        )
+    return hmac.digest(secret, b"redactory/vault", "sha256")
+
+
+def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: str = "auto") -> dict[str, Any]:
+    """Write a copy of ``given`` to ``out`` in which pseudonyms are values again: rows, and tokens by kind.
+
+    Each use is a record in ``VAULT.log.jsonl``: who, when, which file, how many.  A token that the vault does
+    not know stays, and is counted as unknown.
+    """
+    known, target = Vault.read(Path(vault)), Path(out)
+    if target.exists():
+        raise ConfigurationError(f"--out: {out} is there already: remove it, or give another name")
+    sources = find_by_path((str(given),), format_)
+    if len(sources) != 1:
+        raise ConfigurationError(f"'{given}' is a folder: give its files one by one")
+    return wordless("a file was unmasked", _unmask, sources[0], target, known, Path(vault))
+
+
+def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    rows = 0
+
+    def changes(text: str) -> list[Edit]:
+        found = []
+        for token in _TOKEN.finditer(text):
+            value = vault.values.get(token[0])
+            counts["unknown" if value is None else token[0][1:].rpartition("_")[0]] += 1
+            if value is not None:
+                found.append(Edit(token.start(), token.end(), value))
+        return found
+
+    with RecordLog(Path(f"{place}.log.jsonl")) as log:
+        # before anything is written: a use that was not logged must not happen
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        log.append("unmask", {"by": getpass.getuser(), "at": now, "file": source.name, "out": target.name})
+        with source.open() as file, commit(target) as path, path.open("wb") as written:
+            shape = shape_of(source.format, file)(
+                file, source.name, source.format, _ROW_BYTES, Fields(tuple(vault.fields))
+            )
+
+            def pieces() -> Iterator[Any]:
+                nonlocal rows
+                for row in shape.rows():
+                    if isinstance(row, bytes):
+                        yield row
+                    elif row.render is None:
+                        raise InputError(f"{source.name}, row {row.number}: {row.reason}")
+                    else:
+                        rows += isinstance(row, Row) and row.number > 0
+                        yield row.render([changes(text) for text in row.texts], {})
+
+            shape.write(written, pieces())
+        log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
+    return {"rows": rows, "unmasked": dict(counts.most_common())}

@@ -1,0 +1,483 @@
+"""Replacements: what stands where a hit was.
+
+A replacement is one registered class.  ``mask`` is the only one that a training reads, and the only one for
+which a guarantee is stated: every other one gives away what its ``gives_away`` says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import random
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, timedelta
+from functools import cache, lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from redactory.detectors.settings import kind_of
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.keys import DigestKey
+from redactory.redaction.mask import MASK, merge_intervals
+
+if TYPE_CHECKING:
+    from faker import Faker
+
+
+class Found(NamedTuple):
+    """A stretch of a text that is replaced: code points [start, end), its label and its score."""
+
+    start: int
+    end: int
+    label: str
+    score: float = 1.0
+
+
+class Edit(NamedTuple):
+    """Code points [start, end) of a text, what is to stand there, and the kind of what stood there."""
+
+    start: int
+    end: int
+    new: str
+    kind: str = ""
+
+
+Put = Callable[[str, str], str]
+"""What stands in place of a value, by its kind and its text."""
+
+
+def edits(text: str, found: Sequence[Found], put: Put | None = None) -> list[Edit]:
+    """What is to be changed in ``text`` so that every stretch of ``found`` is replaced, in order.
+
+    Stretches that overlap are one, with the label of the longest, then of the highest score.  Without ``put``
+    each becomes :data:`MASK`, where also those are one that touch or have only white space between them.
+    """
+    intervals = [(one.start, one.end) for one in found]
+    result = []
+    for start, end in merge_intervals(text, intervals) if put is None else _overlapping(intervals):
+        inside = [one for one in found if start <= one.start and one.end <= end]
+        longest = max(inside, key=lambda one: (one.end - one.start, one.score, one.label))
+        kind = kind_of(longest.label)
+        result.append(Edit(start, end, MASK if put is None else put(kind, text[start:end]), kind))
+    return result
+
+
+def edited(text: str, changes: Sequence[Edit]) -> str:
+    """``text`` with ``changes``, which are sorted and do not overlap."""
+    pieces, position = list[str](), 0
+    for change in changes:
+        pieces += (text[position : change.start], change.new)
+        position = change.end
+    return "".join(pieces) + text[position:]
+
+
+def _overlapping(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def same(value: str) -> str:
+    """What tells two values apart: neither case nor white space does."""
+    return " ".join(value.casefold().split())
+
+
+class Replacement:
+    """One way to replace.  A subclass with a ``name`` is registered by being defined."""
+
+    name: ClassVar[str] = ""
+    gives_away: ClassVar[str] = ""
+    """What a reader of the output learns beside that something stood there; for the card."""
+    needs_key: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if cls.name:
+            REPLACEMENTS[cls.name] = cls
+
+    def __init__(self, key: DigestKey, language: str = "en") -> None:
+        """Under a key, for texts of a language."""
+        self._key = key
+        self._language = language
+
+    def of_document(self, document: str) -> Put | None:
+        """What replaces a value of a kind in one document, by the document's name; None is the mask."""
+        raise NotImplementedError
+
+    def _seed(self, *parts: str) -> bytes:
+        subkey = self._key.purpose(f"replacement/{self.name}")
+        return hmac.digest(subkey, "\x1f".join(parts).encode("utf-8", "surrogatepass"), "sha256")
+
+
+REPLACEMENTS: dict[str, type[Replacement]] = {}
+"""Every replacement by its name."""
+
+
+class Mask(Replacement):
+    """``<MASK>``, whatever was found."""
+
+    name = "mask"
+
+    def of_document(self, document: str) -> None:
+        """The mask."""
+
+
+class Label(Replacement):
+    """``<PERSON>``."""
+
+    name = "label"
+    gives_away = "The kind of what stood there."
+
+    def of_document(self, document: str) -> Put:
+        """The kind by itself."""
+        return lambda kind, _: f"<{kind}>"
+
+
+class Number(Replacement):
+    """``<PERSON_1>``: a value, and a part of a name that only one has, has one number within a document."""
+
+    name = "number"
+    gives_away = "The kind, and which values of one document are equal or parts of one name."
+
+    def of_document(self, document: str) -> Put:
+        """Numbers in the order in which values are met."""
+        numbers: dict[tuple[str, str], int] = {}
+        last: dict[str, int] = {}
+
+        def number(kind: str, value: str) -> int:
+            wholes = {n for (of, full), n in numbers.items() if of == kind and value in full.split()}
+            if kind == "PERSON" and len(wholes) == 1:
+                return wholes.pop()
+            last[kind] = last.get(kind, 0) + 1
+            return last[kind]
+
+        def put(kind: str, value: str) -> str:
+            known = (kind, same(value))
+            if known not in numbers:
+                numbers[known] = number(*known)
+            return f"<{kind}_{numbers[known]}>"
+
+        return put
+
+
+class Pseudonym(Replacement):
+    """``<PERSON_k3v…>``: the same value has the same name wherever the same key is used."""
+
+    name = "pseudonym"
+    gives_away = (
+        "The kind, and which values are equal in everything that was replaced with the same key: how often a "
+        "value occurs, and together with what, can point at whose it is."
+    )
+    needs_key = True
+
+    def of_document(self, document: str) -> Put:
+        """80 bits of a keyed digest."""
+
+        def put(kind: str, value: str) -> str:
+            # not folded: what is unmasked is the value as it stood
+            digest = self._seed(kind, value)[:10]
+            return f"<{kind}_{base64.b32encode(digest).decode().lower()}>"
+
+        return put
+
+
+class Surrogate(Replacement):
+    """An invented value of the same kind and form; the same value has the same surrogate under one key.
+
+    Dates of a document all move by one amount of days.  A kind for which nothing can be invented stands as
+    its label does.  Needs the extra ``surrogates`` (Faker).
+    """
+
+    name = "surrogate"
+    gives_away = (
+        "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
+        "under the same key, the days between two dates of a document, and the gender that a given name "
+        "tells. An invented value may be somebody's."
+    )
+    needs_key = True
+
+    def of_document(self, document: str) -> Put:
+        """Names by token, so that a surname by itself fits the full name."""
+        days = int.from_bytes(self._seed("days", document)[:4]) % 720 - 360
+        days = days - 7 if days <= 0 else days + 7
+
+        def put(kind: str, value: str) -> str:
+            for attempt in range(20):
+                draw = random.Random(self._seed(kind, same(value), str(attempt)))
+                new = self._invented(kind, value, draw, days)
+                if new is None or same(new) == same(value):
+                    continue
+                return new
+            return f"<{kind}>"
+
+        return put
+
+    def _invented(self, kind: str, value: str, draw: random.Random, days: int) -> str | None:
+        if kind == "PERSON":
+            return _WORD.sub(lambda word: self._name_part(word, value), value)
+        if kind == "DATE":
+            return moved(value, days)
+        if kind == "AGE":
+            return re.sub(
+                r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value
+            )
+        if kind in ("EMAIL_ADDRESS", "URL", "IP_ADDRESS"):
+            return _ADDRESSES[kind](value, draw)
+        if kind in _FAKED:
+            fake = _faker(locale_of(value, self._language))
+            fake.seed_instance(draw.getrandbits(64))
+            return cased(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
+        if any(letter.isdigit() for letter in value):
+            return with_check_digits(kind, scrambled(value, draw), value, draw)
+        return None
+
+    def _name_part(self, word: re.Match[str], whole: str) -> str:
+        """One word of a person's name: a title stays, an initial becomes another one."""
+        part = word[0]
+        if same(part) in _TITLES:
+            return part
+        draw = random.Random(self._seed("name", same(part)))
+        if len(part) == 1:
+            return scrambled(part, draw)
+        locale = locale_of(part, self._language)
+        names = _names(locale)
+        is_last = word.end() == len(whole) and word.start() > 0
+        given = [kind for kind in ("female", "male") if same(part) in names[kind]]
+        kinds = ["last"] if is_last or not given else given
+        pool = names["as written"][draw.choice(kinds)]
+        choice = next((new for new in draw.sample(pool, min(len(pool), 5)) if same(new) != same(part)), "N")
+        return cased(choice, part)
+
+
+_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
+_TITLES = frozenset(
+    ["mr", "mrs", "ms", "miss", "dr", "prof", "sir", "madam", "herr", "frau", "señor", "señora", "m", "mme"]
+) - {"m"}
+_FAKED = {
+    "LOCATION": "city",
+    "ORGANIZATION": "company",
+    "STREET_ADDRESS": "street_address",
+    "NRP": "country",
+}
+_SCRIPTS = (
+    ("\u0400", "\u04ff", "ru_RU"),
+    ("\u0370", "\u03ff", "el_GR"),
+    ("\u0590", "\u05ff", "he_IL"),
+    ("\u0600", "\u06ff", "ar_AA"),
+    ("\u0900", "\u097f", "hi_IN"),
+    ("\u3040", "\u30ff", "ja_JP"),
+    ("\u4e00", "\u9fff", "zh_CN"),
+    ("\uac00", "\ud7af", "ko_KR"),
+)
+_LOCALES = {
+    "de": "de_DE", "es": "es_ES", "fr": "fr_FR", "it": "it_IT", "nl": "nl_NL", "pl": "pl_PL", "pt": "pt_PT",
+    "sv": "sv_SE", "da": "da_DK", "fi": "fi_FI", "cs": "cs_CZ", "ro": "ro_RO", "tr": "tr_TR",
+}  # fmt: skip
+
+
+def locale_of(value: str, language: str) -> str:
+    """Faker's name of the script that ``value`` is written in, and for Latin letters of ``language``."""
+    found = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
+    return next(found, _LOCALES.get(language, "en_US"))
+
+
+@cache
+def _faker(locale: str) -> Faker:
+    try:
+        from faker import Faker
+    except ImportError:
+        raise ConfigurationError(
+            "replacement surrogate needs Faker: pip install 'redactory[surrogates]'"
+        ) from None
+    return Faker(locale)
+
+
+@lru_cache(maxsize=16)
+def _names(locale: str) -> dict[str, Any]:
+    """The given names and surnames that Faker has of a locale, folded and as they are written."""
+    provider = next(one for one in _faker(locale).get_providers() if hasattr(one, "last_names"))
+    last, first = list(provider.last_names), list(getattr(provider, "first_names", provider.last_names))
+    female = list(getattr(provider, "first_names_female", None) or first)
+    male = list(getattr(provider, "first_names_male", None) or first)
+    written = {"last": last, "female": female, "male": male}
+    sets = {kind: {same(str(name)) for name in names} for kind, names in written.items()}
+    return {**sets, "as written": written}
+
+
+def cased(new: str, old: str) -> str:
+    """``new`` in capitals or small letters throughout where ``old`` is."""
+    if old.isupper() and len(old) > 1:
+        return new.upper()
+    return new.lower() if old.islower() else new
+
+
+def scrambled(value: str, draw: random.Random) -> str:
+    """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
+
+    def other(letter: str) -> str:
+        if letter.isdigit():
+            return draw.choice("123456789" if letter != "0" else "0123456789")
+        if letter.isalpha() and letter.isascii():
+            new = draw.choice("ABCDEFGHJKLMNPQRSTUVWXYZ")
+            return new if letter.isupper() else new.lower()
+        return letter
+
+    if re.fullmatch(r"[0-9a-fA-F:.\-{}]+", value) and re.search("[a-fA-F]", value):
+        # hexadecimal: a MAC address, a UUID, a digest
+        digits = "0123456789ABCDEF" if re.search("[A-F]", value) else "0123456789abcdef"
+        return "".join(draw.choice(digits) if letter.isalnum() else letter for letter in value)
+    return "".join(map(other, value))
+
+
+def with_check_digits(kind: str, value: str, old: str, draw: random.Random) -> str:
+    """``value``, made from ``old``, with its check digits made right, for kinds that have some."""
+    places = [place for place, letter in enumerate(value) if letter.isdigit()]
+    letters = list(value)
+    digits = [int(value[place]) for place in places]
+    if kind == "CREDIT_CARD" and len(digits) > 1:
+        digits[0] = draw.choice((4, 5))
+        doubled = sum(
+            sum(divmod(2 * d, 10)) if n % 2 == 0 else d for n, d in enumerate(reversed(digits[:-1]))
+        )
+        digits[-1] = -doubled % 10
+    elif kind == "UK_NHS" and len(digits) == 10:
+        rest = -sum(d * (10 - n) for n, d in enumerate(digits[:9])) % 11
+        while rest == 10:
+            digits[8] = (digits[8] + 1) % 10
+            rest = -sum(d * (10 - n) for n, d in enumerate(digits[:9])) % 11
+        digits[9] = rest
+    elif kind == "US_SSN" and len(digits) == 9:
+        # an area that is none, so that it is nobody's
+        digits[0] = 9
+    for place, digit in zip(places, digits, strict=True):
+        letters[place] = str(digit)
+    return _iban(old[:2] + "".join(letters)[2:]) if kind == "IBAN_CODE" else "".join(letters)
+
+
+def _iban(value: str) -> str:
+    plain = "".join(letter for letter in value if letter.isalnum()).upper()
+    turned = "".join(str(int(letter, 36)) for letter in plain[4:] + plain[:2] + "00")
+    check = iter(f"{98 - int(turned) % 97:02d}")
+    seen = 0
+    result = []
+    for letter in value:
+        seen += letter.isalnum()
+        result.append(next(check) if letter.isalnum() and seen in (3, 4) else letter)
+    return "".join(result)
+
+
+def _email(value: str, draw: random.Random) -> str:
+    local = value.partition("@")[0]
+    return f"{scrambled(local, draw)}@example.{draw.choice(('com', 'net', 'org'))}"
+
+
+def _url(value: str, draw: random.Random) -> str:
+    scheme, mark, rest = value.rpartition("://")
+    path = "".join(rest.partition("/")[1:])
+    return f"{scheme}{mark}{scrambled('abcdefg', draw)}.example.com{scrambled(path, draw)}"
+
+
+def _ip(value: str, draw: random.Random) -> str:
+    try:
+        version = ip_address(value.partition("/")[0]).version
+    except ValueError:
+        version = 4
+    if version == 6:
+        return f"2001:db8::{draw.getrandbits(16):x}:{draw.getrandbits(16):x}"
+    return f"{draw.choice(('192.0.2', '198.51.100', '203.0.113'))}.{draw.randrange(1, 255)}"
+
+
+_ADDRESSES: dict[str, Callable[[str, random.Random], str]] = {
+    "EMAIL_ADDRESS": _email,
+    "URL": _url,
+    "IP_ADDRESS": _ip,
+}
+
+# Dates, moved in the form in which they stand.
+
+_MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
+_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+_MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _MONTHS)
+_WEEKDAY = "|".join(_WEEKDAYS)
+_DATES = (
+    re.compile(r"(?P<y>\d{4})(?P<s>[-/.])(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})"),
+    re.compile(r"(?P<a>\d{1,2})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<y>\d{4}|\d{2})"),
+    re.compile(rf"(?P<n>{_MONTH})\.?\s+(?P<d>\d{{1,2}})(?P<o>st|nd|rd|th)?(?:,?\s+(?P<y>\d{{4}}))?", re.I),
+    re.compile(
+        rf"(?P<d>\d{{1,2}})(?P<o>st|nd|rd|th)?\s+(?:of\s+)?(?P<n>{_MONTH})\.?(?:,?\s+(?P<y>\d{{4}}))?", re.I
+    ),
+    re.compile(rf"(?P<n>{_MONTH})\.?,?\s+(?P<y>\d{{4}})", re.I),
+    re.compile(rf"(?P<w>{_WEEKDAY})", re.I),
+    re.compile(r"(?P<y>(?:19|20)\d{2})"),
+)  # fmt: skip
+
+
+def moved(value: str, days: int) -> str | None:
+    """The dates in ``value`` moved by ``days``, each in its own form; None where nothing can be moved."""
+    pieces, position, found = list[str](), 0, 0
+    while position < len(value):
+        match = next((m for m in (form.match(value, position) for form in _DATES) if m), None)
+        new = None if match is None else _moved(match, days)
+        if match is None or new is None:
+            pieces.append(value[position])
+            position += 1
+            continue
+        found += 1
+        pieces.append(new)
+        position = match.end()
+    result = "".join(pieces)
+    # a time, a day of the month by itself: what is left may still tell the date
+    rest = sum(letter.isdigit() for letter in value) - sum(letter.isdigit() for letter in result)
+    return result if found and rest <= 0 else None
+
+
+def _moved(match: re.Match[str], days: int) -> str | None:
+    part = match.groupdict()
+    if part.get("w"):
+        return cased(_WEEKDAYS[(_WEEKDAYS.index(part["w"].lower()) + days) % 7].capitalize(), part["w"])
+    year = part.get("y")
+    month, day = part.get("m"), part.get("d")
+    names = {"y": "y", "m": "m", "d": "d"}
+    if part.get("a"):
+        # the day comes second where it must, as it does in the language of most texts that write so
+        names = {"y": "y", "m": "a", "d": "b"} if int(part["b"]) > 12 or int(part["a"]) <= 12 else {
+            "y": "y", "m": "b", "d": "a"
+        }  # fmt: skip
+        month, day = part[names["m"]], part[names["d"]]
+    if part.get("n"):
+        month = str([name[:3] for name in _MONTHS].index(part["n"].lower()[:3]) + 1)
+    full = 2000 if year is None else int(year) + (2000 if len(year) == 2 else 0)
+    try:
+        then = date(full, int(month or 1), int(day or 1)) + timedelta(days)
+    except (ValueError, OverflowError):
+        return None
+    news = {"y": f"{then.year:04d}"[-len(year or "0000") :], "m": str(then.month), "d": str(then.day)}
+    edits = [(match.span(names[k]), v) for k, v in news.items() if part.get(names[k])]
+    if part.get("n"):
+        name = _MONTHS[then.month - 1].capitalize()
+        edits.append((match.span("n"), cased(name if len(part["n"]) > 3 else name[:3], part["n"])))
+    if part.get("o"):
+        tens, ones = divmod(then.day, 10)
+        edits.append((match.span("o"), "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(ones, "th")))
+    text, start = match[0], match.start()
+    for (first, last), new in sorted(edits, reverse=True):
+        width = last - first if text[first - start] == "0" else 0
+        text = text[: first - start] + new.zfill(width) + text[last - start :]
+    return text

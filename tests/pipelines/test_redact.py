@@ -1,0 +1,382 @@
+"""Masked copies: the shape of the input stays, hits go, what cannot be read is left out and named."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.fields import Fields, changed_object, steps_of
+from redactory.pipelines.redact import Redaction, redact, with_known
+from redactory.pipelines.shapes import shape_of
+from redactory.pipelines.unmask import unmask
+from redactory.redaction.replacements import Edit, Found
+
+PLAIN = Redaction()
+SECRET = "ann.kovacs@example.org"
+PATTERNS = {"detect": {"tagger": None}}
+"""Recognizers alone: no model to load."""
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[..., bytes]:
+    def copied(name: str, data: bytes, redaction: Redaction = PLAIN, **options: Any) -> bytes:
+        (tmp_path / name).write_bytes(data)
+        out = tmp_path / f"out-{name}"
+        copied.summary = redact(tmp_path / name, out, redaction, config=PATTERNS, **options)  # type: ignore[attr-defined]
+        copied.out = out  # type: ignore[attr-defined]
+        return out.read_bytes()
+
+    return copied
+
+
+# The shape.
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), values, max_size=4),
+    st.text(max_size=10),
+    st.sampled_from([None, 1, "\t"]),
+)
+def test_json_in_which_nothing_changes_is_the_same_to_the_byte(
+    row: dict[str, Any], text: str, indent: Any
+) -> None:
+    line = json.dumps(row | {"text": text}, indent=indent, ensure_ascii=len(text) % 2 == 0)
+    fields = Fields(("text",))
+    assert changed_object(line, fields, str) == line
+    changed = json.loads(changed_object(line, fields, lambda old: old + "!"))
+    assert changed == json.loads(line) | {"text": text + "!"}
+
+
+def test_only_the_literal_that_changes_is_written_anew(copy: Callable[..., bytes]) -> None:
+    line = f'{{"n": 1.0e5 ,"text":"\\u00e9 to {SECRET}",  "same": 1, "same": 2}}\r\n\r\n{{"text": null}}'
+    assert copy("a.jsonl", line.encode()).decode() == line.replace(SECRET, "<MASK>")
+
+
+CHAT = {
+    "messages": [
+        {"role": "user", "content": SECRET, "name": "u"},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": "x"}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "1", "function": {"name": "f", "arguments": json.dumps({"email": SECRET, "n": 1.50})}}
+            ],
+        },
+    ]
+}
+SHARE = {"conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "ok"}]}
+
+
+@pytest.mark.parametrize("row", [CHAT, SHARE])
+def test_a_conversation_keeps_all_but_what_was_said(copy: Callable[..., bytes], row: dict[str, Any]) -> None:
+    line = json.dumps(row)
+    result = copy("chat.jsonl", line.encode()).decode()
+    assert result == line.replace(SECRET, "<MASK>")
+
+
+@pytest.mark.parametrize(
+    ("paths", "row"),
+    [
+        (("ticket.body",), {"ticket": {"body": SECRET, "id": SECRET}}),
+        (
+            ("turns[].text", "notes"),
+            {"turns": [{"text": SECRET}, {"text": SECRET}], "notes": SECRET, "open": SECRET},
+        ),
+        (('["a.b"]',), {"a.b": SECRET, "a": {"b": SECRET}}),
+        (("list[*]",), {"list": [SECRET, "x"]}),
+    ],
+)
+def test_a_path_names_its_texts_and_no_other(
+    copy: Callable[..., bytes], paths: tuple[str, ...], row: dict[str, Any]
+) -> None:
+    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(paths, keep_columns=True)))
+    fields = Fields(paths)
+    assert set(fields.texts(result)) <= {"<MASK>", "x"}
+    assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
+        [text for text in fields.texts(row) if text == SECRET]
+    )
+
+
+@pytest.mark.parametrize("path", ["", "a..b", "[*]", "a[", "a[0]", ".a", 'a["b'])
+def test_a_path_that_cannot_be_read_is_refused(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a path"):
+        steps_of(path)
+
+
+def test_an_array_of_json_stays_one(copy: Callable[..., bytes]) -> None:
+    data = f' [ {{"text": "{SECRET}"}} ,\n {{"text": 1}}, {{"text":"b", "x":1.0}}\n]\n'
+    expected = ' [ {"text": "<MASK>"}, {"text":"b", "x":1.0}\n]\n'
+    assert copy("a.json", data.encode()).decode() == expected
+    assert copy.summary["quarantined"] == {"text_not_string": 1}  # type: ignore[attr-defined]
+    first_goes = copy("b.json", f'[{{"text": 1}}, {{"text": "{SECRET}"}}]'.encode())
+    assert json.loads(first_goes) == [{"text": "<MASK>"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("a.csv", '\ufeffid,text\r\n1,"a, {}"\r\n\r\n2,b\r\n3,"say ""hi"" {}"'),
+        ("a.csv", '"id";"text"\n"1";"{}"\n"2";"x;y"\n'),
+        ("a.tsv", "id\ttext\n1\t{}\n2\tb, c\n"),
+    ],
+)
+def test_a_table_keeps_its_dialect(copy: Callable[..., bytes], name: str, table: str) -> None:
+    data = table.replace("{}", SECRET)
+    assert copy(name, data.encode()).decode() == data.replace(SECRET, "<MASK>")
+
+
+def test_columns_of_binary_tables_stay_as_they_were(copy: Callable[..., bytes]) -> None:
+    table = pa.table(
+        {
+            "at": pa.array([1, 2, 3], pa.timestamp("ns")),
+            "text": [SECRET, None, "b"],
+            "messages": [[{"role": "user", "content": SECRET}], None, []],
+            "kind": pa.array(["x", "y", "x"]).dictionary_encode(),
+        }
+    ).replace_schema_metadata({"made": "by hand"})
+    expected = table.set_column(1, "text", [["<MASK>", None, "b"]]).set_column(
+        2, table.schema.field(2), [[[{"role": "user", "content": "<MASK>"}], None, []]]
+    )
+    packed = io.BytesIO()
+    pq.write_table(table, packed, row_group_size=2, compression="zstd")
+    made = pq.ParquetFile(io.BytesIO(copy("a.parquet", packed.getvalue())))
+    assert made.read().equals(expected)
+    assert made.schema_arrow.metadata[b"made"] == b"by hand"
+    assert made.metadata.num_row_groups == 2
+    assert made.metadata.row_group(0).column(0).compression == "ZSTD"
+    for begin, read in ((pa.ipc.new_file, pa.ipc.open_file), (pa.ipc.new_stream, pa.ipc.open_stream)):
+        stream = io.BytesIO()
+        with begin(stream, table.schema) as writer:
+            writer.write_table(table)
+        name = f"{begin.__name__}.arrow"
+        assert read(copy(name, stream.getvalue())).read_all().equals(expected)
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+@given(data=st.binary(max_size=300))
+def test_no_byte_breaks_a_shape(format_: str, data: bytes) -> None:
+    file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+    shape = shape_of(format_, file)(file, "a", format_, 1_000, Fields(("text",)))
+    try:
+        for row in shape.rows():
+            if not isinstance(row, bytes) and row.render is not None:
+                row.render([[Edit(0, len(text), "x")] if text else [] for text in row.texts], {})
+    except InputError:
+        pass
+
+
+def test_a_folder_and_compressed_files_go_in_their_own_shape(tmp_path: Path) -> None:
+    line = json.dumps({"text": SECRET}).encode()
+    (tmp_path / "in/below").mkdir(parents=True)
+    (tmp_path / "in/below/a.jsonl.gz").write_bytes(gzip.compress(line))
+    (tmp_path / "in/b.txt").write_text(f"to {SECRET}\n")
+    redact(tmp_path / "in", tmp_path / "out", config=PATTERNS)
+    assert json.loads(gzip.decompress((tmp_path / "out/below/a.jsonl.gz").read_bytes())) == {"text": "<MASK>"}
+    assert (tmp_path / "out/b.txt").read_text() == "to <MASK>\n"
+
+
+def test_a_data_set_on_disk_is_one_again(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"text": [SECRET, "b"], "n": [1, 2]}).save_to_disk(tmp_path / "in")
+    redact(tmp_path / "in", tmp_path / "out", config=PATTERNS)
+    assert datasets.load_from_disk(str(tmp_path / "out")).to_dict() == {"text": ["<MASK>", "b"], "n": [1, 2]}
+
+
+# Columns.
+
+
+def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Callable[..., bytes]) -> None:
+    rows = [{"id": 1, "name": "Quirin Ozols", "iban": "x", "text": "Ozols, Quirin Ozols and bob"}]
+    columns = {"name": "PERSON", "iban": "drop"}
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    made = copy("a.jsonl", lines, Redaction(columns=columns, replace="label"))
+    assert json.loads(made) == {"id": 1, "name": "<PERSON>", "text": "<PERSON>, <PERSON> and bob"}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    made = copy("a.csv", text.getvalue().encode(), Redaction(columns=columns))
+    assert list(csv.DictReader(io.StringIO(made.decode()))) == [
+        {"id": "1", "name": "<MASK>", "text": "<MASK>, <MASK> and bob"}
+    ]
+    packed = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), packed)
+    made = copy("a.parquet", packed.getvalue(), Redaction(columns=columns))
+    assert pq.read_table(io.BytesIO(made)).to_pylist() == [
+        {"id": 1, "name": "<MASK>", "text": "<MASK>, <MASK> and bob"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "redaction", "said"),
+    [
+        ({"name": "x", "text": "t"}, Redaction(), "look personal.*: name"),
+        ({"contact": SECRET, "text": "t"}, Redaction(), "look personal.*: contact"),
+        ({"note": "t"}, Redaction(), "--text"),
+        ({"text": "t"}, Redaction(("txt",)), "no field 'txt'; its fields are text"),
+        ({"text": "t"}, Redaction(columns={"nam": "drop"}), "no field 'nam'"),
+        ({"text": "t"}, Redaction(replace="stars"), "not one of mask"),
+    ],
+)
+def test_what_is_not_said_is_refused_before_anything_is_written(
+    copy: Callable[..., bytes], tmp_path: Path, row: dict[str, Any], redaction: Redaction, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        copy("a.jsonl", json.dumps(row).encode(), redaction)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("out", ["in", "in/below", "there.jsonl", "no/such/folder"])
+def test_an_output_in_the_input_or_over_something_is_refused(tmp_path: Path, out: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"text": "x"}')
+    (tmp_path / "there.jsonl").write_text("mine")
+    with pytest.raises(ConfigurationError, match="--out"):
+        redact(tmp_path / "in", tmp_path / out, config=PATTERNS)
+    assert (tmp_path / "there.jsonl").read_text() == "mine"
+
+
+# Rows that cannot be processed; interruptions; workers.
+
+
+def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"row {n} {SECRET}"}) for n in range(50)]
+    lines[7], lines[9], lines[11] = '{"text": 3}', "{broken", json.dumps({"text": "x" * 300})
+    config = PATTERNS | {"input": {"max_chars": 200}}
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(lines))
+    summary = redact(source, tmp_path / "out.jsonl", config=config)
+    kept = [json.loads(line)["text"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert kept == [f"row {n} <MASK>" for n in range(50) if n not in (7, 9, 11)]
+    assert (summary["rows"], summary["written"]) == (50, 47)
+    notes = [json.loads(line) for line in (tmp_path / "out.jsonl.quarantine.jsonl").read_text().splitlines()]
+    reasons = [(note["row"], note["reason"]) for note in notes]
+    assert reasons == [(8, "text_not_string"), (10, "broken_json"), (12, "too_long")]
+
+
+def test_a_killed_copy_goes_on_and_workers_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redactory.pipelines.redact as module
+
+    source = tmp_path / "a.jsonl"
+    source.write_text("\n".join(json.dumps({"text": f"{n} {SECRET}"}) for n in range(1_200)))
+    redact(source, tmp_path / "whole.jsonl", config=PATTERNS)
+    found, asked = module._found, list[int]()
+
+    def dies(policy: Any, texts: Any) -> Any:
+        asked.append(len(texts))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return found(policy, texts)
+
+    monkeypatch.setattr(module, "_found", dies)
+    with pytest.raises(KeyboardInterrupt):
+        redact(source, tmp_path / "out.jsonl", config=PATTERNS)
+    assert not (tmp_path / "out.jsonl").exists()
+    assert SECRET not in "".join(
+        path.read_text() for path in (tmp_path / "out.jsonl.unfinished/found").rglob("*") if path.is_file()
+    )
+    asked.clear()
+    asked.append(0)
+    asked.append(0)
+    redact(source, tmp_path / "out.jsonl", config=PATTERNS)
+    assert sum(asked) == 700, "the first chunk is not looked at again"
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert not (tmp_path / "out.jsonl.unfinished").exists()
+    monkeypatch.undo()
+    redact(source, tmp_path / "two.jsonl", config=PATTERNS, workers=2)
+    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+# What stands in place.
+
+
+def test_known_values_are_whole_words_that_tell() -> None:
+    texts = ["Quirin Ozols, the will of Ozols, OzolsX", "ozols"]
+    found = [[Found(0, 12, "PERSON")], []]
+    marked = [
+        {text[one.start : one.end] for one in own}
+        for text, own in zip(texts, with_known(texts, found, {}), strict=True)
+    ]
+    assert marked == [{"Quirin Ozols", "Quirin", "Ozols"}, set()]
+    starts = [one.start for one in with_known(texts, found, {})[0]]
+    assert texts[0].index("OzolsX") not in starts
+
+
+def test_a_pseudonym_comes_back_by_vault_and_key_alone(
+    copy: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+    vault = tmp_path / "v.vault"
+    redaction = Redaction(columns={"name": "PERSON"}, replace="pseudonym", vault=str(vault))
+    data = json.dumps({"name": "Quirin Ozols", "text": f"Ozols: {SECRET}, {SECRET.upper()}"}).encode()
+    made = copy("a.jsonl", data, redaction)
+    assert b"Ozols" not in made
+    assert SECRET.encode() not in made
+    assert SECRET.encode() not in vault.read_bytes()
+    summary = unmask(copy.out, tmp_path / "back.jsonl", vault)  # type: ignore[attr-defined]
+    assert (tmp_path / "back.jsonl").read_bytes() == data
+    assert summary["rows"] == 1
+    log = (tmp_path / "v.vault.log.jsonl").read_text()
+    assert log.count("\n") == 2
+    assert "Ozols" not in log
+    assert SECRET not in log
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "f" * 32)
+    with pytest.raises(InputError, match="not a vault, or"):
+        unmask(copy.out, tmp_path / "again.jsonl", vault)  # type: ignore[attr-defined]
+
+
+# A thousand secrets.
+
+
+def test_no_planted_secret_is_left_in_any_format(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    draw = random.Random(1)
+    secrets = [f"user{draw.getrandbits(40):x}@example.org" for _ in range(1_000)]
+    rows = [{"id": n, "text": f"Write to {secret} soon."} for n, secret in enumerate(secrets)]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    parts = {name: rows[n::6] for n, name in enumerate(("jsonl", "json", "csv", "parquet", "arrow", "txt"))}
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, parts["jsonl"])))
+    (folder / "b.json").write_text(json.dumps(parts["json"]))
+    with (folder / "c.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["id", "text"])
+        writer.writeheader()
+        writer.writerows(parts["csv"])
+    pq.write_table(pa.Table.from_pylist(parts["parquet"]), folder / "d.parquet")
+    with pa.ipc.new_stream(
+        folder / "e.arrow", pa.schema([("id", pa.int64()), ("text", pa.string())])
+    ) as stream:
+        stream.write_table(pa.Table.from_pylist(parts["arrow"]))
+    (folder / "f.txt").write_text("\n".join(row["text"] for row in parts["txt"]))
+    summary = redact(folder, tmp_path / "out", config=PATTERNS)
+    out = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+    out += str(pq.read_table(tmp_path / "out/d.parquet").to_pylist()).encode()
+    left = [secret for secret in secrets if secret.partition("@")[0].encode() in out]
+    assert left == []
+    assert not any(secret in caplog.text for secret in secrets)
+    assert summary["rows"] == summary["written"] == 1_000 - len(parts["txt"]) + 1
