@@ -1,8 +1,9 @@
 """Masked copies: ``redactory.redact`` and Presidio's engines, from file to file, interleaved in one process.
 
-Text: JSON lines, ``BatchAnalyzerEngine`` with ``BatchAnonymizerEngine``.  Table: CSV with names, addresses and
-a note a row; Presidio's ``StructuredEngine`` decides by column on a sample, and its text engines read the note,
-as Redactory does.  Engines are loaded and warmed up before the clock starts.  Prints JSON; ratios are medians.
+Text: JSON lines, ``BatchAnalyzerEngine`` with ``BatchAnonymizerEngine``.  Table: CSV with names, addresses
+and a note a row; Presidio's ``StructuredEngine`` decides by column on a sample, and its text engines read the
+note, as Redactory does.  Engines are loaded and warmed up before the clock starts.  Prints JSON; ratios are
+medians.
 
     python benchmarks/redact.py
     python benchmarks/redact.py --data FILE.jsonl

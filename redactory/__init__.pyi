@@ -53,6 +53,8 @@ from redactory.pipelines.policy import redact_frame as redact_frame
 from redactory.pipelines.predict import predict as predict
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
+from redactory.pipelines.redact import Redaction as Redaction
+from redactory.pipelines.redact import redact as redact
 from redactory.pipelines.release_log import list_releases as list_releases
 from redactory.pipelines.release_log import release_log as release_log
 from redactory.pipelines.run import run as run
@@ -61,6 +63,7 @@ from redactory.pipelines.share import fetch as fetch
 from redactory.pipelines.share import publish as publish
 from redactory.pipelines.train import guarantee as guarantee
 from redactory.pipelines.train import train as train
+from redactory.pipelines.unmask import unmask as unmask
 from redactory.pipelines.verify import verify as verify
 
 __version__: str

@@ -64,6 +64,68 @@ def curate(
 
 
 @command(
+    "redact: own_config workers",
+    given=argument("IN", "A file, a folder or a URL; - is standard input.", str),
+    out=option("The copy: a file, a folder or a URL; - is standard output.", str, NEEDED),
+    text=option("A field of text: notes, ticket.body, messages[*].content. Repeatable.", list[str]),
+    column=option(
+        "What becomes of a column: a label (replaced whole), drop or keep. Repeatable.",
+        list[str],
+        metavar="NAME=WHAT",
+    ),
+    keep_columns=switch("Columns of which nothing is said stay as they are."),
+    replace=option(
+        "What stands in place: mask, label, number, surrogate or pseudonym.", str, "mask", flag="--replace"
+    ),
+    vault=option("With pseudonyms: the encrypted file from which 'redactory unmask' restores them.", Path),
+    format_=option("The format, where the ending does not tell it.", str, "auto", flag="--format"),
+)
+def redact(
+    given: str,
+    out: str,
+    own_config: str | None,
+    workers: int | None,
+    progress: Progress,
+    text: list[str] | None,
+    column: list[str] | None,
+    keep_columns: bool,
+    replace: str,
+    vault: Path | None,
+    format_: str,
+) -> Shown | None:
+    """A copy of a file or folder in its own shape, with what is found in its texts replaced."""
+    pairs = [entry.partition("=") for entry in column or ()]
+    if not all(name and what for name, _, what in pairs):
+        raise ConfigurationError("--column: a name, '=', and a label, drop or keep, like name=PERSON")
+    asked = redactory.Redaction(
+        tuple(text or ()),
+        {name: what for name, _, what in pairs},
+        keep_columns,
+        replace,
+        vault=None if vault is None else str(vault),
+    )
+    result = redactory.redact(
+        given, out, asked, config=own_config, format_=format_, workers=workers or 1, progress=progress
+    )
+    if out == "-":
+        left_out = sum(result["quarantined"].values())
+        warn(f"{result['written']} rows written, {left_out} left out: {result['quarantined']}")
+        raise SystemExit(1 if left_out else 0)
+    return Shown("redacted", result | {"out": out}, 1 if result["quarantined"] else 0)
+
+
+@command(
+    "unmask:",
+    given=argument("FILE", "A copy that was made with --replace pseudonym.", Path),
+    out=option("The file to write.", Path, NEEDED),
+    vault=option("The vault that was written with the copy.", Path, NEEDED),
+)
+def unmask(given: Path, out: Path, vault: Path) -> Shown:
+    """Put values back in place of pseudonyms; each use is logged beside the vault."""
+    return Shown("unmasked", redactory.unmask(given, out, vault))
+
+
+@command(
     "train: config output workers prefect",
     trainer=option("A trainer (train.trainer), instead of the configured one.", str),
     name=option("The model's folder (train.name), instead of the configured one.", str),

@@ -140,7 +140,8 @@ def test_a_mailbox_keeps_its_messages(tmp_path: Path) -> None:
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 DOCUMENT = f"""<?xml version='1.0' encoding='UTF-8' standalone='yes'?>
 <w:document {W}><w:body><w:p><w:r><w:t>write to </w:t></w:r>\
-<w:r><w:rPr><w:b/></w:rPr><w:t>ann.kovacs</w:t></w:r><w:r><w:t>@example.org</w:t></w:r></w:p><w:ins w:author="Ann Kovacs"/></w:body></w:document>"""
+<w:r><w:rPr><w:b/></w:rPr><w:t>ann.kovacs</w:t></w:r>\
+<w:r><w:t>@example.org</w:t></w:r></w:p><w:ins w:author="Ann Kovacs"/></w:body></w:document>"""
 LINKS = f"""<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">\
 <Relationship Id="r1" Type="t" Target="mailto:{SECRET}" TargetMode="External"/></Relationships>"""
 CORE = """<p:coreProperties \
