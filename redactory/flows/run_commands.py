@@ -109,7 +109,7 @@ def redact(
     )
     if out == "-":
         left_out = sum(result["quarantined"].values())
-        warn(f"{result['written']} rows written, {left_out} left out: {result['quarantined']}")
+        warn(f"{result['written']} rows written, {left_out} left out {result['quarantined'] or ''}".rstrip())
         raise SystemExit(1 if left_out else 0)
     return Shown("redacted", result | {"out": out}, 1 if result["quarantined"] else 0)
 

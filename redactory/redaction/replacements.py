@@ -17,7 +17,6 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from redactory.detectors.settings import kind_of
-from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.mask import MASK, merge_intervals
 
@@ -189,7 +188,7 @@ class Surrogate(Replacement):
     """An invented value of the same kind and form; the same value has the same surrogate under one key.
 
     Dates of a document all move by one amount of days.  A kind for which nothing can be invented stands as
-    its label does.  Needs the extra ``surrogates`` (Faker).
+    its label does.
     """
 
     name = "surrogate"
@@ -287,12 +286,8 @@ def locale_of(value: str, language: str) -> str:
 
 @cache
 def _faker(locale: str) -> Faker:
-    try:
-        from faker import Faker
-    except ImportError:
-        raise ConfigurationError(
-            "replacement surrogate needs Faker: pip install 'redactory[surrogates]'"
-        ) from None
+    from faker import Faker
+
     return Faker(locale)
 
 
