@@ -92,8 +92,8 @@ def _joined(groups: Sequence[Sequence[Node]]) -> list[str]:
 # HTML: everything that is not surely a tag is text.
 
 _TAG = re.compile(
-    r"<!--.*?-->|<(?P<raw>script|style)\b.*?</(?P=raw)\s*+>"
-    r"|<[/!?]?[a-zA-Z](?:[^>\"']|\"[^\"]*\"|'[^']*')*+>",
+    r"<!--.*?-->|<(?P<raw>script|style)\b[^<>]*>.*?</(?P=raw)\s*+>|<!doctype\s[^<>]*>|<\?xml\s[^<>]*>"
+    r"|</?[a-z][\w:-]*+(?:\s++[\w:.@-]++(?:\s*+=\s*+(?:\"[^\"<>]*+\"|'[^'<>]*+'|[^\s\"'<>=]++))?)*+\s*+/?>",
     re.DOTALL | re.IGNORECASE,
 )
 _INSIDE = re.compile(r"<!--(.*)-->|<(?:script|style)\b[^>]*>(.*)</\w+\s*>", re.DOTALL | re.IGNORECASE)
@@ -152,24 +152,24 @@ def html_groups(text: str) -> list[list[Node]]:
         if tag is None:
             break
         position = tag.end()
-        name = (re.match(r"<[/!?]?([a-zA-Z][\w:-]*)", tag[0]) or ("", ""))[1].lower()
+        name = (re.match(r"</?([a-zA-Z][\w:-]*)", tag[0]) or ("", ""))[1].lower()
         if name not in _INLINE:
             groups, flow = [*groups, flow], []
         inner = _INSIDE.fullmatch(tag[0])
         if inner is not None and inner.lastindex is not None:
             start, end = inner.span(inner.lastindex)
             groups.append([Node(tag[0][start:end], (tag.start() + start, tag.start() + end, "as it is"))])
-        else:
-            groups += [[node] for node in _attributes(tag)]
+        if not tag[0].startswith("<!--"):
+            groups += [[node] for node in _attributes(tag[0].partition(">")[0], tag.start())]
     return [group for group in (*groups, flow) if any(node.text.strip() for node in group)]
 
 
-def _attributes(tag: re.Match[str]) -> Iterator[Node]:
-    for found in _ATTRIBUTE.finditer(tag[0]):
+def _attributes(tag: str, start: int) -> Iterator[Node]:
+    """The values of a tag's attributes that say something, for a tag that begins at ``start``."""
+    for found in _ATTRIBUTE.finditer(tag):
         group = next(n for n in (2, 3, 4) if found[n] is not None)
         if found[1].lower() not in _STRUCTURE and found[group].strip():
-            start, end = found.span(group)
-            yield Node(html.unescape(found[group]), (tag.start() + start, tag.start() + end))
+            yield Node(html.unescape(found[group]), (start + found.start(group), start + found.end(group)))
 
 
 def rendered_html(text: str, groups: Sequence[Sequence[Node]], changes: Edits) -> str:
