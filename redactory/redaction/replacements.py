@@ -231,7 +231,9 @@ class Surrogate(Replacement):
             fake.seed_instance(draw.getrandbits(64))
             return cased(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
         if any(letter.isdigit() for letter in value):
-            return with_check_digits(kind, scrambled(value, draw), value, draw)
+            # the first letters of an IBAN are those of its country
+            kept = 2 if kind == "IBAN_CODE" else 0
+            return with_check_digits(kind, value[:kept] + scrambled(value[kept:], draw), draw)
         return None
 
     def _name_part(self, word: re.Match[str], whole: str) -> str:
@@ -328,8 +330,8 @@ def scrambled(value: str, draw: random.Random) -> str:
     return "".join(map(other, value))
 
 
-def with_check_digits(kind: str, value: str, old: str, draw: random.Random) -> str:
-    """``value``, made from ``old``, with its check digits made right, for kinds that have some."""
+def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
+    """``value`` with its check digits made right, for kinds that have some."""
     places = [place for place, letter in enumerate(value) if letter.isdigit()]
     letters = list(value)
     digits = [int(value[place]) for place in places]
@@ -350,7 +352,7 @@ def with_check_digits(kind: str, value: str, old: str, draw: random.Random) -> s
         digits[0] = 9
     for place, digit in zip(places, digits, strict=True):
         letters[place] = str(digit)
-    return _iban(old[:2] + "".join(letters)[2:]) if kind == "IBAN_CODE" else "".join(letters)
+    return _iban("".join(letters)) if kind == "IBAN_CODE" else "".join(letters)
 
 
 def _iban(value: str) -> str:
@@ -414,9 +416,9 @@ _WEEKDAY = "|".join(_WEEKDAYS)
 _DATES = (
     re.compile(r"(?P<y>\d{4})(?P<s>[-/.])(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})"),
     re.compile(r"(?P<a>\d{1,2})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<y>\d{4}|\d{2})"),
-    re.compile(rf"(?P<n>{_MONTH})\.?\s+(?P<d>\d{{1,2}})(?P<o>st|nd|rd|th)?(?:,?\s+(?P<y>\d{{4}}))?", re.I),
+    re.compile(rf"(?P<n>{_MONTH})\.?\s+(?P<d>\d{{1,2}})(?!\d)(?P<o>st|nd|rd|th)?(?:,?\s+(?P<y>\d{{4}}))?", re.I),
     re.compile(
-        rf"(?P<d>\d{{1,2}})(?P<o>st|nd|rd|th)?\s+(?:of\s+)?(?P<n>{_MONTH})\.?(?:,?\s+(?P<y>\d{{4}}))?", re.I
+        rf"(?P<d>\d{{1,2}})(?!\d)(?P<o>st|nd|rd|th)?\s+(?:of\s+)?(?P<n>{_MONTH})\.?(?:,?\s+(?P<y>\d{{4}}))?", re.I
     ),
     re.compile(rf"(?P<n>{_MONTH})\.?,?\s+(?P<y>\d{{4}})", re.I),
     re.compile(rf"(?P<w>{_WEEKDAY})", re.I),
@@ -426,21 +428,20 @@ _DATES = (
 
 def moved(value: str, days: int) -> str | None:
     """The dates in ``value`` moved by ``days``, each in its own form; None where nothing can be moved."""
-    pieces, position, found = list[str](), 0, 0
+    pieces, position, found, left = list[str](), 0, 0, 0
     while position < len(value):
         match = next((m for m in (form.match(value, position) for form in _DATES) if m), None)
         new = None if match is None else _moved(match, days)
         if match is None or new is None:
+            left += value[position].isdigit()
             pieces.append(value[position])
             position += 1
             continue
         found += 1
         pieces.append(new)
         position = match.end()
-    result = "".join(pieces)
     # a time, a day of the month by itself: what is left may still tell the date
-    rest = sum(letter.isdigit() for letter in value) - sum(letter.isdigit() for letter in result)
-    return result if found and rest <= 0 else None
+    return "".join(pieces) if found and not left else None
 
 
 def _moved(match: re.Match[str], days: int) -> str | None:
@@ -471,8 +472,11 @@ def _moved(match: re.Match[str], days: int) -> str | None:
     if part.get("o"):
         tens, ones = divmod(then.day, 10)
         edits.append((match.span("o"), "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(ones, "th")))
+    numbers = [part[name] for name in names.values() if part.get(name) and name != "y"]
+    padded = any(n.startswith("0") for n in numbers) or (
+        not part.get("n") and all(len(n) == 2 for n in numbers)
+    )
     text, start = match[0], match.start()
     for (first, last), new in sorted(edits, reverse=True):
-        width = last - first if text[first - start] == "0" else 0
-        text = text[: first - start] + new.zfill(width) + text[last - start :]
+        text = text[: first - start] + (new.zfill(2) if padded else new) + text[last - start :]
     return text

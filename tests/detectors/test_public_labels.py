@@ -1,0 +1,74 @@
+"""Labels that may be public: what surely has one is neither masked nor a reason, nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.detectors import policy_hashes
+from redactory.detectors.engine import Reading, Span
+from redactory.detectors.policy import policies_of
+from redactory.detectors.settings import DetectSettings, kind_of
+from redactory.pipelines.policy import Policy
+
+LABELS = ("ORG", "DATE_TIME", "PERSON", "MISC")
+PUBLIC = ("ORGANIZATION", "DATE")
+made = st.builds(
+    lambda start, length, label, score: Span(start, start + length, label, score, "tagger"),
+    st.integers(0, 20),
+    st.integers(1, 6),
+    st.sampled_from(LABELS),
+    st.sampled_from([0.1, 0.4, 0.6, 0.9]),
+)
+
+
+@given(st.lists(made, max_size=6))
+def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(spans: list[Span]) -> None:
+    strict, conservative = policies_of(DetectSettings())
+    reading = Reading(tuple(spans))
+    opened = strict.opened(reading, PUBLIC)
+    others = [span for span in spans if kind_of(span.label) not in PUBLIC]
+    for start, end in opened.allowed:
+        assert any((s.start, s.end) == (start, end) and strict.is_sure(s) and s not in others for s in spans)
+        assert not any(other.start < end and start < other.end for other in others)
+    text = "x" * 30
+    for policy in (strict, conservative):
+        before = {span for span in policy.marks(text, reading) if span in others}
+        assert before <= set(policy.marks(text, opened)), "a hit of another label never goes"
+
+
+@pytest.fixture(scope="module")
+def policies() -> dict[str, Policy]:
+    return {
+        "all secret": Policy.load({}),
+        "some public": Policy.load({"detect": {"public_labels": list(PUBLIC)}}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "side", "redacted"),
+    [
+        ("The meeting is on Tuesday in March.", "public", None),
+        ("Acme Corporation reported higher sales on Tuesday.", "public", None),
+        ("Mary Smith of Acme Corporation called.", "private", "<MASK> of Acme Corporation called."),
+    ],
+)
+def test_days_and_firms_may_be_public(
+    policies: dict[str, Policy], text: str, side: str, redacted: str | None
+) -> None:
+    assert policies["all secret"].side(text) == "private"
+    assert policies["some public"].side(text) == side
+    assert policies["some public"].redact(text) == (redacted or text)
+
+
+def test_no_rule_fires_inside_and_all_do_outside(policies: dict[str, Policy]) -> None:
+    hits = policies["some public"].scan("Acme Corporation pays 55 to mary@example.org on Tuesday.")
+    assert {hit.label for hit in hits if hit.detector == "rule"} >= {"DIGIT", "SYMBOL"}
+    assert not any(hit.end <= len("Acme Corporation") for hit in hits)
+
+
+def test_the_hash_says_which_labels_and_stays_where_there_are_none() -> None:
+    plain, public = DetectSettings(), DetectSettings(public_labels=PUBLIC)
+    assert policy_hashes(plain) != policy_hashes(public)
+    assert policy_hashes(plain) == policy_hashes(DetectSettings(public_labels=()))
