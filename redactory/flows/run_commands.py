@@ -115,7 +115,7 @@ def redact(
 
 
 @command(
-    "unmask:",
+    "unmask",
     given=argument("FILE", "A copy that was made with --replace pseudonym.", Path),
     out=option("The file to write.", Path, NEEDED),
     vault=option("The vault that was written with the copy.", Path, NEEDED),

@@ -413,17 +413,20 @@ _MONTHS = [
 _WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _MONTHS)
 _WEEKDAY = "|".join(_WEEKDAYS)
-_DATES = (
-    re.compile(r"(?P<y>\d{4})(?P<s>[-/.])(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})"),
-    re.compile(r"(?P<a>\d{1,2})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<y>\d{4}|\d{2})"),
-    re.compile(rf"(?P<n>{_MONTH})\.?\s+(?P<d>\d{{1,2}})(?!\d)(?P<o>st|nd|rd|th)?(?:,?\s+(?P<y>\d{{4}}))?", re.I),
-    re.compile(
-        rf"(?P<d>\d{{1,2}})(?!\d)(?P<o>st|nd|rd|th)?\s+(?:of\s+)?(?P<n>{_MONTH})\.?(?:,?\s+(?P<y>\d{{4}}))?", re.I
-    ),
-    re.compile(rf"(?P<n>{_MONTH})\.?,?\s+(?P<y>\d{{4}})", re.I),
-    re.compile(rf"(?P<w>{_WEEKDAY})", re.I),
-    re.compile(r"(?P<y>(?:19|20)\d{2})"),
-)  # fmt: skip
+_DAY, _YEAR = r"(?P<d>\d{1,2})(?!\d)(?P<o>st|nd|rd|th)?", r"(?P<y>\d{4})"
+_NAMED = rf"(?P<n>{_MONTH})\.?"
+_DATES = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"{_YEAR}(?P<s>[-/.])(?P<m>\d{{1,2}})(?P=s)(?P<d>\d{{1,2}})",
+        r"(?P<a>\d{1,2})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<y>\d{4}|\d{2})",
+        rf"{_NAMED}\s+{_DAY}(?:,?\s+{_YEAR})?",
+        rf"{_DAY}\s+(?:of\s+)?{_NAMED}(?:,?\s+{_YEAR})?",
+        rf"{_NAMED},?\s+{_YEAR}",
+        rf"(?P<w>{_WEEKDAY})",
+        r"(?P<y>(?:19|20)\d{2})",
+    )
+)
 
 
 def moved(value: str, days: int) -> str | None:
