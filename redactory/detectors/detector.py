@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from redactory.detectors.code import reading_of_code
 from redactory.detectors.engine import (
     ENGINE_ERROR,
     MISALIGNED,
@@ -85,6 +86,8 @@ class Detector:
         """What both policies make of a reading."""
         if reading.failure:
             return Detection(failure=reading.failure)
+        if self._settings.profile == "code":
+            reading = reading_of_code(text, reading)
         if self._settings.public_labels:
             reading = self.strict.opened(reading, self._settings.public_labels)
         return Detection(

@@ -47,6 +47,10 @@ _NOT_HASHED: dict[str, Any] = {
 }
 
 
+_OFF = {"public_labels": (), "profile": "text"}
+"""Settings that came later, at which a policy is the one that it was without them."""
+
+
 @dataclass(frozen=True)
 class StrictPolicy:
     """π: an engine's span counts when its label is listed and its score reaches the label's bound.
@@ -197,7 +201,7 @@ def policy_hashes(settings: DetectSettings) -> dict[str, str]:
 
 
 def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy) -> dict[str, Any]:
-    unset = {} if settings.public_labels else {"public_labels": True}
+    unset = {name: True for name, off in _OFF.items() if getattr(settings, name) == off}
     stands_on: dict[str, Any] = {
         "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED | unset, exclude_none=True),
         "identities": identities_of(settings),

@@ -387,6 +387,11 @@ class DetectSettings(Settings):
         description="A point longer than this (code points) is quarantined as too_long; the "
         "default is that of input.max_chars, so that none is.",
     )
+    profile: Literal["text", "code"] = Field(
+        "text",
+        description="code: of lines that look like code or a log only secrets of code, addresses and the "
+        "people in headers and notices are hits.",
+    )
     public_labels: tuple[str, ...] = Field(
         (),
         description="Labels that may be public: what an engine finds with them as surely as strict asks for "

@@ -1,0 +1,92 @@
+"""Code and logs: paths, identifiers and markup are nobody's; keys, passwords and the people in headers are.
+
+With ``detect.profile: code`` a line that looks like code or like a log keeps, of all that engines find, what
+can be a secret of code or of somebody by its form.  Lines that look like prose, and those that name somebody
+(``Signed-off-by``, ``Copyright``, an address in angle brackets), are read as any text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from redactory.detectors.engine import MODELS, Reading, Span
+
+_FORMS = frozenset({"API_KEY", "EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "CRYPTO"})
+"""Labels that a form or a check digit tells; other recognizers go by numbers, of which code is full."""
+_NAMES_SOMEBODY = re.compile(
+    r"(?i:copyright|\(c\)|©|\bauthors?\b|maintainer|written by|contributed by)"
+    r"|^\W*[A-Z][\w-]*:[^\n]*<[^<>\s]+@[^<>\s]+>|^\W*(?i:from|to|cc|bcc|reply-to|sender):\s"
+)
+_NAMED = re.compile(
+    r"(?:^|[:,;(]|\b(?i:by|to|from|and)\b)\s*([^\s<>:,;@][^<>:,;@\n]{0,60}?)\s*<[^<>\s@]+@[^<>\s@]+>"
+)
+_HOLDER = re.compile(
+    r"(?i:copyright|\(c\)|©|\bauthors?:)(?:\s|\(c\)|©|[\d,-]|(?i:by\b))*([^\W\d_][^\n<>*]{1,80}?)[\s.*/]*(?:<|$)",
+    re.MULTILINE,
+)
+_PASSWORD_IN_URL = re.compile(r"\b[a-z][a-z\d+.-]{1,20}://([^\s:/@'\"]{1,100}):([^\s/@'\"]{1,200})@")
+_SECRET_OF_CODE = re.compile(
+    # tokens by their known beginnings
+    r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?!\w)"
+    r"|(?<![\w-])(?:gh[pousr]_[A-Za-z\d]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,})"
+    r"|(?<![\w-])(?:sk|rk|pk)_(?:live|test)_[A-Za-z\d]{10,}|(?<![\w-])AIza[\w-]{35}"
+    r"|(?<![\w-])ya29\.[\w-]{20,}|(?<![\w-])(?:npm_[A-Za-z\d]{36}|pypi-[\w-]{50,}|hf_[A-Za-z]{34})"
+    r"|(?<![\w-])SG\.[\w-]{22}\.[\w-]{43}|dop_v1_[a-f\d]{64}|(?<![\w-])sk-(?:ant-|proj-)?[\w-]{32,}"
+    # signed tokens, private keys, and what a name says is a secret
+    r"|(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"
+    r"|-----BEGIN (?:[A-Z]{2,20} ){0,3}PRIVATE KEY-----[A-Za-z\d+/=\s\\]{0,9000}"
+    r"|(?i:pass(?:wor[dt]|wd)?|secret|token|api_?key|access_?key)['\"]?\s*[:=]{1,2}>?\s*['\"]([^'\"\s]{6,200})['\"]"
+)
+_WORDS = (
+    "import|from \\S+ import|def|class|return|if|else|elif|for|while|struct|static|const|void|int|char|case"
+    "|break|goto|typedef|enum|extern|unsigned|public|private|func|fn|let|var|package|use|msgid|msgstr"
+)
+_DIFF = "diff --git|index [\\da-f]{6,}|---|\\+\\+\\+|@@|(?:old|new|deleted) (?:mode|file)|rename|similarity"
+_CODE = re.compile(
+    # how a line begins, behind the sign of a diff
+    rf"^(?:{_DIFF})|^[+\- ]?(?:\t| {{4}})\S|^[+\- ]?\s*(?:{_WORDS})\b"
+    r"|^[+\- ]?\s*(?:[#@]\w|//|/\*|\*(?:\s|/|$)|[{}()\[\];\"$%]|-{2}\w)"
+    # how it ends, and what stands in it
+    r"|[;{}\\,(|&]\s*$|->|::|==|!=|&&|\|\||\+\+|<<|>>|[\w)\]]\(|\w\[\w|=\s*[\w\"'({\[&*-]|\*\)|%[sdiulxb]\b"
+    r"|\b0x[\da-fA-F]+|</?\w+[\s/>]|(?:^|\s)\.{0,2}/[\w.-]+/|\b\w+_\w+\b|\b[\da-f]{12,}\b"
+    # logs
+    r"|^\W{0,3}\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|TRACE)\b"
+)
+
+
+def reading_of_code(text: str, reading: Reading) -> Reading:
+    """``reading``, of which in lines of code only secrets are left; some are added."""
+    if reading.failure is not None:
+        return reading
+    code = list(_lines_of_code(text))
+    spans = [
+        span
+        for span in reading.spans
+        if (span.label in _FORMS and span.detector not in MODELS)
+        or not any(start <= span.start and span.end <= end for start, end in code)
+    ]
+    plain = [token for token in reading.plain if not any(start <= token.start < end for start, end in code)]
+    return replace(reading, spans=(*spans, *_secrets(text)), plain=tuple(plain))
+
+
+def _lines_of_code(text: str) -> Iterator[tuple[int, int]]:
+    position = 0
+    for line in text.splitlines(keepends=True):
+        end = position + len(line)
+        if _CODE.search(line.rstrip("\r\n")) and not _NAMES_SOMEBODY.search(line):
+            yield position, end
+        position = end
+
+
+def _secrets(text: str) -> Iterator[Span]:
+    """Keys, tokens and passwords by their forms, who stands before an address, and who holds rights."""
+    for found in _SECRET_OF_CODE.finditer(text):
+        group = found.lastindex or 0
+        yield Span(*found.span(group), "API_KEY", 1.0, "patterns")
+    for found in _PASSWORD_IN_URL.finditer(text):
+        yield Span(found.start(1), found.end(2), "API_KEY", 1.0, "patterns")
+    for form in (_NAMED, _HOLDER):
+        for found in form.finditer(text):
+            yield Span(*found.span(1), "PERSON", 1.0, "patterns")
