@@ -21,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -105,7 +105,7 @@ def redact(
     if redaction.replace not in REPLACEMENTS:
         raise ConfigurationError(f"replace: '{redaction.replace}' is not one of {listed(REPLACEMENTS, 'or')}")
     _require_apart(given, out)
-    sources: list[Source] = [_Pipe.named(format_)] if given == PIPE else find_by_path((given,), format_)
+    sources = _sources(given, format_)
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
     key = load_digest_key()
@@ -114,6 +114,16 @@ def redact(
         raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
     return wordless("rows were redacted", copy.run, given, out, sources, workers)
+
+
+def _sources(given: str, format_: str) -> list[Source]:
+    """The files to copy, each named as it is below ``given``: the same wherever that lies."""
+    if given == PIPE:
+        return [_Pipe.named(format_)]
+    found, root = find_by_path((given,), format_), Path(given).absolute()
+    if is_url(given) or not root.is_dir():
+        return [replace(source, name=PurePosixPath(source.name).name) for source in found]
+    return [replace(one, name=str(PurePosixPath(one.name).relative_to(root.as_posix()))) for one in found]
 
 
 def _require_apart(given: str, out: str) -> None:
@@ -139,6 +149,7 @@ class _Copy:
     progress: Progress
     rows: int = 0
     taken_out: int = 0
+    as_text: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -156,8 +167,10 @@ class _Copy:
             self._begin(work, sources)
             inside = given != PIPE and not is_url(given) and Path(given).is_dir()
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
-                name = PurePosixPath(source.name).relative_to(Path(given).absolute()) if inside else ""
+                # what is written of a PDF file is text
+                name = source.name + ".txt" * (source.format == "pdf") if inside else ""
                 kept = make_private_folder(work / "found" / f"{number:05d}")
+                self.as_text += source.format == "pdf"
                 before = self.quarantined.total()
                 with _opened(work / "out" / name, source.url, out) as target:
                     self._file(source, own, target, partial(find, kept))
@@ -207,6 +220,7 @@ class _Copy:
             "written": self.rows - left_out,
             "quarantined": dict(self.quarantined),
             "taken_out": self.taken_out,
+            "as_text": self.as_text,
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
             "gives_away": self.replacement.gives_away,
@@ -221,7 +235,11 @@ class _Copy:
             return Fields(())
         rows = list(islice(self._cells(source), _LOOKED_AT))
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        fields = Fields(self.redaction.text or tuple(name for name in USUAL if name in columns))
+        asked = self.settings.input.model_fields_set
+        usual = (
+            (self.settings.input.text,) if "text" in asked else (name for name in USUAL if name in columns)
+        )
+        fields = Fields(self.redaction.text or tuple(usual))
         wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in columns)]
         if rows and (wrong or not fields.paths):
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"
@@ -463,6 +481,8 @@ def _parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple[str,
 class _Pipe(Source):
     """Standard input: its first bytes can be looked at, and are read again."""
 
+    looked_at: list[io.BufferedReader] = field(default_factory=list)
+
     @classmethod
     def named(cls, format_: str) -> _Pipe:
         """As JSON lines where nothing else is said."""
@@ -471,17 +491,13 @@ class _Pipe(Source):
     @contextmanager
     def open(self, **_: Any) -> Iterator[BinaryIO]:
         """A look at what is there already, then all of it."""
-        global _looked
-        if not _looked:
-            _looked.append(io.BufferedReader(cast(Any, sys.stdin.buffer), 1 << 20))
-            start = _looked[0].peek(1 << 20)
-            whole = start[: start.rfind(b"\n") + 1] or start
-            yield cast(BinaryIO, io.BufferedReader(cast(Any, io.BytesIO(whole))))
-        else:
-            yield cast(BinaryIO, _looked.pop())
-
-
-_looked: list[io.BufferedReader] = []
+        if self.looked_at:
+            yield cast(BinaryIO, self.looked_at.pop())
+            return
+        self.looked_at.append(io.BufferedReader(cast(Any, sys.stdin.buffer), 1 << 20))
+        start = self.looked_at[0].peek(1 << 20)
+        whole = start[: start.rfind(b"\n") + 1] or start
+        yield cast(BinaryIO, io.BufferedReader(cast(Any, io.BytesIO(whole))))
 
 
 @contextmanager
