@@ -18,11 +18,13 @@ from redactory.detectors import (
     policy_records,
     who_finds,
 )
+from redactory.detectors.settings import kind_of
 from redactory.foundation.errors import some
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading
 from redactory.pipelines.loading import Given, load_config, load_for_texts
+from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_rows
 from redactory.pipelines.store import is_url
@@ -31,12 +33,15 @@ from redactory.training.settings import TRAINERS
 
 ROWS = 1_000
 SHOWN = 10
+SAMPLED = 100
+"""Documents that the policies are tried on."""
 
 
 def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> dict[str, Any]:
-    """The stages, the policies and their hashes, the columns found and the first bad rows.
+    """The stages, the policies and their hashes, the columns found, the first bad rows, and a trial.
 
-    Reads at most the first thousand rows of each file; the rows themselves are not shown.
+    Reads at most the first thousand rows of each file, and tries the policies on a hundred of them; the rows
+    themselves are not shown.
     """
     settings = load_config(config, **changes)
     found = find_sources(settings.input.path, settings.input.format)
@@ -68,8 +73,29 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "stages": _stages(settings),
         "policies": policy_records(settings.detect),
         "labels": who_finds(settings.detect),
+        "trial": _trial(
+            settings, [text for seen in first.values() for text in seen.texts][:SAMPLED], progress
+        ),
         "languages": dict(languages.most_common()),
         "configuration_hash": settings.curation_hash(),
+    }
+
+
+def _trial(settings: Config, texts: list[str], progress: Progress) -> dict[str, Any]:
+    """What would become of the examples of some documents, and why: counts alone."""
+    sides, reasons, masked = Counter[str](), Counter[str](), Counter[str]()
+    with waiting(progress, "try the policies"):
+        for points in Policy(settings).split_many(texts):
+            for point in points:
+                sides[point.side] += 1
+                reasons.update(point.reasons)
+                masked.update(kind_of(hit.label) for hit in point.hits if hit.policy == "strict")
+    return {
+        "documents": len(texts),
+        "examples": sides.total(),
+        **{side: sides[side] for side in ("public", "private", "quarantined")},
+        "reasons": dict(reasons.most_common(SHOWN)),
+        "masked": dict(masked.most_common(SHOWN)),
     }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.curate import curate
 from redactory.pipelines.describe import explain
@@ -125,3 +127,21 @@ def test_without_a_configuration_the_default_detection_explains() -> None:
     assert mails == {("anna.smith@example.org", True)}
     assert told["side"] == "private"
     assert "smith" not in told["masked"]
+
+
+def test_a_trial_says_what_would_be_public_and_why(tmp_path: Path) -> None:
+    texts = [
+        "Hello there, how are you?",
+        "Write to ann.kovacs@example.org.",
+        "Hello there. Call 555-013-4477.",
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    job = {"input": str(tmp_path / "rows.jsonl"), "output": str(tmp_path / "run"), "detect": {"tagger": None}}
+    described = redactory.describe(job)
+    trial = described["trial"]
+    assert (trial["documents"], trial["examples"], trial["public"], trial["private"]) == (3, 4, 2, 2)
+    assert trial["masked"]["EMAIL_ADDRESS"] == trial["reasons"]["presidio:EMAIL_ADDRESS"] == 1
+    assert "kovacs" not in json.dumps(described)
+    redactory.curate(job)
+    counts = json.loads((tmp_path / "run" / "manifest.json").read_text())["counts"]
+    assert counts["private"] == trial["private"]
