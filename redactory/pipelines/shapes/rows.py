@@ -88,30 +88,28 @@ class JsonArray(JsonLines):
         text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
         decoder, number = json.JSONDecoder(), 0
         held = text.read(CHUNK)
-        start = held.index("[") + 1
-        yield held[:start].encode()
-        held = held[start:]
-        ended = False
+        place = held.index("[") + 1
+        yield held[:place].encode()
         while True:
-            before = _BETWEEN.match(held)
-            at = before.end() if before is not None else 0
+            between = _BETWEEN.match(held, place)
+            at = between.end() if between is not None else place
             if held[at : at + 1] == "]":
-                yield (held + text.read()).encode()
+                yield held[place:].encode() + text.read().encode()
                 return
             try:
-                # a number that goes on behind what is held would look whole: entries are objects
                 end = decoder.raw_decode(held, at)[1]
             except ValueError:
+                # what is held may end inside an entry
+                held, place = held[place:], 0
                 more = text.read(max(CHUNK, len(held)))
-                ended = not more
                 held += more
-                if ended or len(held) > 2 * max(self.limit, CHUNK):
+                if not more or len(held) > 2 * max(self.limit, CHUNK):
                     raise InputError(f"{self.name}: the array cannot be read behind entry {number}") from None
                 continue
             number += 1
             row = self._object(number, held[at:end].encode("utf-8", "surrogateescape"))
-            yield replace(row, render=self._behind(held[:at], row.render))
-            held = held[end:]
+            yield replace(row, render=self._behind(held[place:at], row.render))
+            place = end
 
     @staticmethod
     def _behind(before: str, render: Render | None) -> Render | None:
