@@ -433,6 +433,10 @@ REASONS = {
             "label_not_string": "With `input.label`: the class is neither text nor a whole number.",
             "label_too_long": "A class of more than 1,024 code points.",
             "duplicate_id": "An earlier row has the same id.",
+            "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",
+            "broken_document": "A Word or PDF file or a mailbox that cannot be read.",
+            "encrypted_document": "A Word or PDF file with a password.",
+            "document_without_text": "A PDF file whose pages are images.",
         },
     ),
     "Quarantined points": (

@@ -7,14 +7,18 @@ from typing import Any
 
 _SHOWN = 3
 MENDS = {
+    "broken_document": "The document cannot be read; open it, and save it anew.",
     "broken_json": "This is no JSON; write one object a line.",
     "broken_row": "The fields are not those of the first line; look at separators and quotation marks.",
+    "document_without_text": "The pages hold images alone; recognise their text first (OCR).",
     "duplicate_id": "An earlier row has the same id (input.id).",
     "empty_text": "The text is empty (input.text).",
+    "encrypted_document": "The document is encrypted; save it without a password.",
     "missing_id": "Nothing stands in the column of the id (input.id).",
     "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
+    "separator_in_text": "A field holds a sign (U+001E or U+001F) that stands between texts; take it out.",
     "text_not_string": "What stands in the column of the text is no text; name the right one (input.text).",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",

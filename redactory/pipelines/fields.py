@@ -23,9 +23,11 @@ EACH = None
 """The step of a path that means every entry of a list."""
 Step = str | None
 Change = Callable[[str], str]
-Visit = Callable[[str, bool], str]
-"""Is given a string, and whether it is JSON, of which only the strings are text."""
+Visit = Callable[[str, bool, str | None], str]
+"""Is given a string, whether it is JSON, of which only the strings are text, and who said it: their role."""
 _STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
+PART, ROLE = "\x1e", "\x1f"
+"""What stands between two texts of one document, and behind the role of whoever said one."""
 NOT_TEXT, NOT_UNICODE = "text_not_string", "lone_surrogate"
 
 
@@ -68,13 +70,19 @@ class Fields:
 
     def texts(self, row: Mapping[str, Any]) -> list[str]:
         """Every text that the paths name, in the order in which :meth:`changed` meets them."""
-        found: list[str] = []
+        return [text for _, text in self.said(row)]
 
-        def note(text: str) -> str:
-            found.append(text)
-            return text
+    def said(self, row: Mapping[str, Any]) -> list[tuple[str | None, str]]:
+        """The same, each with the role of whoever said it, where a conversation tells it."""
+        found: list[tuple[str | None, str]] = []
 
-        self.changed(row, note)
+        def note(text: str, is_json: bool, role: str | None) -> str:
+            if not is_json:
+                found.append((role, text))
+                return text
+            return changed_json(text, lambda inner: note(inner, False, role))
+
+        self._visited(row, note)
         return found
 
     def missing(self, rows: list[Mapping[str, Any]]) -> list[str]:
@@ -84,6 +92,18 @@ class Fields:
             for path, steps in zip(self.paths, self.steps, strict=True)
             if not any(path in row or _is_there(row, steps) for row in rows)
         ]
+
+
+def joined(said: list[tuple[str | None, str]]) -> str:
+    """Texts with their roles as one document; ``NoText`` where one holds a sign that stands between them."""
+    if any(PART in one or ROLE in one for role, text in said for one in (role or "", text)):
+        raise NoText("separator_in_text")
+    return PART.join(f"{role}{ROLE}{text}" if role else text for role, text in said)
+
+
+def without_roles(document: str) -> str:
+    """A document of several texts as one text, each of them on lines of its own."""
+    return "\n".join(part.rpartition(ROLE)[2] for part in document.split(PART))
 
 
 def steps_of(path: str) -> tuple[Step, ...]:
@@ -132,40 +152,41 @@ def _changed(value: Any, steps: tuple[Step, ...], visit: Visit) -> Any:
     return {**value, step: _changed(value[step], rest, visit)} if step in value else value
 
 
-def _said(value: Any, visit: Visit) -> Any:
+def _said(value: Any, visit: Visit, role: str | None = None) -> Any:
     """The text at the end of a path changed, or the texts of the conversation or of the parts there."""
     if value is None:
         return None
     if isinstance(value, str):
-        return _text(value, visit)
+        return _text(value, visit, role)
     if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
-        return [_message(entry, visit) for entry in value]
+        return [_message(entry, visit, role) for entry in value]
     raise NoText(NOT_TEXT)
 
 
-def _text(value: str, visit: Visit) -> str:
+def _text(value: str, visit: Visit, role: str | None) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
         raise NoText(NOT_UNICODE) from None
-    return visit(value, False)
+    return visit(value, False, role)
 
 
-def _message(message: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], visit: Visit, role: str | None) -> dict[str, Any]:
     """One turn of a conversation, or one part of a turn's content."""
     known = {"content", "value", "text", "tool_calls", "function_call"} & set(message)
     if not known and message.get("type") in (None, "text"):
         raise NoText(NOT_TEXT)
-    result = dict(message)
+    result, told = dict(message), message.get("role", message.get("from"))
+    role = told if isinstance(told, str) else role
     for name in ("content", "value", "text", "refusal"):
         if name in result:
-            result[name] = _said(result[name], visit)
+            result[name] = _said(result[name], visit, role)
     calls = [result["function_call"]] if isinstance(result.get("function_call"), Mapping) else []
     if calls:
-        result["function_call"] = _call(calls[0], visit)
+        result["function_call"] = _call(calls[0], visit, role)
     if isinstance(result.get("tool_calls"), list):
         result["tool_calls"] = [
-            {**call, "function": _call(call["function"], visit)}
+            {**call, "function": _call(call["function"], visit, role)}
             if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
             else call
             for call in result["tool_calls"]
@@ -173,20 +194,22 @@ def _message(message: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
     return result
 
 
-def _call(function: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
+def _call(function: Mapping[str, Any], visit: Visit, role: str | None) -> dict[str, Any]:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        return {**function, "arguments": visit(arguments, True)}
-    return {**function, "arguments": _every(arguments, visit)} if arguments is not None else dict(function)
+        return {**function, "arguments": visit(arguments, True, role)}
+    return (
+        {**function, "arguments": _every(arguments, visit, role)} if arguments is not None else dict(function)
+    )
 
 
-def _every(value: Any, visit: Visit) -> Any:
+def _every(value: Any, visit: Visit, role: str | None) -> Any:
     """``value`` with every string in it changed, keys kept."""
     if isinstance(value, str):
-        return _text(value, visit)
+        return _text(value, visit, role)
     if isinstance(value, Mapping):
-        return {key: _every(below, visit) for key, below in value.items()}
-    return [_every(below, visit) for below in value] if isinstance(value, list) else value
+        return {key: _every(below, visit, role) for key, below in value.items()}
+    return [_every(below, visit, role) for below in value] if isinstance(value, list) else value
 
 
 # JSON as it stands in a file: only the strings that change are written anew.
@@ -237,11 +260,11 @@ def changed_json(text: str, change: Change) -> str:
         value = None
     if not isinstance(value, dict | list):
         return change(text)
-    return _spliced(text, lambda visit: _every(value, visit), change)
+    return _spliced(text, lambda visit: _every(value, visit, None), change)
 
 
 def _deep(change: Change) -> Visit:
-    return lambda text, is_json: changed_json(text, change) if is_json else change(text)
+    return lambda text, is_json, role: changed_json(text, change) if is_json else change(text)
 
 
 def _spliced(text: str, tour: Callable[[Visit], object], change: Change) -> str:
@@ -250,8 +273,8 @@ def _spliced(text: str, tour: Callable[[Visit], object], change: Change) -> str:
 
     deep = _deep(change)
 
-    def note(old: str, is_json: bool) -> str:
-        new = deep(old, is_json)
+    def note(old: str, is_json: bool, role: str | None) -> str:
+        new = deep(old, is_json, role)
         if new != old and isinstance(old, Placed):
             literal = text[old.start : old.end]
             news.append((old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))

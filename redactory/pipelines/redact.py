@@ -235,11 +235,9 @@ class _Copy:
             return Fields(())
         rows = list(islice(self._cells(source), _LOOKED_AT))
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        asked = self.settings.input.model_fields_set
-        usual = (
-            (self.settings.input.text,) if "text" in asked else (name for name in USUAL if name in columns)
-        )
-        fields = Fields(self.redaction.text or tuple(usual))
+        asked = "text" in self.settings.input.model_fields_set
+        usual = tuple(name for name in USUAL if name in columns)
+        fields = Fields(self.redaction.text or (self.settings.input.fields.paths if asked else usual))
         wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in columns)]
         if rows and (wrong or not fields.paths):
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"

@@ -177,10 +177,11 @@ def _require_column(source: Source, settings: Config) -> None:
     if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
         return
     columns = first_rows(source, settings.input, _PEEKED).columns
-    if columns and settings.input.text not in columns:
+    lacking = [name for name in settings.input.fields.columns if name not in columns]
+    if columns and lacking:
         there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")
         raise InputError(
-            f"no column '{settings.input.text}' in {os.path.relpath(source.name)}; its columns are {there}: "
+            f"no column '{lacking[0]}' in {os.path.relpath(source.name)}; its columns are {there}: "
             "use --column or --config"
         )
 

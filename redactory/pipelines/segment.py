@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.fields import PART, ROLE
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _ENDLESS_WORD = re.compile(r"\S{400,}")
@@ -41,6 +42,22 @@ def segmenter(settings: SegmentSettings) -> Cutter:
     }
     cut = cutters[settings.mode]
     return lambda text: _whole(_trim(piece) for piece in cut(text))
+
+
+def of_parts(cut: Cutter) -> Cutter:
+    """``cut`` for documents of several texts: no point lies in two of them, and a role is the speaker."""
+
+    def cut_each(text: str) -> list[Segment]:
+        found: list[Segment] = []
+        for number, part in enumerate(text.split(PART)):
+            role, mark, said = part.rpartition(ROLE)
+            before = PART * (number > 0) + role + mark
+            first, *more = cut(said) or [Segment(said, "", "")]
+            own = [first._replace(prefix=before + first.prefix), *more]
+            found += [one._replace(speaker=role) if role else one for one in own]
+        return _whole(found)
+
+    return cut_each
 
 
 def _sentences(text: str) -> Iterator[str]:

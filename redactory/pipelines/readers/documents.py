@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from redactory.detectors.blind import MOST_CHARS
 from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings
+from redactory.pipelines.fields import Fields, NoText, joined, steps_of, without_roles
 from redactory.pipelines.readers.files import Source
 from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns
 
@@ -24,6 +25,8 @@ else:
 
 MISSING_TEXT, EMPTY_TEXT = "missing_text", "empty_text"
 MISSING_ID, DUPLICATE_ID = "missing_id", "duplicate_id"
+CHATS = ("messages", "conversations")
+"""Columns that hold a conversation, by their names."""
 LONGEST_NAME = 1_024
 """Code points of an id, a user or a class; each of a document's points carries them."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -39,7 +42,12 @@ class InputSettings(Settings):
         "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
     )
     format: FormatName = Field("auto", description="auto tells the format from each file's ending.")
-    text: str = Field("text", description="Column of the text.")
+    text: str | tuple[str, ...] = Field(
+        "text",
+        description="Column of the text, a path below one (ticket.body, messages[*].content), or a list of "
+        "them; of messages and conversations what each turn says, its role kept as the speaker. No example "
+        "lies in two texts.",
+    )
     id: str = Field("id", description="Column of the document's id; without one, file and row name it.")
     user: str = Field("user_id", description="Column of the user; a row without one is its own user.")
     label: str | None = Field(
@@ -67,10 +75,27 @@ class InputSettings(Settings):
             raise ValueError("at least one path is needed")
         return value
 
+    @field_validator("text")
+    @classmethod
+    def _each_a_path(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for path in (value,) if isinstance(value, str) else value:
+            steps_of(path)
+        return value
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of the text."""
+        return Fields((self.text,) if isinstance(self.text, str) else self.text)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether a document may have several texts, as :func:`redactory.pipelines.segment.of_parts` cuts."""
+        return not isinstance(self.text, str) or self.text in CHATS or len(self.fields.steps[0]) > 1
+
     def required_columns(self) -> list[str]:
         """Columns that a file must have: the text's, and those that the configuration names itself."""
         named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
-        return [self.text, *named, *([] if self.label is None else [self.label])]
+        return [*self.fields.columns, *named, *([] if self.label is None else [self.label])]
 
     def of_text_files(self) -> InputSettings:
         """These settings for files that are one text each: the configured columns do not count."""
@@ -109,7 +134,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     """
     # of text files the configured columns do not count
     asked = settings.of_text_files() if source.reader.is_text else settings
-    names = [name for name in (asked.text, asked.id, asked.user, asked.label) if name is not None]
+    names = [name for name in (*asked.fields.columns, asked.id, asked.user, asked.label) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
         with source.open(part=part) as file:
@@ -122,7 +147,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                 try:
                     yield _document(record, asked, source.name, number)
                 except _Unusable as unusable:
-                    content = raw or str(record.get(asked.text) or "").encode("utf-8", "surrogatepass")
+                    held = "\n".join(str(record.get(name) or "") for name in asked.fields.columns)
+                    content = raw or held.encode("utf-8", "surrogatepass")
                     yield Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
 
 
@@ -131,7 +157,8 @@ class _Unusable(Exception):
 
 
 def _document(record: dict[str, Any], asked: InputSettings, name: str, number: int) -> Document:
-    text = _text(record.get(asked.text), asked.max_chars)
+    said = _parts(record, asked.fields) if asked.has_parts else record.get(str(asked.text))
+    text = _text(said, asked.max_chars)
     doc_id = _name(record.get(asked.id), "id")
     if doc_id is None:
         if "id" in asked.model_fields_set:
@@ -141,6 +168,15 @@ def _document(record: dict[str, Any], asked: InputSettings, name: str, number: i
     label = None if asked.label is None else _name(record.get(asked.label), "label")
     # two spellings of one name are one person
     return Document(doc_id, user and forms_of(user)[0], text, name, number, label)
+
+
+def _parts(record: dict[str, Any], fields: Fields) -> str | None:
+    """All texts of a row, with their roles, as one; None where it has none."""
+    try:
+        said = fields.said(record)
+        return joined(said) if any(text.strip() for _, text in said) else "" if said else None
+    except NoText as error:
+        raise _Unusable(str(error)) from None
 
 
 def _text(text: Any, max_chars: int) -> str:
@@ -199,7 +235,7 @@ def first_rows(source: Source, settings: InputSettings, rows: int) -> FirstRows:
         if isinstance(result, Rejection):
             bad.append(result)
         elif number < _FIRST or number % _EVERY == 0:
-            texts.append(result.text[:MOST_CHARS])
+            texts.append((without_roles(result.text) if settings.has_parts else result.text)[:MOST_CHARS])
     named = {"user", "label"} & settings.model_fields_set if records and not source.reader.is_text else set()
     absent = sorted(key for key in named if getattr(settings, key) not in (None, *keys))
     return FirstRows(columns, bad, absent, texts)

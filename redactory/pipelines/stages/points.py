@@ -22,7 +22,7 @@ from redactory.foundation.progress import Progress, StageReport
 from redactory.pipelines.curated_hints import rejected_as
 from redactory.pipelines.readers import Document, Rejection, Source, read_documents
 from redactory.pipelines.readers.documents import DUPLICATE_ID
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import of_parts, segmenter
 from redactory.pipelines.stages.dedup import (
     UNKNOWN,
     across_rows,
@@ -157,6 +157,7 @@ def segment_part(job: Job, partitions: int, partition: int) -> StageReport:
     own = first_of(job.ranges("repeated-documents"), ids) == ids
     repeated, documents = kept(documents, ~own), kept(documents, own)
     texts, cut = documents["text"].to_pylist(), segmenter(job.config.segment)
+    cut = of_parts(cut) if job.config.input.has_parts else cut
     segments = [cut(text) for text in texts]
     # of each point, which document it is of
     rows = np.repeat(np.arange(len(texts)), [len(found) for found in segments])
