@@ -105,7 +105,7 @@ def redact(
     if redaction.replace not in REPLACEMENTS:
         raise ConfigurationError(f"replace: '{redaction.replace}' is not one of {listed(REPLACEMENTS, 'or')}")
     _require_apart(given, out)
-    sources = _sources(given, format_)
+    sources, inside = _sources(given, format_)
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
     key = load_digest_key()
@@ -113,17 +113,25 @@ def redact(
     if kind.needs_key and key.fresh:
         raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
-    return wordless("rows were redacted", copy.run, given, out, sources, workers)
+    return wordless("rows were redacted", copy.run, given, out, sources, inside, workers)
 
 
-def _sources(given: str, format_: str) -> list[Source]:
-    """The files to copy, each named as it is below ``given``: the same wherever that lies."""
+def _sources(given: str, format_: str) -> tuple[list[Source], bool]:
+    """The files to copy, and whether ``given`` is a folder: then each is named as it is below it."""
     if given == PIPE:
-        return [_Pipe.named(format_)]
-    found, root = find_by_path((given,), format_), Path(given).absolute()
-    if is_url(given) or not root.is_dir():
-        return [replace(source, name=PurePosixPath(source.name).name) for source in found]
-    return [replace(one, name=str(PurePosixPath(one.name).relative_to(root.as_posix()))) for one in found]
+        return [_Pipe.named(format_)], False
+    found = find_by_path((given,), format_)
+    root = (
+        given.partition("://")[2].strip("/")
+        if is_url(given)
+        else Path(given).absolute().as_posix().strip("/")
+    )
+    below = [one.name.strip("/").removeprefix(root).strip("/") for one in found]
+    if below == [""]:
+        return [replace(found[0], name=PurePosixPath(found[0].name).name)], False
+    if len(set(below)) < len(below) or any("*" in part for part in root.split("/")):
+        raise ConfigurationError(f"'{given}': give one file, or a folder")
+    return [replace(one, name=name) for one, name in zip(found, below, strict=True)], True
 
 
 def _require_apart(given: str, out: str) -> None:
@@ -160,12 +168,13 @@ class _Copy:
         """The policies; their engines are loaded by the first text."""
         return _policy_of(_portable(self.settings))
 
-    def run(self, given: str, out: str, sources: Sequence[Source], workers: int) -> dict[str, Any]:
+    def run(
+        self, given: str, out: str, sources: Sequence[Source], inside: bool, workers: int
+    ) -> dict[str, Any]:
         """Every file; the output appears under its name when all of it is there."""
         fields = [self._fields(source) for source in sources]
         with _work_folder(out) as work, _finder(self.settings, workers) as find:
             self._begin(work, sources)
-            inside = given != PIPE and not is_url(given) and Path(given).is_dir()
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
@@ -177,7 +186,7 @@ class _Copy:
                 if source.reader.is_text and self.quarantined.total() > before and out != PIPE:
                     # an empty document would look like one that held nothing
                     (work / "out" / name).unlink()
-            if inside:
+            if inside and not is_url(given):
                 _copy_notes(Path(given), work / "out")
             if self.redaction.vault is not None:
                 paths = [*dict.fromkeys(path for own in fields for path in own.paths)]

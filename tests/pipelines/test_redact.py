@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -196,6 +197,19 @@ def test_a_folder_and_compressed_files_go_in_their_own_shape(tmp_path: Path) -> 
     redact(tmp_path / "in", tmp_path / "out", config=PATTERNS)
     assert json.loads(gzip.decompress((tmp_path / "out/below/a.jsonl.gz").read_bytes())) == {"text": "<MASK>"}
     assert (tmp_path / "out/b.txt").read_text() == "to <MASK>\n"
+
+
+def test_a_folder_at_a_url_keeps_its_files_apart(tmp_path: Path) -> None:
+    store = fsspec.filesystem("memory")
+    for name in ("a.jsonl", "below/b.jsonl"):
+        store.pipe(f"/redact/in/{name}", json.dumps({"text": f"{name} {SECRET}"}).encode())
+    redact("memory://redact/in", "memory://redact/out", config=PATTERNS)
+    redact("memory://redact/in", tmp_path / "out", config=PATTERNS)
+    redact("memory://redact/in/a.jsonl", "memory://redact/one.jsonl", config=PATTERNS)
+    for name in ("a.jsonl", "below/b.jsonl"):
+        expected = json.dumps({"text": f"{name} <MASK>"}).encode()
+        assert store.cat(f"/redact/out/{name}") == expected == (tmp_path / "out" / name).read_bytes()
+    assert store.cat("/redact/one.jsonl") == store.cat("/redact/out/a.jsonl")
 
 
 def test_a_data_set_on_disk_is_one_again(tmp_path: Path) -> None:
