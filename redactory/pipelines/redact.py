@@ -40,8 +40,9 @@ from redactory.pipelines.fields import Fields
 from redactory.pipelines.loading import Given, load_for_texts
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source, find_by_path
+from redactory.pipelines.readers.shape import Row, Shape
+from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
-from redactory.pipelines.shapes import Row, Shape, shape_of
 from redactory.pipelines.store import Store, is_url
 from redactory.pipelines.unmask import Vault
 from redactory.redaction import MASK

@@ -23,8 +23,9 @@ from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.fields import Fields
 from redactory.pipelines.readers import find_by_path
+from redactory.pipelines.readers.shape import Row
+from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
-from redactory.pipelines.shapes import Row, shape_of
 from redactory.redaction.replacements import Edit
 
 _TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")

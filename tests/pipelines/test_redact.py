@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.fields import Fields, changed_object, steps_of
+from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.redact import Redaction, redact, with_known
-from redactory.pipelines.shapes import shape_of
 from redactory.pipelines.unmask import unmask
 from redactory.redaction.replacements import Edit, Found
 

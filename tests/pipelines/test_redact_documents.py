@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redactory.pipelines.readers.shape_documents import Node, distribute, html_groups, rendered_html, shape_of
 from redactory.pipelines.redact import redact
-from redactory.pipelines.shapes import shape_of
-from redactory.pipelines.shapes.documents import Node, distribute, html_groups, rendered_html
 from redactory.redaction.replacements import Edit, edited
 
 SECRET = "ann.kovacs@example.org"

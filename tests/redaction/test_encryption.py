@@ -496,6 +496,7 @@ def test_parts_are_read_and_written_in_one_module() -> None:
                 names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             if any(name.startswith("pyarrow.parquet") for name in names):
                 found.add(path.relative_to(ROOM).as_posix())
+    # what a person gives is read, and a copy of it written, in the open
     readers = {name for name in found if name.startswith("pipelines/readers/")}
     assert readers
     assert found - readers == allowed

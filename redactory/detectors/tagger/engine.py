@@ -67,6 +67,8 @@ class TaggerEngine:
 
 
 class _Tagger:
+    _public: tuple[int, ...] = ()
+
     def __init__(self, folder: Path) -> None:
         spacy = lean_spacy()
         try:
@@ -81,13 +83,12 @@ class _Tagger:
             raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit")
         self._model, self._labels = pipe.model, pipe.labels
         self._plain = self._labels.index(PLAIN)
-        self._public: list[int] = []
 
     def fold(self, kinds: Collection[str]) -> None:
         """From now on a token is as plain as it is plain or of one of ``kinds``."""
-        self._public = [
-            n for n, label in enumerate(self._labels) if n != self._plain and kind_of(label) in kinds
-        ]
+        self._public = tuple(
+            number for number, label in enumerate(self._labels) if label != PLAIN and kind_of(label) in kinds
+        )
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         # the zone gives back what the string store learns from these texts: memory stays flat
@@ -100,7 +101,7 @@ class _Tagger:
     def _reading(self, doc: Doc, scores: NDArray[np.float32]) -> Reading:
         if not np.isfinite(scores).all():
             raise ValueError("the tagger gave scores that are not finite")
-        open_ = scores[:, self._public].sum(axis=1)
+        open_ = scores[:, list(self._public)].sum(axis=1)
         others = scores.copy()
         others[:, [self._plain, *self._public]] = -1.0
         labels = others.argmax(axis=1).tolist()
@@ -113,7 +114,7 @@ class _Tagger:
         )
         spans = tuple(self._spans(places, self._bridged(doc, outside, labels), labels))
         if self._public:
-            best = np.asarray(self._public)[scores[:, self._public].argmax(axis=1)].tolist()
+            best = np.asarray(self._public)[scores[:, list(self._public)].argmax(axis=1)].tolist()
             public = self._spans(places, (1.0 - open_).astype(float).tolist(), best)
             # what is less likely public than plain, and surely nothing else, is as good as public
             surely = {place[:2] for place, value in zip(places, outside, strict=True) if value >= _SURELY}

@@ -21,15 +21,9 @@ from redactory.pipelines.readers.formats import (
     ROW_TOO_LONG,
     UNDECODABLE,
 )
+from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, Edits, Render, Row, Shape, Whole
 from redactory.pipelines.readers.tables import _Table
-from redactory.pipelines.shapes.shape import BYTE_ORDER_MARK, SHAPES, Edits, Render, Row, Shape, Whole
 from redactory.redaction.replacements import edited
-
-
-def shape_of(format_: str, file: BinaryIO) -> type[Shape]:
-    """The shape of a file of a format; JSON is an array where it begins as one."""
-    start = cast(io.BufferedReader, file).peek(CHUNK).removeprefix(BYTE_ORDER_MARK).lstrip()
-    return JsonArray if format_ == "jsonl" and start.startswith(b"[") else SHAPES[format_]
 
 
 def _in_order(changes: Edits) -> Callable[[str], str]:

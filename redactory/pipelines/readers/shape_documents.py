@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import getaddresses
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Columns, Format, Record
-from redactory.pipelines.shapes.shape import Edits, Render, Row, Shape, Whole
+from redactory.pipelines.readers.formats import CHUNK, ROW_TOO_LONG, UNDECODABLE, Columns, Format, Record
+from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, SHAPES, Edits, Render, Row, Shape, Whole
+from redactory.pipelines.readers.shape_rows import JsonArray
 from redactory.redaction.replacements import Edit, Found, edited
 
 
@@ -500,56 +501,59 @@ def _library(name: str, extra: str) -> Any:
         ) from None
 
 
-# As formats of an input: a document is one text.
+def shape_of(format_: str, file: BinaryIO) -> type[Shape]:
+    """The shape of a file of a format; JSON is an array where it begins as one."""
+    start = cast(io.BufferedReader, file).peek(CHUNK).removeprefix(BYTE_ORDER_MARK).lstrip()
+    return JsonArray if format_ == "jsonl" and start.startswith(b"[") else SHAPES[format_]
+
+
+# As formats of an input.
 
 
 class _Document(Format):
-    """A document is a record; a mailbox has one a message."""
+    """A document is a record, whose texts its shape gives; a mailbox has one a message."""
 
     is_text = True
 
     def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
         """The texts of a document, a blank line between two."""
-        from redactory.pipelines.shapes.shape import SHAPES
-
         for row in SHAPES[self.name](file, name, self.name, limit).rows():
-            if isinstance(row, Row) and row.reason is None:
+            if not isinstance(row, bytes):
                 number = f"#{row.number}" if self.name == "mbox" else ""
-                yield row.number, {"text": "\n\n".join(row.texts), "id": name + number}, None, b""
-            elif isinstance(row, Row):
-                yield row.number, None, row.reason, b""
+                found = {"text": "\n\n".join(row.texts), "id": name + number}
+                yield row.number, None if row.reason else found, row.reason, b""
 
 
 class HtmlFormat(_Document):
     """A page."""
 
     name = "html"
-    endings: ClassVar[tuple[str, ...]] = (".html", ".htm")
+    endings = (".html", ".htm")
 
 
 class MailFormat(_Document):
     """A message."""
 
     name = "mail"
-    endings: ClassVar[tuple[str, ...]] = (".eml",)
+    endings = (".eml",)
 
 
 class MailboxFormat(_Document):
     """Messages."""
 
     name = "mbox"
-    endings: ClassVar[tuple[str, ...]] = (".mbox",)
+    endings = (".mbox",)
 
 
 class WordFormat(_Document):
     """A Word file."""
 
     name = "docx"
-    endings: ClassVar[tuple[str, ...]] = (".docx",)
+    endings = (".docx",)
 
 
 class PdfFormat(_Document):
     """The text of a PDF file."""
 
     name = "pdf"
-    endings: ClassVar[tuple[str, ...]] = (".pdf",)
+    endings = (".pdf",)
