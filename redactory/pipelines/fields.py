@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from json import decoder, scanner
@@ -92,6 +92,18 @@ class Fields:
             for path, steps in zip(self.paths, self.steps, strict=True)
             if not any(path in row or _is_there(row, steps) for row in rows)
         ]
+
+
+def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Every string in ``value``, with the path to it, of which the entries of a list are one step."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from leaves(below, f"{path}.{key}")
+    elif isinstance(value, list):
+        for below in value:
+            yield from leaves(below, path if path.endswith("[]") else f"{path}[]")
 
 
 def joined(said: list[tuple[str | None, str]]) -> str:

@@ -36,7 +36,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
-from redactory.pipelines.fields import Fields
+from redactory.pipelines.fields import Fields, NoText, leaves
 from redactory.pipelines.loading import Given, load_for_texts
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source, find_by_path
@@ -54,13 +54,15 @@ USUAL = ("text", "messages", "conversations")
 """Fields that are read where none is named."""
 _AT_ONCE, _CHUNK = 500, 1 << 19
 """Rows and characters of a chunk."""
-_LOOKED_AT = 100
+_LOOKED_AT = 1_000
 """Rows that columns are judged by."""
 _PERSONAL = re.compile(
     r"(?:^|_|\b)(?:(?:sur|user|last|first|full)?name|e?mail|phone|mobile|fax|address|street|city|zip|postcode"
     r"|born|birth|dob|ssn|iban|account|card|passport|license|ip|login)(?:$|_|\b)",
     re.IGNORECASE,
 )
+
+_TOOLS = (".function.name", ".function_call.name")
 
 
 @dataclass(frozen=True)
@@ -181,10 +183,10 @@ class _Copy:
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
                 kept = make_private_folder(work / "found" / f"{number:05d}")
                 self.as_text += source.format == "pdf"
-                before = self.quarantined.total()
+                written = self.rows - self.quarantined.total()
                 with _opened(work / "out" / name, source.url, out) as target:
                     self._file(source, own, target, partial(find, kept))
-                if source.reader.is_text and self.quarantined.total() > before and out != PIPE:
+                if source.reader.is_text and self.rows - self.quarantined.total() == written and out != PIPE:
                     # an empty document would look like one that held nothing
                     (work / "out" / name).unlink()
             if inside and not is_url(given):
@@ -252,14 +254,14 @@ class _Copy:
         if rows and (wrong or not fields.paths):
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"
             raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(columns)}")
-        said = {*fields.columns, *fields.paths, *self.redaction.columns}
-        open_ = [name for name in columns if name not in said and not self.redaction.keep_columns]
-        personal = [name for name in open_ if self._looks_personal(name, rows)]
+        personal = [] if self.redaction.keep_columns else self._personal(fields, rows)
         if personal:
-            options = " ".join(f"--column {name}={DROP}" for name in personal[:3])
+            options = " ".join(f"--column {name}={DROP}" for name in personal if name in columns)
+            below = " ".join(f"--text {name!r}" for name in personal if name not in columns)
             raise ConfigurationError(
-                f"{source.name}: columns that look personal would stay as they are: {listed(personal)}. Say "
-                f"what becomes of each, a label, {DROP} or {KEEP} ({options}), or give --keep-columns"
+                f"{source.name}: fields that look personal would stay as they are: {listed(personal)}. Say "
+                f"what becomes of each ({' '.join(filter(None, (options, below)))}; of a column a label, "
+                f"{DROP} or {KEEP}), or give --keep-columns"
             )
         return fields
 
@@ -270,14 +272,31 @@ class _Copy:
                 if isinstance(row, Row) and row.cells:
                     yield row.cells
 
-    def _looks_personal(self, name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """By its name, or where a fifth of its values are hits that tell something by themselves."""
-        if _PERSONAL.search(name):
-            return True
-        values = sorted({str(row[name]) for row in rows if isinstance(row.get(name), str)})
+    def _personal(self, fields: Fields, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The fields that are neither read nor declared and look personal.
+
+        By their names, or where a fifth of their values are hits that tell something by themselves.
+        """
+        values: dict[str, set[str]] = {}
+        for row in rows:
+            try:
+                rest = fields.changed(row, lambda _: "")
+            except NoText:
+                continue
+            for name, value in rest.items():
+                for path, text in leaves(value, name) if name not in self.redaction.columns else ():
+                    values.setdefault(path, set()).add(text)
         words = words_if_any(self.settings.detect.language)
-        telling = [value for value in values if tells(value, words)]
-        return sum(map(bool, _found(self.policy, telling))) * 5 >= max(len(values), 1)
+        personal = []
+        for path, found in values.items():
+            kept = sorted(found - {""})
+            telling = [value for value in kept if tells(value, words)]
+            hits = sum(map(bool, _found(self.policy, telling))) if telling else 0
+            # a tool's name is nobody's
+            named = kept and _PERSONAL.search(path.rpartition(".")[2]) and not path.endswith(_TOOLS)
+            if named or (telling and hits * 5 >= len(kept)):
+                personal.append(path)
+        return personal
 
     # Row by row.
 

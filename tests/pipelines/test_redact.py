@@ -74,7 +74,7 @@ def test_only_the_literal_that_changes_is_written_anew(copy: Callable[..., bytes
 
 CHAT = {
     "messages": [
-        {"role": "user", "content": SECRET, "name": "u"},
+        {"role": "user", "content": SECRET},
         {
             "role": "user",
             "content": [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": "x"}}],
@@ -249,6 +249,13 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Call
     [
         ({"name": "x", "text": "t"}, Redaction(), "look personal.*: name"),
         ({"contact": SECRET, "text": "t"}, Redaction(), "look personal.*: contact"),
+        (
+            {"meta": {"who": [{"mail": SECRET}]}, "text": "t"},
+            Redaction(),
+            r"look personal.*: meta\.who\[\]\.mail",
+        ),
+        ({"messages": [{"role": "user", "content": "x", "name": "q"}]}, Redaction(), r": messages\[\]\.name"),
+        ({"ticket": {"body": "t", "email": "q"}}, Redaction(("ticket.body",)), r": ticket\.email"),
         ({"note": "t"}, Redaction(), "--text"),
         ({"text": "t"}, Redaction(("txt",)), "no field 'txt'; its fields are text"),
         ({"text": "t"}, Redaction(columns={"nam": "drop"}), "no field 'nam'"),

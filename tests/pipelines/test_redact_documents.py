@@ -130,6 +130,14 @@ def test_a_mailbox_keeps_its_messages(tmp_path: Path) -> None:
     box = f"From {SECRET} Mon\n{MAIL}\nFrom nobody Mon\nSubject: x\n\n>From here on, hello\n"
     made, summary = copied(tmp_path, "a.mbox", box.encode())
     assert (summary["rows"], summary["quarantined"]) == (2, {})
+    made, summary = copied(tmp_path, "b.mbox", box.replace("iso-8859-1", "nonsense").encode())
+    assert summary["quarantined"] == {"undecodable": 1}
+    assert made == b"From nobody Mon\nSubject: x\n\n>From here on, hello\n"
+
+
+def test_a_mailbox_keeps_its_last_message(tmp_path: Path) -> None:
+    box = f"From {SECRET} Mon\n{MAIL}\nFrom nobody Mon\nSubject: x\n\n>From here on, hello\n"
+    made, _ = copied(tmp_path, "a.mbox", box.encode())
     assert made.endswith(b"From nobody Mon\nSubject: x\n\n>From here on, hello\n")
     assert SECRET.encode() not in made
 
