@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
+from pydantic_core import PydanticKnownError
 
 from redactory.detectors.blind import MOST_CHARS
 from redactory.foundation.keys import forms_of
@@ -73,6 +74,13 @@ class InputSettings(Settings):
     def _some_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
             raise ValueError("at least one path is needed")
+        return value
+
+    @field_validator("text", mode="before")
+    @classmethod
+    def _text_or_a_list(cls, value: Any) -> Any:
+        if not isinstance(value, str | list | tuple):
+            raise PydanticKnownError("string_type")
         return value
 
     @field_validator("text")
