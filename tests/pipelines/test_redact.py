@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.fields import Fields, changed_object, steps_of
 from redactory.pipelines.readers.shape_documents import shape_of
-from redactory.pipelines.redact import Redaction, redact, with_known
+from redactory.pipelines.redact import Redaction, redact
 from redactory.pipelines.unmask import unmask
-from redactory.redaction.replacements import Edit, Found
+from redactory.redaction.replacements import Edit
 
 PLAIN = Redaction()
 SECRET = "ann.kovacs@example.org"
@@ -334,18 +334,6 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(
 
 
 # What stands in place.
-
-
-def test_known_values_are_whole_words_that_tell() -> None:
-    texts = ["Quirin Ozols, the will of Ozols, OzolsX", "ozols"]
-    found = [[Found(0, 12, "PERSON")], []]
-    marked = [
-        {text[one.start : one.end] for one in own}
-        for text, own in zip(texts, with_known(texts, found, {}), strict=True)
-    ]
-    assert marked == [{"Quirin Ozols", "Quirin", "Ozols"}, set()]
-    starts = [one.start for one in with_known(texts, found, {})[0]]
-    assert texts[0].index("OzolsX") not in starts
 
 
 def test_a_pseudonym_comes_back_by_vault_and_key_alone(
