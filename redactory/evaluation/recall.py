@@ -61,7 +61,8 @@ def measure_misses(
     ``docs/guarantees.md``). Each bound holds at ``confidence``, both at 2·confidence - 1, for secrets drawn
     like these, which no policy was tuned on. Returns {n, confidence, joint_confidence, gamma, delta_2,
     labels, highest_gamma: {label, upper}, strata: {casing, label, template: {stratum: {n, gamma, delta_2}}},
-    highest_gamma_of_strata}, where gamma and delta_2 are {misses, rate, upper}.
+    highest_gamma_of_strata}, where gamma and delta_2 are {misses, rate, upper}.  Guarantees take δ₂ from
+    here or from a sample of the run: ``MissRates.measured`` in ``training/guarantee/spec.py``.
     """
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter, {("", ""): Counter()})
     labelled = [(text, own) for text, own in zip(texts, spans, strict=True) if own]

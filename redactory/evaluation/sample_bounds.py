@@ -119,7 +119,8 @@ class Rates(NamedTuple):
 def upper_bounds(strata: Mapping[str, Stratum], confidence: float, unmeasured: Unmeasured = NOTHING) -> Rates:
     """γ⁺ and δ₂⁺ as at the head of this module, each at ``confidence``, both at once at 2·confidence - 1.
 
-    ``strata`` holds each of :data:`STRATA`.  A bound is 1 where nothing is known.
+    ``strata`` holds each of :data:`STRATA`.  A bound is 1 where nothing is known.  A guarantee reads them by
+    ``MissRates.measured`` in ``training/guarantee/spec.py``.
     """
     public, masked, suspected = (strata[name] for name in STRATA)
     upper, lower = _errors(confidence)

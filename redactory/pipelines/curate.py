@@ -1,6 +1,8 @@
 """Curate: raw corpus in, audited shards out.
 
 documents → points → (distinct texts) → spans → sides → (duplicates, per side) → shards → manifest
+
+:func:`stages_of` has every step in order, those of dedup and of the index across runs included.
 """
 
 from __future__ import annotations

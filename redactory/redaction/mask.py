@@ -12,7 +12,10 @@ from redactory.detectors import Detection
 
 
 MASK = "<MASK>"
-"""The one token for a redaction and for a duplicate alike (CRT, appendix A.6, item 4)."""
+"""The one token for a redaction and for a duplicate alike (CRT, appendix A.6, item 4).
+
+:func:`mask` puts it into examples, :func:`redactory.redaction.replacements.edits` into copies of files.
+"""
 
 
 def merge_intervals(text: str, intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -178,7 +178,10 @@ class TrainSettings(Settings):
     noise_multiplier: PositiveFloat | None = Field(
         None, description="Noise standard deviation over clip_norm; given instead of calibrating to epsilon."
     )
-    sampling_rate: Rate = Field(0.01, description="Probability q of each point in each noisy step.")
+    sampling_rate: Rate = Field(
+        0.01,
+        description="Probability q of each point in each noisy step: chosen, never a count of private text.",
+    )
     truncated_batch_size: PositiveInt | None = Field(
         None,
         description="Truncated Poisson sampling: of a larger sample this many points, drawn at random, take "
