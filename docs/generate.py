@@ -415,6 +415,7 @@ REASONS = {
             "undecodable": "Not UTF-8.",
             "broken_json": "A line is not JSON.",
             "not_an_object": "A line is JSON, but not an object.",
+            "repeated_key": "A JSON object has a key twice, at any depth.",
             "row_too_long": "More bytes than `input.max_row_bytes`.",
             "broken_row": "A CSV or TSV row with another number of fields than the header, or with a quotation "
             "that does not end or is followed by text, or a line that may stand inside of one; a Parquet or "
@@ -433,6 +434,8 @@ REASONS = {
             "label_not_string": "With `input.label`: the class is neither text nor a whole number.",
             "label_too_long": "A class of more than 1,024 code points.",
             "duplicate_id": "An earlier row has the same id.",
+            "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
+            "(images, sound).",
             "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",
             "broken_document": "A Word or PDF file or a mailbox that cannot be read.",
             "encrypted_document": "A Word or PDF file with a password.",

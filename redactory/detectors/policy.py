@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from redactory.detectors.engine import MODELS, Reading, Span, finds_of, identities_of
+from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
 from redactory.detectors.recognizers import own_labels
 from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
 from redactory.detectors.settings import (
@@ -49,6 +49,9 @@ _NOT_HASHED: dict[str, Any] = {
 
 _OFF = {"public_labels": (), "profile": "text"}
 """Settings that came later, at which a policy is the one that it was without them."""
+
+_PUBLIC_ENOUGH = 0.9
+"""The least probability, of each token of a public thing, that it is public or plain."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,12 @@ class StrictPolicy:
     def opened(self, reading: Reading, labels: Collection[str]) -> Reading:
         """``reading``, in which what surely has one of ``labels`` is allowed, as by an allow list.
 
-        Not where it overlaps a hit with any other label, at whatever score: what may be something else is no
-        public thing.
+        Not where it overlaps a hit with any other label, at whatever score, nor where an engine doubts that
+        one of its tokens is public or plain: what may be something else is no public thing.
         """
         kinds = {kind_of(label) for label in labels}
-        others = [span for span in reading.spans if kind_of(span.label) not in kinds]
+        others: list[Span | Plain] = [span for span in reading.spans if kind_of(span.label) not in kinds]
+        others += [token for token in reading.plain if token.probability < _PUBLIC_ENOUGH]
         places = tuple(
             (span.start, span.end)
             for span in reading.spans

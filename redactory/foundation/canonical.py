@@ -33,6 +33,18 @@ def flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+class RepeatedKey(ValueError):
+    """A JSON object has a key twice: readers differ in which of the two values they see."""
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of a JSON object (for ``object_pairs_hook``); ``RepeatedKey`` where a key comes again."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RepeatedKey
+    return found
+
+
 def file_sha256(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in pieces."""
     digest = hashlib.sha256()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.detectors import policy_hashes
-from redactory.detectors.engine import Reading, Span
+from redactory.detectors.engine import Plain, Reading, Span
 from redactory.detectors.policy import policies_of
 from redactory.detectors.settings import DetectSettings, kind_of
 from redactory.pipelines.policy import Policy
@@ -23,15 +23,26 @@ made = st.builds(
 )
 
 
-@given(st.lists(made, max_size=6))
-def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(spans: list[Span]) -> None:
+tokens = st.builds(
+    lambda start, length, plain: Plain(start, start + length, plain, "tagger"),
+    st.integers(0, 20),
+    st.integers(1, 6),
+    st.sampled_from([0.3, 0.89, 0.9, 1.0]),
+)
+
+
+@given(st.lists(made, max_size=6), st.lists(tokens, max_size=3))
+def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(
+    spans: list[Span], plain: list[Plain]
+) -> None:
     strict, conservative = policies_of(DetectSettings())
-    reading = Reading(tuple(spans))
+    reading = Reading(tuple(spans), tuple(plain))
     opened = strict.opened(reading, PUBLIC)
     others = [span for span in spans if kind_of(span.label) not in PUBLIC]
     for start, end in opened.allowed:
         assert any((s.start, s.end) == (start, end) and strict.is_sure(s) and s not in others for s in spans)
         assert not any(other.start < end and start < other.end for other in others)
+        assert all(t.probability >= 0.9 for t in plain if t.start < end and start < t.end), "one in doubt"
     text = "x" * 30
     for policy in (strict, conservative):
         before = {span for span in policy.marks(text, reading) if span in others}

@@ -63,6 +63,7 @@ def test_a_folder_of_text_files_and_a_glob(tmp_path: Path) -> None:
 BAD = {
     "undecodable": b'{"text": "\xff"}',
     "broken_json": b'{"text": "a"',
+    "repeated_key": b'{"text": "a", "user": {"n": [{"a": "first", "a": 2}]}}',
     "not_an_object": b'["a"]',
     "missing_text": b'{"id": "x"}',
     "text_not_string": b'{"text": 3}',

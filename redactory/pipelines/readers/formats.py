@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar
 
+from redactory.foundation.canonical import RepeatedKey, once_each
 from redactory.foundation.errors import InputError
 
 Record = tuple[int, dict[str, Any] | None, str | None, bytes]
 """(row number from 1, the record or None, a reason code or None, the raw bytes for the quarantine)"""
 
 UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
+REPEATED_KEY = "repeated_key"
 ROW_TOO_LONG, BROKEN_ROW = "row_too_long", "broken_row"
 KEPT_BYTES = 1 << 16
 DEEPEST = 100
@@ -113,7 +115,7 @@ class JsonLines(Format):
                     line = file.readline(CHUNK)
                 yield number, None, ROW_TOO_LONG, kept
             elif line.strip():
-                value, reason = _parsed(line, "utf-8-sig" if number == 1 else "utf-8")
+                value, reason = parsed_object(line, "utf-8-sig" if number == 1 else "utf-8")
                 yield number, value, reason, kept
 
     def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
@@ -130,17 +132,22 @@ class JsonLines(Format):
         if not tail.strip():
             return Rows(end, whole, whole, blank)
         # nothing that is added to an object leaves one that goes on
-        if len(tail) <= limit and _parsed(tail, "utf-8-sig")[0] is not None:
+        if len(tail) <= limit and parsed_object(tail, "utf-8-sig")[0] is not None:
             return Rows(at, whole + 1, whole + 1, False)
         return Rows(end, whole, whole + 1, blank)
 
 
-def _parsed(line: bytes, encoding: str) -> tuple[dict[str, Any] | None, str | None]:
-    """The object that stands in a line, or the reason why there is none."""
+_STRICT = json.JSONDecoder(object_pairs_hook=once_each)
+
+
+def parsed_object(line: bytes, encoding: str = "utf-8") -> tuple[dict[str, Any] | None, str | None]:
+    """The object that stands in a line, or the reason why there is none; no key comes twice at any depth."""
     try:
-        value = json.loads(line.decode(encoding))
+        value = _STRICT.decode(line.decode(encoding))
     except UnicodeDecodeError:
         return None, UNDECODABLE
+    except RepeatedKey:
+        return None, REPEATED_KEY
     except (ValueError, RecursionError):
         return None, BROKEN_JSON
     if line.count(b"[") + line.count(b"{") > DEEPEST and _is_too_deep(value):

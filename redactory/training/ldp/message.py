@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from redactory.foundation.canonical import RepeatedKey, once_each
 from redactory.foundation.errors import InputError
 
 FORMAT: Literal["redactory-ldp/1"] = "redactory-ldp/1"
@@ -103,8 +104,12 @@ class Message:
         """The message of one line; ``InputError`` names the key that is wrong, and quotes no value."""
         try:
             found = _ANY.validate_json(line)
+            # of two values the model takes the last: what else the line holds would pass unseen
+            json.loads(line, object_pairs_hook=once_each)
         except UnicodeError:
             raise InputError("message: the line is not UTF-8") from None
+        except RepeatedKey:
+            raise InputError("message: a key comes twice") from None
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             # an unknown key is the sender's word
@@ -113,6 +118,8 @@ class Message:
             where = f"{keys[0]}: " if keys and not unknown else ""
             problem = "an unknown key" if unknown else first["msg"] if where else "not of this format"
             raise InputError(f"message: {where}{problem}") from None
+        except ValueError:
+            raise InputError("message: not of this format") from None
         values = _values(found.slot, found.shape, found.values)
         return cls(found.purpose, found.slot, found.step, found.label, values, found.encoder)
 

@@ -80,6 +80,12 @@ def test_what_is_no_message_is_refused(line: str | bytes) -> None:
     assert not _taken(line)
 
 
+@pytest.mark.parametrize("first", [f'"{SECRET}"', f'{{"a": ["{SECRET}"]}}', "9" * 9999])
+def test_a_key_that_comes_twice_is_refused(first: str) -> None:
+    with pytest.raises(InputError, match=r"^message: (a key comes twice|not of this format)$"):
+        Message.from_json(f'{{"slot": {first}, ' + a_message().to_json()[1:])
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=200))
 def test_octets_at_random_are_refused(octets: bytes) -> None:
