@@ -31,7 +31,7 @@ from presidio_anonymizer.entities import OperatorConfig
 from presidio_structured import PandasAnalysisBuilder, StructuredEngine
 
 import redactory
-from redactory.pipelines.redact import Redaction, redact
+from redactory.pipelines.redact import redact
 
 ONE_TOKEN = {"DEFAULT": OperatorConfig("replace", {"new_value": "<MASK>"})}
 COLUMNS = {"name": "PERSON", "email": "EMAIL_ADDRESS", "city": "LOCATION"}
@@ -53,12 +53,12 @@ def main() -> None:
         _write_table(folder / "table.csv", texts)
         works: dict[str, dict[str, Callable[[Path], None]]] = {
             "text": {
-                "redactory": lambda out: _ours(folder / "text.jsonl", out, Redaction()),
+                "redactory": lambda out: _ours(folder / "text.jsonl", out),
                 "presidio": lambda out: _presidio_text(analyzer, folder / "text.jsonl", out),
             },
             "table": {
                 "redactory": lambda out: _ours(
-                    folder / "table.csv", out, Redaction(text=("note",), columns=COLUMNS)
+                    folder / "table.csv", out, {"columns": COLUMNS}, text=("note",)
                 ),
                 "presidio": lambda out: _presidio_table(analyzer, folder / "table.csv", out),
             },
@@ -102,8 +102,8 @@ def _write_table(path: Path, texts: list[str]) -> None:
             writer.writerow([n, f"Ann Kovacs{n}", f"ann{n}@example.com", "Springfield", text[:200]])
 
 
-def _ours(source: Path, out: Path, redaction: Redaction) -> None:
-    redact(source, out, redaction)
+def _ours(source: Path, out: Path, *asked: Any, **more: Any) -> None:
+    redact(source, out, *asked, **more)
 
 
 def _analyzer() -> AnalyzerEngine:

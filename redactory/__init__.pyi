@@ -10,6 +10,7 @@ from redactory.foundation.errors import GuaranteeError as GuaranteeError
 from redactory.foundation.errors import InputError as InputError
 from redactory.foundation.errors import RedactoryError as RedactoryError
 from redactory.foundation.errors import RunStateError as RunStateError
+from redactory.pipelines.config import Redaction as Redaction
 from redactory.pipelines.config import schema as schema
 from redactory.pipelines.config import schemas as schemas
 from redactory.pipelines.curate import curate as curate
@@ -53,7 +54,6 @@ from redactory.pipelines.policy import redact_frame as redact_frame
 from redactory.pipelines.predict import predict as predict
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
 from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
-from redactory.pipelines.redact import Redaction as Redaction
 from redactory.pipelines.redact import redact as redact
 from redactory.pipelines.release_log import list_releases as list_releases
 from redactory.pipelines.release_log import release_log as release_log

@@ -67,7 +67,10 @@ def curate(
     "redact: own_config workers",
     given=argument("IN", "A file, a folder or a URL; - is standard input.", str),
     out=option("The copy: a file, a folder or a URL; - is standard output.", str, NEEDED),
-    text=option("A field of text: notes, ticket.body, messages[*].content. Repeatable.", list[str]),
+    text=option(
+        "A field of text: notes, ticket.body, messages[*].content; instead of input.text. Repeatable.",
+        list[str],
+    ),
     column=option(
         "What becomes of a column: a label (replaced whole), drop or keep. Repeatable.",
         list[str],
@@ -75,7 +78,9 @@ def curate(
     ),
     keep_columns=switch("Columns of which nothing is said stay as they are."),
     replace=option(
-        "What stands in place: mask, label, number, surrogate or pseudonym.", str, "mask", flag="--replace"
+        "What stands in place: mask (the default), label, number, pseudonym or surrogate.",
+        str,
+        flag="--replace",
     ),
     vault=option("With pseudonyms: the encrypted file from which 'redactory unmask' restores them.", Path),
     format_=option("The format, where the ending does not tell it.", str, "auto", flag="--format"),
@@ -88,24 +93,27 @@ def redact(
     progress: Progress,
     text: list[str] | None,
     column: list[str] | None,
-    keep_columns: bool,
-    replace: str,
     vault: Path | None,
     format_: str,
+    **asked: Any,
 ) -> Shown | None:
-    """A copy of a file or folder in its own shape, with what is found in its texts replaced."""
+    """A copy of a file or folder in its own shape, with what is found in its texts replaced.
+
+    What is said here counts before what the section redact of the configuration says.
+    """
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and what for name, _, what in pairs):
         raise ConfigurationError("--column: a name, '=', and a label, drop or keep, like name=PERSON")
-    asked = redactory.Redaction(
-        tuple(text or ()),
-        {name: what for name, _, what in pairs},
-        keep_columns,
-        replace,
-        vault=None if vault is None else str(vault),
-    )
+    columns = {name: what for name, _, what in pairs} or None
     result = redactory.redact(
-        given, out, asked, config=own_config, format_=format_, workers=workers or 1, progress=progress
+        given,
+        out,
+        given_ones(**asked, columns=columns, vault=None if vault is None else str(vault)),
+        text=text or (),
+        config=own_config,
+        format_=format_,
+        workers=workers or 1,
+        progress=progress,
     )
     if out == "-":
         left_out = sum(result["quarantined"].values())

@@ -9,10 +9,11 @@ Each section stands, with its defaults, with what it configures: ``input`` in ``
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,6 +25,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.store import is_url
+from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
 
 # The nightly job (section ``nightly``); no shard follows from it.
@@ -57,6 +59,53 @@ class NightlySettings(Settings):
         description="A program and its arguments, no shell's line: called with what became of a run, which "
         "REDACTORY_EVENT says (released, held, failed, approved, rejected).",
     )
+
+
+# A masked copy (section ``redact``); no shard follows from it.
+
+
+DROP, KEEP = "drop", "keep"
+if TYPE_CHECKING:
+    Replacements = str
+else:
+    Replacements = Literal[tuple(REPLACEMENTS)]
+
+
+class Redaction(Settings):
+    """What `redactory redact` does to a file beside masking its texts, which `input.text` names."""
+
+    columns: dict[str, str] = Field(
+        {},
+        description="What becomes of columns: a label (the value is replaced whole), drop or keep. What is "
+        "replaced or dropped is masked in the row's texts too.",
+    )
+    keep_columns: bool = Field(False, description="Columns of which nothing is said stay as they are.")
+    replace: Replacements = Field("mask", description="What stands in place of what was found.")
+    known_values: bool = Field(
+        True, description="What was found once in a row is masked wherever it stands in that row."
+    )
+    vault: str | None = Field(
+        None,
+        description="With replace pseudonym: the encrypted file from which redactory unmask restores them.",
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _each_a_label_or_what_to_do(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, what in value.items():
+            if what not in (DROP, KEEP) and not re.fullmatch("[A-Z][A-Z0-9_]*", what):
+                raise ValueError(f"'{name}' needs a label (capitals, digits and _), {DROP} or {KEEP}")
+        return value
+
+    @property
+    def secret(self) -> dict[str, str]:
+        """The columns that are replaced or taken out."""
+        return {name: label for name, label in self.columns.items() if label != KEEP}
+
+    def but(self, other: Redaction) -> Redaction:
+        """These settings, but for what is set in ``other``; of columns, those that it names."""
+        changes = {**other.model_dump(exclude_unset=True), "columns": {**self.columns, **other.columns}}
+        return self.model_copy(update=changes)
 
 
 # A whole run.
@@ -161,6 +210,7 @@ class Config(Settings):
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     nightly: NightlySettings = NightlySettings()
+    redact: Redaction = Redaction()
     workers: int = Field(1, ge=1, description="Processes for curation; changes speed only.")
 
     @field_validator("output", mode="before")

@@ -21,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -35,9 +35,9 @@ from redactory.foundation.files import make_private_folder, read_json, write_jso
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.config import Config
+from redactory.pipelines.config import DROP, KEEP, Config, Redaction
 from redactory.pipelines.fields import Fields, NoText, leaves
-from redactory.pipelines.loading import Given, load_for_texts
+from redactory.pipelines.loading import Given, load_for_texts, settings_of
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source, find_by_path
 from redactory.pipelines.readers.shape import Row, Shape
@@ -50,7 +50,7 @@ from redactory.redaction.known import with_known
 from redactory.redaction.replacements import REPLACEMENTS, Found, Put, Replacement, edits
 from redactory.redaction.values import tells
 
-DROP, KEEP, PIPE = "drop", "keep", "-"
+PIPE = "-"
 USUAL = ("text", "messages", "conversations")
 """Fields that are read where none is named."""
 _AT_ONCE, _CHUNK = 500, 1 << 19
@@ -66,32 +66,12 @@ _PERSONAL = re.compile(
 _TOOLS = (".function.name", ".function_call.name")
 
 
-@dataclass(frozen=True)
-class Redaction:
-    """What is to be done to each row: which texts are read, what becomes of columns, what stands in place.
-
-    ``columns`` says of a column which label it has (then it is replaced whole), ``drop`` or ``keep``.
-    ``vault`` is where pseudonyms are written, encrypted, with their values.
-    """
-
-    text: tuple[str, ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    keep_columns: bool = False
-    replace: str = "mask"
-    known_values: bool = True
-    vault: str | None = None
-
-    @property
-    def secret(self) -> dict[str, str]:
-        """The columns that are replaced or taken out."""
-        return {name: label for name, label in self.columns.items() if label != KEEP}
-
-
 def redact(
     given: str | Path,
     out: str | Path,
-    redaction: Redaction = Redaction(),
+    redaction: Redaction | Mapping[str, Any] | None = None,
     *,
+    text: Sequence[str] = (),
     config: Given | None = None,
     format_: str = "auto",
     workers: int = 1,
@@ -99,15 +79,16 @@ def redact(
 ) -> dict[str, Any]:
     """Write a copy of the file, folder or URL ``given`` to ``out`` with hits replaced; counts, no text.
 
-    ``-`` is standard input or output.  A row that cannot be processed is left out, and named with its reason
-    in ``OUT.quarantine.jsonl``.  ``ConfigurationError`` for a path that names no field, for a column that
-    looks personal and of which nothing is said, for an output that is there or lies in the input;
+    ``-`` is standard input or output.  What is set in ``redaction``, and the fields of ``text``, count before
+    the configuration's ``redact`` and ``input.text``.  A row that cannot be processed is left out, and named
+    with its reason in ``OUT.quarantine.jsonl``.  ``ConfigurationError`` for a path that names no field, for a
+    column that looks personal and of which nothing is said, for an output that is there or lies in the input;
     ``InputError`` for a file that cannot be read.
     """
     given, out = str(given), str(out)
-    settings = load_for_texts(config, (given,))
-    if redaction.replace not in REPLACEMENTS:
-        raise ConfigurationError(f"replace: '{redaction.replace}' is not one of {listed(REPLACEMENTS, 'or')}")
+    asked = settings_of(Redaction, redaction)
+    settings = load_for_texts(config, (given,), **({"text": tuple(text)} if text else {}))
+    redaction = settings.redact.but(asked)
     _require_apart(given, out)
     sources, inside = _sources(given, format_)
     if redaction.vault is not None and redaction.replace != "pseudonym":
@@ -204,7 +185,8 @@ class _Copy:
         """Go on with what an earlier call for the same left behind; begin anew where it was for another."""
         made = {
             "policy": self.policy.hash,
-            "redaction": hash_of(json.loads(json.dumps(asdict(self.redaction)))),
+            "redaction": hash_of(self.redaction.model_dump(mode="json")),
+            "text": self.settings.input.model_dump(mode="json", include={"text"}, exclude_unset=True),
             "input": [[source.name, *_stamp(source)] for source in sources],
         }
         header = work / "header.json"
@@ -250,7 +232,7 @@ class _Copy:
         columns = list(dict.fromkeys(name for row in rows for name in row))
         asked = "text" in self.settings.input.model_fields_set
         usual = tuple(name for name in USUAL if name in columns)
-        fields = Fields(self.redaction.text or (self.settings.input.fields.paths if asked else usual))
+        fields = Fields(self.settings.input.fields.paths if asked else usual)
         wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in columns)]
         if rows and (wrong or not fields.paths):
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"

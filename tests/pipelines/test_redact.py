@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.config import Redaction
 from redactory.pipelines.fields import Fields, changed_object, steps_of
 from redactory.pipelines.readers.shape_documents import shape_of
-from redactory.pipelines.redact import Redaction, redact
+from redactory.pipelines.redact import redact
 from redactory.pipelines.unmask import unmask
 from redactory.redaction.replacements import Edit
 
@@ -113,7 +114,7 @@ def test_a_conversation_keeps_all_but_what_was_said(copy: Callable[..., bytes], 
 def test_a_path_names_its_texts_and_no_other(
     copy: Callable[..., bytes], paths: tuple[str, ...], row: dict[str, Any]
 ) -> None:
-    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(paths, keep_columns=True)))
+    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_columns=True), text=paths))
     fields = Fields(paths)
     assert set(fields.texts(result)) <= {"<MASK>", "x"}
     assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
@@ -245,29 +246,48 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Call
 
 
 @pytest.mark.parametrize(
-    ("row", "redaction", "said"),
+    ("row", "asked", "said"),
     [
-        ({"name": "x", "text": "t"}, Redaction(), "look personal.*: name"),
-        ({"contact": SECRET, "text": "t"}, Redaction(), "look personal.*: contact"),
-        (
-            {"meta": {"who": [{"mail": SECRET}]}, "text": "t"},
-            Redaction(),
-            r"look personal.*: meta\.who\[\]\.mail",
-        ),
-        ({"messages": [{"role": "user", "content": "x", "name": "q"}]}, Redaction(), r": messages\[\]\.name"),
-        ({"ticket": {"body": "t", "email": "q"}}, Redaction(("ticket.body",)), r": ticket\.email"),
-        ({"note": "t"}, Redaction(), "--text"),
-        ({"text": "t"}, Redaction(("txt",)), "no field 'txt'; its fields are text"),
-        ({"text": "t"}, Redaction(columns={"nam": "drop"}), "no field 'nam'"),
-        ({"text": "t"}, Redaction(replace="stars"), "not one of mask"),
+        ({"name": "x", "text": "t"}, {}, "look personal.*: name"),
+        ({"contact": SECRET, "text": "t"}, {}, "look personal.*: contact"),
+        ({"meta": {"who": [{"mail": SECRET}]}, "text": "t"}, {}, r"look personal.*: meta\.who\[\]\.mail"),
+        ({"messages": [{"role": "user", "content": "x", "name": "q"}]}, {}, r": messages\[\]\.name"),
+        ({"ticket": {"body": "t", "email": "q"}}, {"text": ["ticket.body"]}, r": ticket\.email"),
+        ({"note": "t"}, {}, "--text"),
+        ({"text": "t"}, {"text": ["txt"]}, "no field 'txt'; its fields are text"),
+        ({"text": "t"}, {"redaction": {"columns": {"nam": "drop"}}}, "no field 'nam'"),
+        ({"text": "t"}, {"redaction": {"columns": {"text": "Drop"}}}, "columns: 'text' needs a label"),
+        ({"text": "t"}, {"redaction": {"replace": "stars"}}, "replace: must be one of 'mask', "),
+        ({"text": "t"}, {"redaction": {"colums": {}}}, "colums: "),
     ],
 )
 def test_what_is_not_said_is_refused_before_anything_is_written(
-    copy: Callable[..., bytes], tmp_path: Path, row: dict[str, Any], redaction: Redaction, said: str
+    copy: Callable[..., bytes], tmp_path: Path, row: dict[str, Any], asked: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        copy("a.jsonl", json.dumps(row).encode(), redaction)
+        copy("a.jsonl", json.dumps(row).encode(), **asked)
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_configuration_says_what_the_command_would_and_what_is_asked_for_wins(tmp_path: Path) -> None:
+    row = {"id": 1, "name": "Quirin Ozols", "iban": "DE89370400440532013000", "note": "Ozols pays"}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row))
+    config = tmp_path / "own.yaml"
+    config.write_text(
+        "input: {text: note}\ndetect: {tagger: null}\n"
+        "redact: {columns: {name: PERSON, iban: drop}, replace: label}\n"
+    )
+
+    def made(**asked: Any) -> Any:
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}.jsonl"
+        redact(tmp_path / "in.jsonl", out, asked, config=config)
+        return json.loads(out.read_text())
+
+    assert made() == {"id": 1, "name": "<PERSON>", "note": "<PERSON> pays"}
+    assert made(replace="mask") == {"id": 1, "name": "<MASK>", "note": "<MASK> pays"}
+    assert made(known_values=False) == {"id": 1, "name": "<PERSON>", "note": "Ozols pays"}
+    # of columns those that are named, not all
+    assert made(columns={"iban": "ACCOUNT"}) == made() | {"iban": "<ACCOUNT>"}
 
 
 @pytest.mark.parametrize("out", ["in", "in/below", "there.jsonl", "no/such/folder"])
