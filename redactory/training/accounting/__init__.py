@@ -2,7 +2,7 @@
 
 - ``pairs``: what was spent, and the pair of worlds that dominates a step;
 - ``figures``: the main accountant, groups, curves, calibration, on the distributions of ``losses``;
-- ``second``: our own, rounded both ways, which shares the pairs alone; and the comparison of both;
+- ``second``: our own, rounded both ways, from pairs of its own; and the comparison of both;
 - ``bounds``: the chain and the revealed bound;
 - ``published``: what the papers print, under that label.
 """

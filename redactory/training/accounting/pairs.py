@@ -1,7 +1,7 @@
 """What was spent, and the pair of worlds that dominates one step of it, whatever the network.
 
 A pair (P, Q) consists of two mixtures of Gaussians of one deviation; its privacy loss log dP/dQ rises along
-the line for every pair that is made here.  Both accountants read these pairs, and nothing else of each other.
+the line for every pair that is made here.  The second accountant states its pairs anew (``second``).
 Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Truncated batches".
 """
 

@@ -1,9 +1,9 @@
 """The second accountant: a privacy loss distribution of our own, rounded both ways.
 
-It shares no arithmetic with the main one, only the pairs.  A step's loss L is cut into buckets of width h.
-The bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging outcomes is
-post-processing, so what composes these bounds the truth from below.  l goes to kh and (k+1)h in
-shares that keep its mean, and T steps are one FFT.  With S the sum of the T losses on the grid,
+It shares no arithmetic with the main one, and states the pairs anew.  A step's loss L is cut into buckets
+of width h.  The bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging
+outcomes is post-processing, so what composes these bounds the truth from below.  l goes to kh and (k+1)h
+in shares that keep its mean, and T steps are one FFT.  With S the sum of the T losses on the grid,
 
 - *from below*: T merged losses differ from S by a martingale with steps in an interval of width h,
   so by more than h·√(T/2·log(1/η)) with probability at most η (Azuma and Hoeffding);
@@ -30,18 +30,8 @@ from scipy.special import ndtr
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
 from redactory.training.accounting.figures import best_split, epsilon_of
-from redactory.training.accounting.pairs import (
-    Branches,
-    Floats,
-    Mixture,
-    Pair,
-    Parts,
-    Spendings,
-    in_clips,
-    nulled_parts,
-    parts_of,
-)
-from redactory.training.mechanism import Relation
+from redactory.training.accounting.pairs import Branches, Floats, Mixture, Pair, Parts, Spendings, in_clips
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 
 _MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _WIDER = 1.05
@@ -56,6 +46,7 @@ _WRAPPED = 1e-10
 _LARGEST_LOSS = 600.0
 _UNDERFLOW = 1e-290
 _ROUNDING = 2.0**-53
+_RARE = 1e-30
 _LINE_POINTS = 1 << 18
 _TILTS = np.geomspace(1e-3, 1e6, 180)
 
@@ -352,6 +343,60 @@ def _edges(pair: Pair, cell: float, line: Floats, loss: Floats) -> Floats:
     return np.interp(np.arange(first + 1, last) * cell, loss, line)
 
 
+# The pairs, stated again from the proofs: a slip in those of the main accountant is a disagreement.
+
+
+def exchanged(rate: float, deviation: float) -> Pair:
+    """With probability q a step holds the point, one clip to the one side or to the other."""
+    there, gone = _mixture({0.0: 1.0 - rate, 1.0: rate}), _mixture({-1.0: rate, 0.0: 1.0 - rate})
+    return Pair(there, gone, deviation)
+
+
+def absent(rate: float, deviation: float, points: int = 1) -> Pair:
+    """As many clips as K points are sampled, against none."""
+    return Pair(_sampled(rate, points), _mixture({0.0: 1.0}), deviation)
+
+
+@lru_cache(maxsize=64)
+def _sampled(rate: float, points: int) -> Mixture:
+    """How many of K points are sampled: coins summed one by one, what is rare counted as all K."""
+    law = np.ones(1)
+    for _ in range(points):
+        law = np.convolve(law, (1.0 - rate, rate))
+    rare = law < _RARE
+    lost = float(law[rare].sum())
+    law[rare] = 0.0
+    law[points] += max(lost, _RARE) if rare.any() else 0.0
+    return _mixture(dict(enumerate(law.tolist())))
+
+
+def _mixture(law: dict[float, float] | dict[int, float]) -> Mixture:
+    there = {float(mean): weight for mean, weight in law.items() if weight > 0.0}
+    return Mixture(tuple(there), tuple(there.values()))
+
+
+def _step(mechanism: Mechanism, relation: Relation) -> Branches:
+    """One step; where a sampler cuts, a point that is kept takes another's place."""
+    pair = exchanged if relation is Relation.SUBSTITUTION else absent
+    own = pair(mechanism.sampling_rate, mechanism.noise_multiplier)
+    if isinstance(mechanism, TruncatedPoissonGaussian):
+        cut, within = mechanism.crowded
+        if cut > 0.0:
+            return ((1.0 - cut, own), (cut, exchanged(within, mechanism.noise_multiplier / 2.0)))
+    elif not isinstance(mechanism, PoissonGaussian):
+        raise GuaranteeError("no dominating pair is proved for this mechanism")
+    return ((1.0, own),)
+
+
+def _other_order(pair: Pair) -> Pair:
+    """Q against P on the mirrored line."""
+
+    def turned(law: Mixture) -> Mixture:
+        return _mixture({-m: w for m, w in sorted(zip(law.means, law.weights, strict=True), reverse=True)})
+
+    return Pair(turned(pair.q), turned(pair.p), pair.deviation)
+
+
 # Of what was spent, and beside the main accountant: a disagreement is an error, never a choice.
 
 
@@ -369,18 +414,29 @@ def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
     return bracket_of_parts(parts_of(spent, relation), delta)
 
 
+def parts_of(spent: Spendings, relation: Relation) -> Parts:
+    """The pairs of each training's step, with the number of its steps, as this accountant states them."""
+    return tuple((_step(one.mechanism, relation), one.steps) for one in in_clips(spent))
+
+
 def removal_bracket(
     spent: Spendings, delta: float, points: int, lesser: float | None = None, loose: float = 0.0
 ) -> Bracket:
     """Bounds of the epsilon of ``points`` points there or not (:func:`bracket_of`)."""
-    return bracket_of_parts(nulled_parts(in_clips(spent), points), delta, lesser, loose)
+    parts = []
+    for one in in_clips(spent):
+        if not isinstance(one.mechanism, PoissonGaussian):
+            raise GuaranteeError("groups are accounted under Poisson sampling only")
+        pair = absent(one.mechanism.sampling_rate, one.mechanism.noise_multiplier, points * one.rows)
+        parts.append((((1.0, pair),), one.steps))
+    return bracket_of_parts(tuple(parts), delta, lesser, loose)
 
 
 def bracket_of_parts(parts: Parts, delta: float, lesser: float | None = None, loose: float = 0.0) -> Bracket:
     """:func:`bracket_of`, the worse of both orders; nothing costs nothing."""
     if not parts:
         return Bracket(0.0, 0.0)
-    back: Parts = tuple((tuple((w, pair.reversed) for w, pair in own), count) for own, count in parts)
+    back: Parts = tuple((tuple((w, _other_order(pair)) for w, pair in own), count) for own, count in parts)
     found = [bracket_of(way, delta, lesser, loose) for way in {parts: 0, back: 0}]
     return Bracket(max(b.lower for b in found), max(b.upper for b in found))
 

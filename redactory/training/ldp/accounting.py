@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from pydantic import Field, PositiveInt
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
+from redactory.training.accounting import second
 from redactory.training.accounting.bounds import LARGEST_EPSILON
 from redactory.training.accounting.figures import (
     DISCRETIZATION,
@@ -32,7 +34,7 @@ from redactory.training.accounting.pairs import (
     in_clips,
     parts_of,
 )
-from redactory.training.accounting.second import NOT_FINITE, Bracket, Stated, bracket_of_parts, stated
+from redactory.training.accounting.second import NOT_FINITE, Bracket, Stated, stated
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
@@ -112,16 +114,19 @@ def booked(noise: float, vectors: int, participation: Participation) -> Spending
     return found or (Spending(message(noise, vectors), steps_of(participation)),)
 
 
-def _parts(noise: float, vectors: int, way: Participation) -> Parts:
-    """The pairs that dominate the messages; J sends are one at z/√J, for the mean of them is sufficient."""
+def _parts(noise: float, vectors: int, way: Participation, pair: Callable[[float, float], Pair]) -> Parts:
+    """The pairs that dominate the messages; J sends are one at z/√J, for the mean of them is sufficient.
+
+    ``pair`` is an accountant's own statement of one exchanged point.
+    """
     sigma = message(noise, vectors).noise_multiplier
     match way:
         case FixedSends():
-            return ((((1.0, exchange(1.0, sigma / math.sqrt(way.sends))),), 1),)
+            return ((((1.0, pair(1.0, sigma / math.sqrt(way.sends))),), 1),)
         case HiddenCoins():
-            return ((((1.0, exchange(way.rate, sigma)),), way.steps),)
+            return ((((1.0, pair(way.rate, sigma)),), way.steps),)
         case VisibleCoins():
-            coins = ((way.rate, exchange(1.0, sigma)), (1.0 - way.rate, Pair(NOTHING, NOTHING, sigma)))
+            coins = ((way.rate, pair(1.0, sigma)), (1.0 - way.rate, Pair(NOTHING, NOTHING, sigma)))
             return ((tuple(one for one in coins if one[0] > 0.0), way.steps),)
 
 
@@ -143,7 +148,7 @@ def epsilon_sound(
     if isinstance(way, VisibleCoins):
         if any(spent.rows > 1 for spent in encoder):
             raise GuaranteeError("beside an encoder that exchanges several rows no seen coins are accounted")
-        parts = (*parts_of(encoder, Relation.SUBSTITUTION), *_parts(noise, vectors, way))
+        parts = (*parts_of(encoder, Relation.SUBSTITUTION), *_parts(noise, vectors, way, exchange))
         found: float | None = composed_epsilon(parts, single_grid((*encoder, one), parts, grid), delta)
     else:
         if isinstance(way, FixedSends):
@@ -158,8 +163,9 @@ def bracket(
     noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
 ) -> Bracket:
     """The second accountant's bounds of the epsilon of one sentence, all its training messages together."""
-    before = parts_of(in_clips(encoder), Relation.SUBSTITUTION)
-    return bracket_of_parts((*before, *_parts(noise, vectors, participation)), delta)
+    before = second.parts_of(encoder, Relation.SUBSTITUTION)
+    messages = _parts(noise, vectors, participation, second.exchanged)
+    return second.bracket_of_parts((*before, *messages), delta)
 
 
 def confirmed_epsilon(

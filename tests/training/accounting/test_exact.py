@@ -20,6 +20,11 @@ from redactory.training.mechanism import PoissonGaussian, Relation
 SETTINGS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("exact_epsilons.json").read_text("utf-8")
 )
+# either relation; small, large, full batches; much and little noise; many and few steps; every delta
+QUICKEST = (
+    *(3, 7, 8, 12, 16, 17, 18, 27, 29, 34, 37, 38, 45, 57, 58, 65, 76, 84, 86, 89, 91, 92, 105, 111),
+    *(132, 140, 141, 143, 155, 156, 159, 160, 167, 169, 174),
+)
 
 
 def of(row: dict[str, Any]) -> tuple[PoissonGaussian, int, float, Relation]:
@@ -47,8 +52,8 @@ def test_no_figure_of_200_is_low_and_none_is_a_thousandth_high() -> None:
         assert exact <= found <= 1.001 * exact, row
 
 
-def test_some_of_them_lie_in_narrow_brackets() -> None:
-    for row in SETTINGS[::20]:
+def test_the_quickest_of_every_regime_lies_in_a_narrow_bracket() -> None:
+    for row in (SETTINGS[number] for number in QUICKEST):
         own, steps, delta, relation = of(row)
         found = bracket((Spending(own, steps),), delta, relation)
         assert found.lower <= float(row["epsilon"]) <= found.upper, row

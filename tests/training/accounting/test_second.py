@@ -18,10 +18,11 @@ from redactory.training.accounting import (
     epsilon_of,
     event_tree,
     group_epsilon_of,
+    pairs,
     removal_epsilon_of,
     second,
 )
-from redactory.training.accounting.pairs import exchange, removal
+from redactory.training.accounting.pairs import NOTHING, Pair, exchange, group_law, removal
 from redactory.training.accounting.second import Bracket, bracket, group_bracket, removal_bracket, stated
 from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
 from tests.training.accounting.test_exact import gaussian
@@ -65,8 +66,8 @@ def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, step
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.6), (0.5, 1.0), (1.0, 8.0), (0.001, 3.0)])
 @pytest.mark.parametrize("cell", [2e-5, 1e-3])
 def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cell: float) -> None:
-    group = removal(rate, noise, 4)
-    for pair in (exchange(rate, noise), group, group.reversed):
+    group = second.absent(rate, noise, 4)
+    for pair in (second.exchanged(rate, noise), group, second._other_order(group)):
         edges = second._edges(pair, cell, *second._line(pair, 1e-24))
         if len(edges) > 1:
             assert np.diff(second._loss(pair, edges)).max() <= second._WIDER * cell
@@ -84,6 +85,46 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
             confirmed(wrong, bounds)
     assert confirmed(None, bounds) is None
     assert confirmed(figure, Bracket(0.9 * figure, math.inf)) is None
+
+
+@pytest.mark.parametrize(
+    ("points", "name", "slip"),
+    [
+        (None, "exchange", lambda rate, noise: exchange(0.9 * rate, noise)),
+        (None, "exchange", lambda rate, noise: Pair(exchange(rate, noise).p, NOTHING, noise)),
+        (1, "removal", lambda rate, noise, points: removal(0.9 * rate, noise, points)),
+        (3, "group_law", lambda rate, points: group_law(rate, points - 1)),
+    ],
+)
+def test_a_slip_in_a_pair_is_refused(
+    monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any
+) -> None:
+    """Each accountant states its pairs: a wrong weight or mean of the main one's is no silent figure."""
+    own = spent(0.02, 1.5, 200)
+
+    def both() -> tuple[float | None, Bracket]:
+        if points is None:
+            return epsilon_of(own, 1e-5, SUBSTITUTION), bracket(own, 1e-5, SUBSTITUTION)
+        return removal_epsilon_of(own, 1e-5, points), removal_bracket(own, 1e-5, points)
+
+    right, bounds = both()
+    assert confirmed(right, bounds) == right
+    monkeypatch.setattr(pairs, name, slip)
+    with pytest.raises(GuaranteeError, match="disagree"):
+        confirmed(*both())
+
+
+@given(st.integers(1, 60), st.floats(1e-6, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_both_statements_of_a_pair_are_one(points: int, rate: float) -> None:
+    for ours, theirs in (
+        (second.absent(rate, 2.0, points), removal(rate, 2.0, points)),
+        (second.exchanged(rate, 2.0), exchange(rate, 2.0)),
+    ):
+        for one, other in ((ours, theirs), (second._other_order(ours), theirs.reversed)):
+            for law, same in ((one.p, other.p), (one.q, other.q)):
+                weights = dict(zip(law.means, law.weights, strict=True))
+                assert [weights.get(mean, 0.0) for mean in same.means] == pytest.approx(same.weights)
 
 
 @given(st.floats(0.01, 0.6), st.floats(0.7, 3.0), st.floats(-1.0, 3.0))

@@ -43,10 +43,15 @@ SENDS = {
 # p, T, epsilon by the CLT, visible, fixed J = pT, hidden (None: a larger distribution, left to the benchmark)
 TRAINING: list[tuple[float, int, float, float, float, float | None]] = [
     (256 / SST, 790, 1.0, 63.40, 32.08, 1.98),
+    (256 / SST, 790, 2.3, 99.58, 46.52, None),
     (256 / SST, 790, 12.0, 170.28, 72.31, None),
+    (256 / SST, 2630, 1.0, 71.90, 48.71, None),
     (256 / SST, 2630, 12.0, 276.13, 157.76, None),
     (32 / SST, 6300, 1.0, 114.34, 51.97, None),
+    (32 / SST, 6300, 3.5, 171.00, 72.35, None),
     (0.05, 1000, 1.0, 13.39, 12.57, 2.14),
+    (0.05, 1000, 2.3, 36.24, 32.91, 4.90),
+    (0.05, 1000, 3.5, 60.35, 53.48, 7.33),
     (0.05, 1000, 12.0, 219.48, 179.45, None),
 ]
 
