@@ -4,7 +4,7 @@ A path names a column or a key, then what lies below it: ``notes``, ``ticket.bod
 ``messages[*].content``, ``["a.b"]`` for a key with a dot.  Where it ends in a conversation (OpenAI's list
 of ``role`` and ``content``, ShareGPT's of ``from`` and ``value``), what was said is meant; where a content is
 a list of parts, their texts; a tool call's arguments are JSON inside of text, of which the strings are meant,
-not the keys.
+not the keys.  Every other string of a turn is changed too, whatever its key, and is not what was said.
 """
 
 from __future__ import annotations
@@ -15,20 +15,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from json import decoder, scanner
-from typing import Any
+from typing import Any, Literal
 
+from redactory.foundation.canonical import RepeatedKey, once_each
 from redactory.foundation.errors import ConfigurationError
 
 EACH = None
 """The step of a path that means every entry of a list."""
 Step = str | None
 Change = Callable[[str], str]
-Visit = Callable[[str, bool, str | None], str]
-"""Is given a string, whether it is JSON, of which only the strings are text, and who said it: their role."""
+Kind = Literal["said", "json", "beside"]
+Visit = Callable[[str, Kind, str | None], str]
+"""Is given a string, what it is (of JSON only the strings are text), and who said it: their role."""
 _STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
 PART, ROLE = "\x1e", "\x1f"
 """What stands between two texts of one document, and behind the role of whoever said one."""
-NOT_TEXT, NOT_UNICODE = "text_not_string", "lone_surrogate"
+NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
+_DATA = re.compile(r"\s*data:[^\s,]*,", re.IGNORECASE)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*")
+"""A string that stands beside what was said, holds no word and is long: an image, a sound."""
+_CONTENT = frozenset({"content", "value", "text", "refusal"})
+_SPEAKING = _CONTENT | {"tool_calls", "function_call"}
+_KINDS = frozenset({"role", "from", "type", "id", "tool_call_id", "call_id"})
+"""Keys of a turn, and of what is in it, whose values are no text."""
 
 
 class NoText(Exception):
@@ -70,17 +79,25 @@ class Fields:
 
     def texts(self, row: Mapping[str, Any]) -> list[str]:
         """Every text that the paths name, in the order in which :meth:`changed` meets them."""
-        return [text for _, text in self.said(row)]
+        found: list[str] = []
+
+        def note(text: str) -> str:
+            found.append(text)
+            return text
+
+        self.changed(row, note)
+        return found
 
     def said(self, row: Mapping[str, Any]) -> list[tuple[str | None, str]]:
-        """The same, each with the role of whoever said it, where a conversation tells it."""
+        """What was said, not what stands beside it, each with the role of whoever said it, if told."""
         found: list[tuple[str | None, str]] = []
 
-        def note(text: str, is_json: bool, role: str | None) -> str:
-            if not is_json:
+        def note(text: str, kind: Kind, role: str | None) -> str:
+            if kind == "json":
+                return changed_json(text, lambda inner: note(inner, "said", role))
+            if kind == "said":
                 found.append((role, text))
-                return text
-            return changed_json(text, lambda inner: note(inner, False, role))
+            return text
 
         self._visited(row, note)
         return found
@@ -164,64 +181,83 @@ def _changed(value: Any, steps: tuple[Step, ...], visit: Visit) -> Any:
     return {**value, step: _changed(value[step], rest, visit)} if step in value else value
 
 
-def _said(value: Any, visit: Visit, role: str | None = None) -> Any:
-    """The text at the end of a path changed, or the texts of the conversation or of the parts there."""
+def _said(value: Any, visit: Visit) -> Any:
+    """The text at the end of a path changed, or the texts of the conversation there."""
     if value is None:
         return None
     if isinstance(value, str):
-        return _text(value, visit, role)
+        return visit(_text(value), "said", None)
     if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
-        return [_message(entry, visit, role) for entry in value]
+        return [_turn(entry, visit, None) for entry in value]
     raise NoText(NOT_TEXT)
 
 
-def _text(value: str, visit: Visit, role: str | None) -> str:
+def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
         raise NoText(NOT_UNICODE) from None
-    return visit(value, False, role)
+    if _DATA.match(value):
+        raise NoText(EMBEDDED)
+    return value
 
 
-def _message(message: Mapping[str, Any], visit: Visit, role: str | None) -> dict[str, Any]:
-    """One turn of a conversation, or one part of a turn's content."""
-    known = {"content", "value", "text", "tool_calls", "function_call"} & set(message)
-    if not known and message.get("type") in (None, "text"):
+def _turn(turn: Mapping[str, Any], visit: Visit, role: str | None) -> dict[str, Any]:
+    """One turn of a conversation, or one part of a turn's content: what it says, and every other string."""
+    if not _SPEAKING & set(turn) and turn.get("type") in (None, "text"):
         raise NoText(NOT_TEXT)
-    result, told = dict(message), message.get("role", message.get("from"))
+    told = turn.get("role", turn.get("from"))
     role = told if isinstance(told, str) else role
-    for name in ("content", "value", "text", "refusal"):
-        if name in result:
-            result[name] = _said(result[name], visit, role)
-    calls = [result["function_call"]] if isinstance(result.get("function_call"), Mapping) else []
-    if calls:
-        result["function_call"] = _call(calls[0], visit, role)
-    if isinstance(result.get("tool_calls"), list):
-        result["tool_calls"] = [
-            {**call, "function": _call(call["function"], visit, role)}
-            if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
-            else call
-            for call in result["tool_calls"]
-        ]
+    return _members(turn, visit, role, speaks=True)
+
+
+def _content(value: Any, visit: Visit, role: str | None) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return visit(_text(value), "said", role)
+    if isinstance(value, list):
+        return [_content(entry, visit, role) for entry in value]
+    if isinstance(value, Mapping):
+        return _turn(value, visit, role)
+    raise NoText(NOT_TEXT)
+
+
+def _members(
+    value: Mapping[str, Any], visit: Visit, role: str | None, is_function: bool = False, speaks: bool = False
+) -> dict[str, Any]:
+    """Every string but those that say of what kind a thing is, and a function's name."""
+    result = dict(value)
+    for key, below in value.items():
+        if speaks and key in _CONTENT:
+            result[key] = _content(below, visit, role)
+        elif key == "arguments":
+            if isinstance(below, str):
+                result[key] = visit(_text(below), "json", role)
+            else:
+                result[key] = _every(below, lambda text: visit(text, "said", role))
+        elif not (isinstance(below, str) and (key in _KINDS or (is_function and key == "name"))):
+            result[key] = _beside(below, visit, role, key in ("function", "function_call"))
     return result
 
 
-def _call(function: Mapping[str, Any], visit: Visit, role: str | None) -> dict[str, Any]:
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        return {**function, "arguments": visit(arguments, True, role)}
-    return (
-        {**function, "arguments": _every(arguments, visit, role)} if arguments is not None else dict(function)
-    )
+def _beside(value: Any, visit: Visit, role: str | None, is_function: bool = False) -> Any:
+    if isinstance(value, bytes) or (isinstance(value, str) and _BASE64.fullmatch(value)):
+        raise NoText(EMBEDDED)
+    if isinstance(value, str):
+        return visit(_text(value), "beside", role)
+    if isinstance(value, Mapping):
+        return _members(value, visit, role, is_function)
+    return [_beside(entry, visit, role) for entry in value] if isinstance(value, list) else value
 
 
-def _every(value: Any, visit: Visit, role: str | None) -> Any:
+def _every(value: Any, change: Change) -> Any:
     """``value`` with every string in it changed, keys kept."""
     if isinstance(value, str):
-        return _text(value, visit, role)
+        return change(_text(value))
     if isinstance(value, Mapping):
-        return {key: _every(below, visit, role) for key, below in value.items()}
-    return [_every(below, visit, role) for below in value] if isinstance(value, list) else value
+        return {key: _every(below, change) for key, below in value.items()}
+    return [_every(below, change) for below in value] if isinstance(value, list) else value
 
 
 # JSON as it stands in a file: only the strings that change are written anew.
@@ -238,7 +274,7 @@ class _Decoder(decoder.JSONDecoder):
     """The standard decoder, whose strings are :class:`Placed`; keys are plain strings."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(object_pairs_hook=once_each)
         self.parse_string = _placed
         self.scan_once = scanner.py_make_scanner(self)  # type: ignore[attr-defined]
 
@@ -265,18 +301,25 @@ def changed_object(text: str, fields: Fields, change: Change) -> str:
 
 
 def changed_json(text: str, change: Change) -> str:
-    """JSON in ``text`` with every string in it changed, keys kept; the text itself where it is no JSON."""
+    """JSON in ``text`` with every string in it changed, keys kept; the text itself where it is no JSON.
+
+    ``NoText`` where a key comes twice, of which one value would stay, and where it is nested too deep.
+    """
     try:
         value = _DECODER.decode(text)
-    except (ValueError, RecursionError):
+    except RepeatedKey:
+        raise NoText("repeated_key") from None
+    except RecursionError:
+        raise NoText("broken_json") from None
+    except ValueError:
         value = None
-    if not isinstance(value, dict | list):
+    if not isinstance(value, dict | list | str):
         return change(text)
-    return _spliced(text, lambda visit: _every(value, visit, None), change)
+    return _spliced(text, lambda visit: _every(value, lambda inner: visit(inner, "said", None)), change)
 
 
 def _deep(change: Change) -> Visit:
-    return lambda text, is_json, role: changed_json(text, change) if is_json else change(text)
+    return lambda text, kind, role: changed_json(text, change) if kind == "json" else change(text)
 
 
 def _spliced(text: str, tour: Callable[[Visit], object], change: Change) -> str:
@@ -285,8 +328,8 @@ def _spliced(text: str, tour: Callable[[Visit], object], change: Change) -> str:
 
     deep = _deep(change)
 
-    def note(old: str, is_json: bool, role: str | None) -> str:
-        new = deep(old, is_json, role)
+    def note(old: str, kind: Kind, role: str | None) -> str:
+        new = deep(old, kind, role)
         if new != old and isinstance(old, Placed):
             literal = text[old.start : old.end]
             news.append((old.start, old.end, json.dumps(new, ensure_ascii=literal.isascii())))

@@ -45,7 +45,10 @@ def test_points_of_parts_give_the_document_back_and_lie_in_one_part(
 CHAT = [
     {
         "id": "a",
-        "messages": [{"role": "user", "content": "Hello there."}, {"role": "assistant", "content": "Hello!"}],
+        "messages": [
+            {"role": "user", "content": "Hello there.", "country": "Nobody said this"},
+            {"role": "assistant", "content": "Hello!", "country": None},
+        ],
     },
     {
         "id": "b",
@@ -54,6 +57,7 @@ CHAT = [
     {"id": "c", "messages": [{"role": "user", "content": 3}]},
     {"id": "d", "messages": []},
     {"id": "e", "messages": [{"role": "user", "content": f"one{PART}two"}]},
+    {"id": "f", "messages": [{"role": "user", "content": "data:image/png;base64,QUJD"}]},
 ]
 
 
@@ -88,7 +92,7 @@ def test_each_turn_is_an_example_with_its_role(run: Path) -> None:
     ]
     assert [one["text"] for one in pq.read_table(run / "private").to_pylist()] == ["Write to <MASK>"]
     counts = json.loads((run / "manifest.json").read_text())["counts"]
-    assert (counts["rows"], counts["documents"]) == (5, 2)
+    assert (counts["rows"], counts["documents"]) == (6, 2)
     checks = {check["name"]: check["ok"] for check in redactory.verify(run)["checks"]}
     assert checks["conservation"]
     assert checks["no mask in public"]

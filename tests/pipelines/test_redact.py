@@ -69,7 +69,7 @@ def test_json_in_which_nothing_changes_is_the_same_to_the_byte(
 
 
 def test_only_the_literal_that_changes_is_written_anew(copy: Callable[..., bytes]) -> None:
-    line = f'{{"n": 1.0e5 ,"text":"\\u00e9 to {SECRET}",  "same": 1, "same": 2}}\r\n\r\n{{"text": null}}'
+    line = f'{{"n": 1.0e5 ,"text":"\\u00e9 to {SECRET}",  "s": 1, "t": 2}}\r\n\r\n{{"text": null}}'
     assert copy("a.jsonl", line.encode()).decode() == line.replace(SECRET, "<MASK>")
 
 
@@ -79,7 +79,10 @@ CHAT = {
         {
             "role": "user",
             "content": [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": "x"}}],
+            "name": SECRET,
+            "metadata": {"seen": [{"by": SECRET, "id": "7", "value": 3}], "n": 1},
         },
+        {"role": "tool", "tool_call_id": "1", "name": "f", "content": {"text": SECRET}},
         {
             "role": "assistant",
             "content": None,
@@ -89,7 +92,9 @@ CHAT = {
         },
     ]
 }
-SHARE = {"conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "ok"}]}
+SHARE = {
+    "conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "ok", "note": SECRET}]
+}
 
 
 @pytest.mark.parametrize("row", [CHAT, SHARE])
@@ -97,6 +102,69 @@ def test_a_conversation_keeps_all_but_what_was_said(copy: Callable[..., bytes], 
     line = json.dumps(row)
     result = copy("chat.jsonl", line.encode()).decode()
     assert result == line.replace(SECRET, "<MASK>")
+
+
+SOUND = "QUJD" * 200
+REFUSED = {
+    "embedded_data": [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}],
+        },
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": SOUND}}]},
+        {"role": "user", "content": "DATA:text/html,x"},
+        {"role": "user", "content": "x", "tool_calls": [{"function": {"arguments": '{"a": "data:,x"}'}}]},
+    ],
+    "text_not_string": [
+        {"role": "user", "content": 5551234567},
+        {"from": "human", "value": True},
+        {"role": "user", "content": [{"type": "text", "text": 1.5}]},
+        {"role": "user", "content": ["x", 3]},
+    ],
+    "repeated_key": [
+        {"role": "user", "content": "x", "function_call": {"arguments": f'{{"a": "{SECRET}", "a": ""}}'}}
+    ],
+    "broken_json": [{"role": "user", "content": "x", "function_call": {"arguments": "[" * 9_999}}],
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_turn_that_cannot_be_read_whole_is_left_out(copy: Callable[..., bytes], reason: str) -> None:
+    lines = [json.dumps({"messages": [turn]}) for turn in REFUSED[reason]]
+    assert copy("chat.jsonl", "\n".join([*lines, '{"messages": []}']).encode()) == b'{"messages": []}'
+    assert copy.summary["quarantined"] == {reason: len(lines)}  # type: ignore[attr-defined]
+
+
+def test_no_value_hides_behind_another(copy: Callable[..., bytes]) -> None:
+    twice = f'{{"text": "{SECRET}", "text": "b"}}'
+    below = f'{{"text": "b", "n": [{{"a": "{SECRET}", "a": 1}}]}}'
+    assert copy("a.jsonl", f'{twice}\n{below}\n{{"text": "b"}}'.encode()) == b'{"text": "b"}'
+    assert json.loads(copy("a.json", f'[{twice}, {below}, {{"text": "b"}}]'.encode())) == [{"text": "b"}]
+    assert copy.summary["quarantined"] == {"repeated_key": 2}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.json", b'[{"text": "b"}]\n' + b" " * (1 << 20) + SECRET.encode(), "behind the array's"),
+        ("a.json", b"[" * 99_999, "entry 1 of the array is nested too deep"),
+        ("a.csv", f"text,n,text\n{SECRET},1,b\n".encode(), "columns 1 and 3 have the same name"),
+        ("a.parquet", "parquet", "columns 1 and 2 have the same name"),
+        ("a.arrow", "arrow", "columns 1 and 2 have the same name"),
+    ],
+)
+def test_what_would_stand_there_unread_is_refused(
+    copy: Callable[..., bytes], name: str, data: bytes | str, said: str
+) -> None:
+    table = pa.Table.from_arrays([pa.array([SECRET]), pa.array(["b"])], ["text", "text"])
+    packed = io.BytesIO()
+    if data == "parquet":
+        pq.write_table(table, packed)
+    else:
+        with pa.ipc.new_stream(packed, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(InputError, match=said):
+        copy(name, data if isinstance(data, bytes) else packed.getvalue(), Redaction(keep_columns=True))
 
 
 @pytest.mark.parametrize(
@@ -238,8 +306,10 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Call
         {"id": "1", "name": "<MASK>", "text": "<MASK>, <MASK> and bob"}
     ]
     packed = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), packed)
+    noted = {"huggingface": '{"info": 1}', "pandas": '{"columns": []}', "made": "by hand"}
+    pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(noted), packed)
     made = copy("a.parquet", packed.getvalue(), Redaction(columns=columns))
+    assert pq.read_schema(io.BytesIO(made)).metadata == {b"made": b"by hand"}, "types that are no more"
     assert pq.read_table(io.BytesIO(made)).to_pylist() == [
         {"id": 1, "name": "<MASK>", "text": "<MASK>, <MASK> and bob"}
     ]
@@ -251,7 +321,7 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Call
         ({"name": "x", "text": "t"}, {}, "look personal.*: name"),
         ({"contact": SECRET, "text": "t"}, {}, "look personal.*: contact"),
         ({"meta": {"who": [{"mail": SECRET}]}, "text": "t"}, {}, r"look personal.*: meta\.who\[\]\.mail"),
-        ({"messages": [{"role": "user", "content": "x", "name": "q"}]}, {}, r": messages\[\]\.name"),
+        ({"messages": [{"role": "user", "content": "x", "id": SECRET}]}, {}, r": messages\[\]\.id"),
         ({"ticket": {"body": "t", "email": "q"}}, {"text": ["ticket.body"]}, r": ticket\.email"),
         ({"note": "t"}, {}, "--text"),
         ({"text": "t"}, {"text": ["txt"]}, "no field 'txt'; its fields are text"),

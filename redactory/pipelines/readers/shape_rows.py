@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Literal, cast
@@ -14,12 +14,11 @@ from typing import Any, BinaryIO, Literal, cast
 from redactory.foundation.errors import InputError
 from redactory.pipelines.fields import changed_object
 from redactory.pipelines.readers.formats import (
-    BROKEN_JSON,
     BROKEN_ROW,
     CHUNK,
-    NOT_AN_OBJECT,
     ROW_TOO_LONG,
     UNDECODABLE,
+    parsed_object,
 )
 from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, Edits, Render, Row, Shape, Whole
 from redactory.pipelines.readers.tables import _Table
@@ -30,6 +29,16 @@ def _in_order(changes: Edits) -> Callable[[str], str]:
     """The changes of a row's texts, applied to one text after the other."""
     coming = iter(changes)
     return lambda text: edited(text, next(coming))
+
+
+def _require_distinct(names: Sequence[str], file: str) -> None:
+    """``InputError`` where two columns have one name: a row by names would hold one of them alone."""
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            # by their numbers: where a header is missing, names are values of a row
+            raise InputError(
+                f"{file}: columns {names.index(name) + 1} and {number + 1} have the same name; rename one"
+            )
 
 
 class JsonLines(Shape):
@@ -54,19 +63,18 @@ class JsonLines(Shape):
             yield self._object(number, body, line[len(body) :]) if body.strip() else line
 
     def _object(self, number: int, body: bytes, end: bytes = b"") -> Row:
-        try:
-            text = body.decode()
-            cells = json.loads(text)
-        except UnicodeDecodeError:
-            return Row(number, reason=UNDECODABLE)
-        except (ValueError, RecursionError):
-            return Row(number, reason=BROKEN_JSON)
-        if not isinstance(cells, dict):
-            return Row(number, reason=NOT_AN_OBJECT)
+        cells, reason = parsed_object(body)
+        if cells is None:
+            return Row(number, reason=reason)
 
         def render(changes: Edits, whole: Whole) -> bytes:
-            new = changed_object(text, self.fields, _in_order(changes))
-            return (with_members(new, whole) if whole else new).encode() + end
+            # a row in which nothing was found needs no second look
+            new = (
+                changed_object(body.decode(), self.fields, _in_order(changes)).encode()
+                if any(changes)
+                else body
+            )
+            return (with_members(new.decode(), whole).encode() if whole else new) + end
 
         return self._row(number, cells, render)
 
@@ -88,10 +96,13 @@ class JsonArray(JsonLines):
             between = _BETWEEN.match(held, place)
             at = between.end() if between is not None else place
             if held[at : at + 1] == "]":
-                yield held[place:].encode() + text.read().encode()
+                yield held[place : at + 1].encode()
+                yield from self._behind_all(held[at + 1 :], text)
                 return
             try:
                 end = decoder.raw_decode(held, at)[1]
+            except RecursionError:
+                raise InputError(f"{self.name}: entry {number + 1} of the array is nested too deep") from None
             except ValueError:
                 # what is held may end inside an entry
                 held, place = held[place:], 0
@@ -104,6 +115,17 @@ class JsonArray(JsonLines):
             row = self._object(number, held[at:end].encode("utf-8", "surrogateescape"))
             yield replace(row, render=self._behind(held[place:at], row.render))
             place = end
+
+    def _behind_all(self, held: str, text: io.TextIOWrapper) -> Iterator[bytes]:
+        """What stands behind the array: white space, or else it would pass unread."""
+        while held:
+            if held.strip(" \t\r\n"):
+                raise InputError(
+                    f"{self.name}: something stands behind the array's closing bracket; take it out, or "
+                    "write one object a line"
+                )
+            yield held.encode()
+            held = text.read(CHUNK)
 
     @staticmethod
     def _behind(before: str, render: Render | None) -> Render | None:
@@ -161,6 +183,7 @@ class Table(Shape):
         header, reason, line = next(rows, ([], None, ""))
         if header is None:
             raise InputError(f"{self.name}: its first line is no header ({reason})")
+        _require_distinct(header, self.name)
         self._header, self._dialect = header, separator
         try:
             line.encode()
@@ -230,6 +253,10 @@ class Text(Shape):
         yield Row(1, [text], {}, lambda changes, _: mark + edited(text, changes[0]).encode())
 
 
+_OF_TYPES = (b"huggingface", b"pandas")
+"""Notes in a table's schema that name its columns and their types: untrue once one of them was replaced."""
+
+
 class Columns(Shape):
     """Parquet and Arrow: columns without a text are handed on untouched, batch by batch."""
 
@@ -259,6 +286,7 @@ class Columns(Shape):
         if self.format == "parquet":
             table = pq.ParquetFile(self.file, pre_buffer=False)
             self.schema = table.schema_arrow
+            _require_distinct(self.schema.names, self.name)
             first = table.metadata.row_group(0).column(0) if table.metadata.num_row_groups else None
             self._compression = first.compression.lower() if first is not None else "snappy"
             for group in range(table.metadata.num_row_groups):
@@ -267,6 +295,7 @@ class Columns(Shape):
         self._is_file = self.file.peek(6)[:6] == b"ARROW1"  # type: ignore[attr-defined]
         reader = pa.ipc.open_file(self.file) if self._is_file else pa.ipc.open_stream(self.file)
         self.schema = reader.schema
+        _require_distinct(self.schema.names, self.name)
         coming = map(reader.get_batch, range(reader.num_record_batches)) if self._is_file else iter(reader)
         yield from enumerate(coming)
 
@@ -338,4 +367,7 @@ class Columns(Shape):
             else:
                 columns.append(column.take(places))
             fields_.append(schema)
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields_, batch.schema.metadata))
+        metadata = dict(batch.schema.metadata or {})
+        for note in _OF_TYPES if whole else ():
+            metadata.pop(note, None)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields_, metadata))
