@@ -36,6 +36,8 @@ MOST_WORK = 1_200_000
 
 @dataclass(frozen=True)
 class Setting:
+    """What is accounted: so many steps at a rate and a noise, under a relation, at a delta."""
+
     relation: str
     sampling_rate: float
     noise: float
@@ -44,6 +46,7 @@ class Setting:
 
     @property
     def shift(self) -> int:
+        """How many clips the sums of the two worlds lie apart where every point is in every step."""
         return 2 if self.relation == "substitution" else 1
 
 
@@ -57,11 +60,13 @@ def worlds(own: Setting, order: int) -> tuple[list[tuple[float, float]], list[tu
 
 
 def log_ratio(parts: list[tuple[float, float]], noise: float, x: np.ndarray) -> np.ndarray:
+    """log of the density of ``parts`` against that of N(0, noise²), at each ``x``."""
     terms = [math.log(w) + (m * x - m * m / 2) / noise**2 for w, m in parts if w > 0.0]
     return np.logaddexp.reduce(terms, axis=0)
 
 
 def exact_ratio(parts: list[tuple[float, float]], noise: mp.mpf, x: mp.mpf) -> mp.mpf:
+    """:func:`log_ratio` at 50 digits."""
     # 1 - q is taken from q at 50 digits, as the worlds' weights are
     rest = 1 - mp.fsum(mp.mpf(w) for w, m in parts if m)
     return mp.log(
@@ -162,6 +167,7 @@ class Inversion:
         return None
 
     def log_delta(self, epsilon: mp.mpf) -> mp.mpf:
+        """log delta(``epsilon``); minus infinity where the sum is not positive."""
         parts = [(f * mp.exp(-1j * z.imag * epsilon) / (z * (z + 1))).real for z, f in self.values]
         total = 2 * mp.fsum(parts) - parts[0]
         if total <= 0:
@@ -174,6 +180,7 @@ class Inversion:
 
 
 def gaussian_log_delta(mu: mp.mpf, epsilon: mp.mpf) -> mp.mpf:
+    """The closed form for N(0, 1) against N(``mu``, 1)."""
     return mp.log(mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu))
 
 
@@ -201,6 +208,7 @@ def exact(own: Setting, about: float) -> mp.mpf:
 
 
 def drawn(rng: random.Random) -> Setting:
+    """A setting; a tenth of them have every point in every step."""
     rate = 1.0 if rng.random() < 0.1 else 10 ** rng.uniform(-4, 0)
     noise = 10 ** rng.uniform(-0.2, 1.0)
     steps = round(10 ** rng.uniform(0, 5))
@@ -212,6 +220,7 @@ def drawn(rng: random.Random) -> Setting:
 
 
 def main() -> None:
+    """Write the file, a setting at a time, so that what is computed is kept."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--settings", type=int, default=200)

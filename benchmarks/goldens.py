@@ -269,6 +269,7 @@ def shards(run: Path) -> dict[str, Any]:
 
 
 def hashes(manifest: Any) -> dict[str, Any]:
+    """The hash of each policy."""
     return {name: policy["hash"] for name, policy in manifest["policies"].items()}
 
 
@@ -296,6 +297,7 @@ PLANNED = {
 
 
 def ledger(path: Path) -> list[Any]:
+    """The type and the body of each record."""
     return [
         [record["type"], steady(record["body"])] for record in map(json.loads, path.read_text().splitlines())
     ]
@@ -339,6 +341,7 @@ def of_a_night(run: Path) -> dict[str, Any]:
 
 
 def ldp(folder: Path) -> Iterator[tuple[str, Any]]:
+    """The card of a local service for each kind of message."""
     import redactory
 
     for name, settings in LDP.items():
@@ -351,10 +354,12 @@ def ldp(folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def digest(value: Any) -> str:
+    """The sha256 of ``value`` as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def digest_of_folder(folder: Path) -> str:
+    """One digest of all Parquet files below ``folder``, in name order."""
     return digest(
         [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.parquet"))]
     )
@@ -390,6 +395,7 @@ def differences(old: Any, new: Any, place: str) -> Iterator[str]:
 
 
 def main() -> int:
+    """Write the goldens, or print each difference from those that were written."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--check", type=Path)

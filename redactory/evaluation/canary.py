@@ -81,34 +81,25 @@ def canary_exposure(
     a set.  ``InputError`` for canaries that do not fit the template or each other.
     """
     sets = canary_sets(canaries)
-    planted = sum(len(one.inserted) for one in sets)
     for name, entries in (("missed", missed), ("copies_left", copies_left)):
-        if entries is not None and len(entries) != planted:
+        if entries is not None and len(entries) != sum(len(one.inserted) for one in sets):
             raise InputError(f"canaries: {name} must have one entry for each inserted canary")
     if missed is not None:
         said = iter(missed)
         sets = [replace(o, missed=frozenset(n for n in range(len(o.inserted)) if next(said))) for o in sets]
-    rows: list[dict[str, Any]] = []
-    left = iter(copies_left or ())
+    rows, left = list[dict[str, Any]](), iter(copies_left or ())
     for number, one in enumerate(sets):
-        for place, found in enumerate(_exposures(model, one, samples, seed, progress)):
-            inserted = place < len(one.inserted)
-            index = place if inserted else place - len(one.inserted)
-            row = {"set": number} if len(sets) > 1 else {}
-            row |= {"index": index, "inserted": inserted}
-            row |= {"missed": index in one.missed} if inserted and one.missed else {}
-            rows.append(row | found | ({"copies_left": next(left)} if inserted and copies_left else {}))
+        for row in _rows(one, _exposures(model, one, samples, seed, progress)):
+            more = {"copies_left": next(left)} if row["inserted"] and copies_left else {}
+            rows.append(({"set": number} if len(sets) > 1 else {}) | row | more)
 
     def over(of: Callable[[list[float]], float], inserted: bool, missed: bool | None = None) -> float | None:
-        chosen = [r["exposure"] for r in rows if r["inserted"] == inserted]
-        if missed is not None:
-            chosen = [r["exposure"] for r in rows if r["inserted"] and bool(r.get("missed")) == missed]
+        ours = (r for r in rows if r["inserted"] == inserted)
+        chosen = [r["exposure"] for r in ours if missed is None or bool(r.get("missed")) == missed]
         return of(chosen) if chosen and None not in chosen else None
 
-    known = all(row["exposure"] is not None for row in rows)
-    ours, controls = (
-        [r["exposure"] for r in rows if known and r["inserted"] == planted] for planted in (True, False)
-    )
+    known = [] if any(row["exposure"] is None for row in rows) else rows
+    ours, controls = ([r["exposure"] for r in known if r["inserted"] == own] for own in (True, False))
     return {
         "highest_exposure": over(max, True),
         "mean_exposure": over(_mean, True),
@@ -126,6 +117,15 @@ def canary_exposure(
         "reasons": sorted({row["reason"] for row in rows if row.get("reason")}),
         "canaries": rows,
     }
+
+
+def _rows(one: CanarySet, exposures: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row a canary of a set, with its index among the inserted ones or among the controls."""
+    for place, found in enumerate(exposures):
+        inserted = place < len(one.inserted)
+        index = place if inserted else place - len(one.inserted)
+        missed = {"missed": index in one.missed} if inserted and one.missed else {}
+        yield {"index": index, "inserted": inserted} | missed | found
 
 
 def _mean(values: Sequence[float]) -> float:

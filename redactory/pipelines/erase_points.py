@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from pathlib import Path
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.plan import write_pairs
+from redactory.dedup.settings import DedupSettings
 from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE, PUBLIC_FILE
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
@@ -288,21 +289,9 @@ def filtered_without(
     In modes ``none`` and ``exact`` the first duplicate of a point that goes takes its place; in others
     nobody knows what a duplicate said, and what only this person's point stood for is lost.
     """
-    anew, dedup = RunFolder(run.reissue.files), Config.read_back(manifest["configuration"]).dedup
-    heirs, lost = dict[int, int](), dict[int, Row]()
-    batches = ((batch, pa.array(sorted(gone), pa.int64())) for batch in read_batches(run.points))
-    for batch, ids in batches:
-        for row in _without(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
-            if dedup.mode_of(row["side"]) == "exact":
-                heirs.setdefault(row["dup_of"], row["point_id"])
-            else:
-                lost[row["point_id"]] = row
-    heir_of = {gone[point]["released_id"]: heir for point, heir in heirs.items()}
-    texts: dict[int, str] = {}
-    for folder in (run.public, run.private):
-        for batch in read_batches(folder, ["point_id", "text"]) if heirs else ():
-            named = batch.filter(pc.is_in(batch["point_id"], pa.array(list(heir_of), pa.string())))
-            texts.update((heir_of[row["point_id"]], row["text"]) for row in named.to_pylist())
+    anew = RunFolder(run.reissue.files)
+    heirs, lost = _heirs(run, Config.read_back(manifest["configuration"]).dedup, gone)
+    texts = _texts_of(run, {gone[point]["released_id"]: heir for point, heir in heirs.items()})
     out, counts = pa.array(sorted({*gone, *lost}), pa.int64()), Counter[str]()
     for path in parts(run.points):
         name, rows = path.name, _without(read_part(path), out).to_pylist()
@@ -316,18 +305,7 @@ def filtered_without(
             if row["earlier_run"] is not None:
                 counts[f"duplicate_earlier/{row['side']}"] += 1
         write_part(anew.points / name, pa.Table.from_pylist(rows, POINTS))
-        for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
-            old = read_part(folder / name)
-            by_id = {row["point_id"]: row for row in old.to_pylist()}
-            kept = [
-                by_id.pop(row["released_id"], None)
-                or {**row, "point_id": row["released_id"], "text": texts[row["point_id"]]}
-                for row in rows
-                if row["fate"] == folder.name
-            ]
-            own = [{column: row[column] for column in old.schema.names} for row in kept]
-            write_part(anew.root / folder.name / name, pa.Table.from_pylist(own, old.schema), mode)
-            counts["masks"] -= sum(row["text"].count(MASK) for row in by_id.values())
+        counts["masks"] -= _filter_shards(run, anew, name, rows, texts)
         spans = _without(read_part(run.spans / name), out)
         write_part(anew.spans / name, spans)
         for span in spans.select(["policy", "detector", "label", "score"]).to_pylist():
@@ -335,19 +313,61 @@ def filtered_without(
             counts[f"hit/{policy}/{detector}/{label}/{min(int(score * BINS), BINS - 1)}"] += 1
         if (run.quarantine / name).is_file():
             held = read_part(run.quarantine / name)
-            held = _without(
-                held.take(pa.array(sorted({*range(held.num_rows)} - {*rejected.rows[name]}))), out
-            )
+            places = sorted({*range(held.num_rows)} - {*rejected.rows[name]})
+            held = _without(held.take(pa.array(places)), out)
             write_part(anew.quarantine / name, held)
-            counts.update(
-                f"quarantined/{row['reason']}" for row in held.to_pylist() if row["kind"] == "point"
-            )
+            kept = (row for row in held.to_pylist() if row["kind"] == "point")
+            counts.update(f"quarantined/{row['reason']}" for row in kept)
         if (run.across / name).is_file():
             pairs = _without(_without(read_part(run.across / name), out), out, "private_point")
             write_part(anew.across / name, pairs)
             counts["across/points"] += pairs.num_rows
     counts["masks"] = max(0, manifest["masks"] + counts["masks"])
     return Rest(counts, lost)
+
+
+def _heirs(
+    run: RunFolder, dedup: DedupSettings, gone: Mapping[int, Row]
+) -> tuple[dict[int, int], dict[int, Row]]:
+    """Which duplicate takes the place of each point that goes; and those that nobody can bring back."""
+    heirs, lost, ids = dict[int, int](), dict[int, Row](), pa.array(sorted(gone), pa.int64())
+    for batch in read_batches(run.points):
+        for row in _without(batch.filter(pc.is_in(batch["dup_of"], ids)), ids).to_pylist():
+            if dedup.mode_of(row["side"]) == "exact":
+                heirs.setdefault(row["dup_of"], row["point_id"])
+            else:
+                lost[row["point_id"]] = row
+    return heirs, lost
+
+
+def _texts_of(run: RunFolder, heir_of: Mapping[str, int]) -> dict[int, str]:
+    """The text of each heir: that of the point whose place it takes, which has the released id."""
+    texts: dict[int, str] = {}
+    for folder in (run.public, run.private) if heir_of else ():
+        for batch in read_batches(folder, ["point_id", "text"]):
+            named = batch.filter(pc.is_in(batch["point_id"], pa.array(list(heir_of), pa.string())))
+            texts.update((heir_of[row["point_id"]], row["text"]) for row in named.to_pylist())
+    return texts
+
+
+def _filter_shards(
+    run: RunFolder, anew: RunFolder, name: str, rows: Sequence[Row], texts: Mapping[int, str]
+) -> int:
+    """Write a part of both splits with what is left of it; how many masks went."""
+    masks = 0
+    for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
+        old = read_part(folder / name)
+        by_id = {row["point_id"]: row for row in old.to_pylist()}
+        kept = [
+            by_id.pop(row["released_id"], None)
+            or {**row, "point_id": row["released_id"], "text": texts[row["point_id"]]}
+            for row in rows
+            if row["fate"] == folder.name
+        ]
+        own = [{column: row[column] for column in old.schema.names} for row in kept]
+        write_part(anew.root / folder.name / name, pa.Table.from_pylist(own, old.schema), mode)
+        masks += sum(row["text"].count(MASK) for row in by_id.values())
+    return masks
 
 
 def body_without(

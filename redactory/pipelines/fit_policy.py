@@ -135,6 +135,16 @@ class Labels:
     secrets: dict[Hashable, list[tuple[str, ...]]] = field(default_factory=dict)
     unit: Literal["user", "row"] = "row"
 
+    @property
+    def secrets_labelled(self) -> int:
+        """How many secrets all units have together."""
+        return sum(len(own) for own in self.secrets.values())
+
+    @property
+    def texts(self) -> set[str]:
+        """What a row is known again by: its own text, and those of the points with a secret."""
+        return {*self.rows, *(text for own in self.secrets.values() for secret in own for text in secret)}
+
 
 def read_labels(path: Path, segment: SegmentSettings) -> Labels:
     """The labels of a file of labelled rows, cut into points; ``InputError`` as there.
@@ -195,28 +205,18 @@ def fit_policy(
     given = None if config is None else load_config(config)
     detect, segment = (given.detect, given.segment) if given else (DetectSettings(), SegmentSettings())
     labels = read_labels(labelled, segment)
-    n, needed = len(labels.secrets), secrets_needed(miss_rate, confidence)
-    total = sum(len(own) for own in labels.secrets.values())
-    if n < needed:
-        raise InputError(
-            f"{labelled.name}: {needed:,} labelled secrets would be needed, the file has {n:,} (one of each "
-            f"{labels.unit}, for those of one are not independent; {total:,} in all). So many show a miss "
-            f"rate of {miss_rate:g} at confidence {confidence:g} without a single miss: label more, or ask "
-            "for a higher miss rate"
-        )
-    path = policy_path(detect)
+    _require_enough(labels, labelled.name, miss_rate, confidence)
+    path, drawn = policy_path(detect), draw_secrets(labels, file_sha256(labelled))
     levels = _levels(labels.points, detect, path, progress)
-    curve, chosen = _curve(
-        path, levels, labels, draw_secrets(labels, file_sha256(labelled)), miss_rate, confidence
-    )
+    curve, chosen = _curve(path, levels, labels, drawn, miss_rate, confidence)
     result = {
         "labelled": labelled.name,
         "rows": len(labels.rows),
         "points": labels.points.total(),
         "clean_points": labels.clean.total(),
         "unit": labels.unit,
-        "secrets": n,
-        "secrets_labelled": total,
+        "secrets": len(labels.secrets),
+        "secrets_labelled": labels.secrets_labelled,
         "miss_rate": miss_rate,
         "confidence": confidence,
         "estimand": ESTIMAND.format(unit=labels.unit),
@@ -227,22 +227,30 @@ def fit_policy(
     }
     if chosen is None:
         return result
-    record = {key: result[key] for key in ("rows", "secrets", "unit", "miss_rate", "confidence")} | {
-        "misses": curve[chosen]["misses"],
-        "segment": segment.mode,
-        "policies": policy_hashes(detect.model_copy(update={"conservative": path[chosen]})),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-    }
-    # rows are known again by their own texts, and by those of the points with a secret
-    texts = {*labels.rows, *(text for own in labels.secrets.values() for secret in own for text in secret)}
+    record = {key: result[key] for key in ("rows", "secrets", "unit", "miss_rate", "confidence")}
+    record |= {"misses": curve[chosen]["misses"], "segment": segment.mode}
+    record["policies"] = policy_hashes(detect.model_copy(update={"conservative": path[chosen]}))
+    record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     key, side = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
-    write_fitted(side, record, texts, key)
+    write_fitted(side, record, labels.texts, key)
     whole = given.model_dump(mode="json", exclude_unset=True) if given else {}
     section = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(side.absolute())}
     whole["detect"] = whole.get("detect", {}) | {"conservative": section}
     check({"input": "any", **whole})
     write_text(out, _HEADER + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
     return result | {"out": str(out), "rows_file": str(side), "key_fresh": key.fresh}
+
+
+def _require_enough(labels: Labels, name: str, miss_rate: float, confidence: float) -> None:
+    """``InputError`` where so many secrets could not show the bound even without a miss."""
+    n, needed = len(labels.secrets), secrets_needed(miss_rate, confidence)
+    if n < needed:
+        raise InputError(
+            f"{name}: {needed:,} labelled secrets would be needed, the file has {n:,} (one of each "
+            f"{labels.unit}, for those of one are not independent; {labels.secrets_labelled:,} in all). So "
+            f"many show a miss rate of {miss_rate:g} at confidence {confidence:g} without a single miss: "
+            "label more, or ask for a higher miss rate"
+        )
 
 
 def _curve(

@@ -223,8 +223,7 @@ def audit_score(
             "texts": len(rows),
             "drawn": {key: draw[key] for key in ("date", "seed", "quarantined", "fitted_on", "policies")},
         }
-        upper = _upper(result["misses"])
-        result["sample"] = {"name": draw["name"], "date": day, "texts": len(rows), **upper}
+        result["sample"] = {"name": draw["name"], "date": day, "texts": len(rows), **_upper(result["misses"])}
         result["replaces"] = _replaced(folder, result)
         # beside the sample, and where training and report look for it
         body = {"format": "redactory-sample-score/1", "parent": file_sha256(sample.manifest)}

@@ -53,32 +53,17 @@ def scan(
     ``ConfigurationError`` where a path names nothing, ``InputError`` for a file that cannot be read in whole,
     and for JSON lines of which the first rows lack the column of the text.
     """
-    named = [str(path) for path in paths]
-    settings = _settings(config, named, column, allow)
-    judge, sources = Policy(settings, detector), list(_sources(named, settings))
+    settings = _settings(config, paths, column, allow)
+    judge, sources = Policy(settings, detector), list(_sources(paths, settings))
     for source in sources:
         _require_column(source, settings)
     with waiting(progress, "load engines"):
         judge.load_engines()
-    given = [
-        (
-            source.name.removeprefix(os.getcwd() + os.sep),
-            source.format,
-            read_documents(source, settings.input),
-        )
-        for source in sources
-    ]
-    names = ["text"] if len(texts) == 1 else [f"text {number}" for number in range(1, len(texts) + 1)]
-    for name, text in zip(names, texts, strict=True):
-        given.append((name, "text", iter([Document(name, None, text, name, 1)])))
-    files, hits, by_label, unread = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str](), 0
-    done = 0
-    for name, form, entries in given:
-        file: dict[str, Any] = {"file": name, "format": form, "texts": 0}
-        found, rejected, quarantined = Counter[str](), Counter[str](), Counter[str]()
-        for document, points in _looked_at(judge, entries, rejected):
-            file["texts"] += 1
-            done += 1
+    files, hits, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
+    done = unread = 0
+    for name, form, entries in _texts_of(sources, texts, settings):
+        found, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), done
+        for done, (document, points) in enumerate(_looked_at(judge, entries, rejected), before + 1):
             quarantined.update(point.failure for point in points if point.failure is not None)
             heeded = [h for p in points for h in p.hits if policy == "conservative" or h.policy == "strict"]
             found.update(hit.label for hit in heeded)
@@ -88,8 +73,8 @@ def scan(
                 if look is not None:
                     look(hit, line)
             progress("scan", done, None, "texts")
-        file |= {"found": found.total(), "rejected": dict(rejected), "quarantined": dict(quarantined)}
-        files.append(file)
+        counts = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
+        files.append({"file": name, "format": form, **counts, "quarantined": dict(quarantined)})
         by_label += found
         unread += quarantined.total() + sum(n for why, n in rejected.items() if not _is_empty(why, form))
     progress("scan", done, done, "texts")
@@ -104,6 +89,18 @@ def scan(
         "files": files,
         "hits": hits,
     }
+
+
+def _texts_of(
+    sources: Iterable[Source], texts: Sequence[str], settings: Config
+) -> Iterator[tuple[str, str, Iterable[Document | Rejection]]]:
+    """The name, the format and the rows of each file, and then of each text."""
+    for source in sources:
+        name = source.name.removeprefix(os.getcwd() + os.sep)
+        yield name, source.format, read_documents(source, settings.input)
+    for number, text in enumerate(texts, 1):
+        name = "text" if len(texts) == 1 else f"text {number}"
+        yield name, "text", [Document(name, None, text, name, 1)]
 
 
 def _looked_at(
@@ -138,11 +135,11 @@ def _listed(
 
 
 def _settings(
-    config: Given | None, paths: Sequence[str], column: str | None, allow: Sequence[str | Path]
+    config: Given | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
 ) -> Config:
     """The configuration, with the column and the allow lists that were asked for."""
     columns = {} if column is None else {"text": column}
-    settings = load_for_texts(config, paths or ("-",), **columns)
+    settings = load_for_texts(config, [str(path) for path in paths] or ("-",), **columns)
     if not allow:
         return settings
     lists = settings.detect.lists or ListSettings()
@@ -151,10 +148,10 @@ def _settings(
     return settings.model_copy(update={"detect": detect})
 
 
-def _sources(paths: Sequence[str], settings: Config) -> Iterator[Source]:
+def _sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:
     """The files, each once; one that is named itself, with an ending that tells no format, is text."""
     known: set[str] = set()
-    for path in paths:
+    for path in map(str, paths):
         asked = settings.input.format
         if asked == "auto" and os.path.isfile(path) and format_of(path) is None:
             asked = "text"

@@ -140,12 +140,7 @@ def mirror(
     """
     digests = {name: file_sha256(path) for name, path in files.items()}
     there = store.names()
-    # what was read back when it was written; of a list that was cut off, its whole lines
-    text = ((store.read(SUMS) if SUMS in there else None) or b"").decode("utf-8", "replace")
-    try:
-        known = read_sums(text[: text.rfind("\n") + 1])
-    except CheckFailed:
-        known = {}
+    known = _known_sums(store) if SUMS in there else {}
     ours = {*digests, *known, *former, SUMS, SUCCESS}
     left = {name for name in there if _begun(name) in ours}
     there -= left
@@ -163,11 +158,6 @@ def mirror(
             return False
         return known.get(name) == digests[name] or store.digest(name) == digests[name]
 
-    def put(path: Path, name: str, digest: str) -> None:
-        store.put(path, name)
-        if store.digest(name) != digest:
-            raise CheckFailed(f"{store.url}/{name} is not read back as it was written; try again")
-
     # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
     missing = [name for name in order if not is_there(name)]
@@ -179,19 +169,39 @@ def mirror(
     for name in gone:
         store.remove(name)
     for done, name in enumerate(missing, 1):
-        put(files[name], name, digests[name])
+        _put(store, files[name], name, digests[name])
         progress("publish", done, len(missing), "files")
     last()
     if not finished:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in ((SUMS, sums_text(digests)), (SUCCESS, end)):
-                path = Path(folder) / name
-                path.write_text(text, encoding="utf-8")
-                path.chmod(files[MANIFEST].stat().st_mode & 0o777)
-                put(path, name, file_sha256(path))
+        _end(store, {SUMS: sums_text(digests), SUCCESS: end}, files[MANIFEST].stat().st_mode & 0o777)
     size = sum(files[name].stat().st_size for name in missing)
     counts = {"files": len(digests), "written": len(missing), "removed": len(gone), "bytes": size}
     return {"to": store.url, "manifest": digests[MANIFEST], **counts}
+
+
+def _known_sums(store: Store) -> dict[str, str]:
+    """What was read back when it was written; of a list that was cut off, its whole lines."""
+    text = (store.read(SUMS) or b"").decode("utf-8", "replace")
+    try:
+        return read_sums(text[: text.rfind("\n") + 1])
+    except CheckFailed:
+        return {}
+
+
+def _put(store: Store, path: Path, name: str, digest: str) -> None:
+    store.put(path, name)
+    if store.digest(name) != digest:
+        raise CheckFailed(f"{store.url}/{name} is not read back as it was written; try again")
+
+
+def _end(store: Store, texts: Mapping[str, str], mode: int) -> None:
+    """Write the last files, in their order."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in texts.items():
+            path = Path(folder) / name
+            path.write_text(text, encoding="utf-8")
+            path.chmod(mode)
+            _put(store, path, name, file_sha256(path))
 
 
 def _begun(name: str) -> str | None:

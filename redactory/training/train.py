@@ -121,7 +121,6 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     if budget and spending:
         budget.reserve(binding, named, spending)
     _draw(model, settings, stream)
-    remark = no_remark if progress is silent or spec.broken else live_epsilon(spec)
     shared_out = settings.workers if trainer.in_pieces(settings) else 1
     with (
         update_map(settings.workers if trainer.samples_users else 1) as every,
@@ -142,18 +141,14 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,
-            remark,
+            no_remark if progress is silent or spec.broken else live_epsilon(spec),
         )
     _require_same_text(public_text, head)
     before, folder = fresh_model(run, settings, stream, public_text), run.model(name)
-    files = save_model(folder, model)
-    end = {
-        "steps": spec.steps,
-        "weights": file_sha256(folder.weights),
-        "files": [path.name for path in files],
-        "update_norms": update_norms(before.network, model.network),
-    }
-    log.append(END, end)
+    files = [path.name for path in save_model(folder, model)]
+    moved = update_norms(before.network, model.network)
+    weights = file_sha256(folder.weights)
+    log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": moved})
 
 
 def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:

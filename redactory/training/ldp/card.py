@@ -25,6 +25,7 @@ from redactory.training.ldp.accounting import (
     epsilon_sound,
     message_spendings,
     sensitivity,
+    steps_of,
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Relation
@@ -122,10 +123,7 @@ def service_card(
     require_reasons(found.values, found.reasons)
     unit, reason = _WORDS["units"][str(settings.vectors)], _WORDS["seeded"] if seeded else None
     spent, moved = message_spendings(noise, settings.vectors, way), sensitivity(settings.vectors)
-    most, mean = (way.sends, 1.0) if isinstance(way, FixedSends) else (way.steps, 1.0)
-    if isinstance(way, VisibleCoins):
-        mean = way.rate
-    bounds, stated = found.second.get("epsilon_sound"), found.values["epsilon_sound"] is not None
+    mean = way.rate if isinstance(way, VisibleCoins) else 1.0
     return {
         "format": FORMAT,
         "service": name,
@@ -144,22 +142,28 @@ def service_card(
         "sensitivity": moved * settings.clip_norm,
         "sensitivity_in_words": "2C" if settings.vectors == 1 else "2·√2·C",
         "mu": moved / noise,
-        "messages": {"most": most, "mean": mean * most},
+        "messages": {"most": steps_of(way), "mean": mean * steps_of(way)},
         "event": None if spent is None else event_tree((*spendings, *spent)),
         "delta": settings.delta,
         **found.values,
         "reasons": found.reasons,
         "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
-        "accountants": {
-            "main": _WORDS["main"]["hidden" if spendings and way.kind == "fixed" else way.kind],
-            "second": None if bounds is None else WORDS["second_accountant"],
-            "bounds": None if bounds is None else [bounds["lower"], bounds["upper"]],
-            "alone": ["epsilon_sound"] if bounds is None and stated else [],
-        },
+        "accountants": _accountants(found, "hidden" if spendings and way.kind == "fixed" else way.kind),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
         "not_covered": _WORDS["not_covered"],
         "notes": _WORDS["notes"],
+    }
+
+
+def _accountants(found: Figures, main: str) -> dict[str, Any]:
+    """Who computed ``epsilon_sound``, and between which bounds the second accountant holds it."""
+    bounds, stated = found.second.get("epsilon_sound"), found.values["epsilon_sound"] is not None
+    return {
+        "main": _WORDS["main"][main],
+        "second": None if bounds is None else WORDS["second_accountant"],
+        "bounds": None if bounds is None else [bounds["lower"], bounds["upper"]],
+        "alone": ["epsilon_sound"] if bounds is None and stated else [],
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.canonical import folder_sha256
@@ -68,14 +69,7 @@ def pretrain_encoder(
         for number in range(steps):
             phase.step(number)
             progress("learning the encoder", number + 1, steps, "steps")
-        # without noise, and of text that was learnt from
-        taught.eval()
-        right = 0
-        with torch.no_grad():
-            for start in range(0, len(rows), _TOGETHER):
-                batch = points.batch(rows[start : start + _TOGETHER])
-                guessed = network.head(taught.clipped(batch)).argmax(1)
-                right += int((guessed == batch.targets[:, 0]).sum())
+        accuracy = _accuracy(taught, points, rows)
     if public.sha256 != sha256:
         raise RunStateError(f"{public.path.name} changed while it was read: begin again")
     record = {
@@ -94,9 +88,21 @@ def pretrain_encoder(
         "dimension": settings.dimension,
         "max_tokens": bound,
         "parameters": sum(p.numel() for p in network.parameters()),
-        "accuracy_on_public_text": right / len(rows),
+        "accuracy_on_public_text": accuracy,
         "seconds": round(time.monotonic() - started, 3),
     }
+
+
+def _accuracy(taught: _Taught, points: EncodedPoints, rows: NDArray[np.int64]) -> float:
+    """The share of ``rows`` whose class is guessed, without noise: of text that was learnt from."""
+    taught.eval()
+    right = 0
+    with torch.no_grad():
+        for start in range(0, len(rows), _TOGETHER):
+            batch = points.batch(rows[start : start + _TOGETHER])
+            guessed = taught.network.head(taught.clipped(batch)).argmax(1)
+            right += int((guessed == batch.targets[:, 0]).sum())
+    return right / len(rows)
 
 
 def _fresh(
