@@ -112,7 +112,7 @@ class Seen:
 
 
 Work = Callable[..., str | None]
-PRIVATE = frozenset({"conservation", "point ids", "values masked elsewhere", "report"})
+PRIVATE = frozenset({"conservation", "point ids", "whole documents", "values masked elsewhere", "report"})
 """What reads the private part of a run."""
 
 

@@ -136,8 +136,18 @@ class PartitionSettings(Settings):
 
 
 class ReleaseSettings(Settings):
-    """What must hold before shards may leave."""
+    """What decides an example's side, and what must hold before shards may leave."""
 
+    by: Literal["example", "document"] = Field(
+        "example",
+        description="Who decides a side: each example for itself, or its whole document, which is private "
+        "with one private example and quarantined with one that was not processed.",
+    )
+    known_values: bool = Field(
+        False,
+        description="What is masked once in a document is masked wherever it stands in that document. Needs "
+        "by: document; what a training may then promise, its card says.",
+    )
     max_open_values: int | None = Field(
         None,
         ge=0,
@@ -235,6 +245,17 @@ class Config(Settings):
         return value
 
     @model_validator(mode="after")
+    def _what_follows_from_a_document_is_decided_by_it(self) -> Self:
+        if self.release.known_values and self.release.by != "document":
+            raise ValueError(
+                "release.known_values needs release.by: document. What is masked in an example then follows "
+                "from the other examples of its document, and so would its side: one exchanged example would "
+                "move others into the public shards, and no epsilon could be stated. Files that nothing is "
+                "trained on are masked like that by 'redactory redact'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _what_is_limited_is_counted(self) -> Self:
         if self.release.max_cross_split is not None and not self.dedup.across:
             raise ValueError("release.max_cross_split needs dedup.across: nothing is counted without it")
@@ -253,6 +274,7 @@ class Config(Settings):
     def curation(self) -> dict[str, Any]:
         """What determines the shards: everything but speed, places and the rooms above."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
+        kept |= self.by_documents()
         kept["detect"].pop("batch_size")
         # which runs of which index were seen stands in the journal
         if kept["dedup"].pop("index") is not None:
@@ -262,6 +284,18 @@ class Config(Settings):
         if kept["input"]["label"] is None:
             del kept["input"]["label"]
         return kept
+
+    def by_documents(self) -> dict[str, Any]:
+        """What of the section ``release`` shards follow from; nothing where each example is for itself."""
+        own = self.release.model_dump(mode="json", include={"by", "known_values"})
+        return {"release": own} if self.release.by == "document" else {}
+
+    @property
+    def known_in(self) -> str | None:
+        """Within what known values are masked: a ``document``, or an ``example`` where that is one."""
+        if not self.release.known_values:
+            return None
+        return "example" if self.segment.mode == "document" and not self.input.has_parts else "document"
 
     def curation_hash(self) -> str:
         """Hex sha256 of :meth:`curation`."""

@@ -166,6 +166,7 @@ def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
         ("index texts", dedup.plan_texts, job.hash_ranges, "ranges", True),
         ("detect", points.detect_part, partitions, "partitions", True),
         ("spread", points.spread_range, job.hash_ranges, "ranges", True),
+        ("know", points.know_part, partitions, "partitions", job.config.release.known_values),
         ("redact", points.redact_part, partitions, "partitions", True),
         # with nothing dropped, a text that occurs a million times is still looked for across the split once
         (

@@ -272,6 +272,8 @@ def _inputs_of_redaction(
     failures = failures.append_column("range", pa.nulls(len(failed), pa.int16()))
     found = pa.concat_tables([spans, failures], promote_options="default").select(DETECTED.names)
     write_part(job.part("found", number), found)
+    # what was known in a document is among what was found: documents go as a whole
+    write_part(job.part("known", number), DETECTED.empty_table())
 
 
 def _without(table: pa.Table, points: pa.Array, column: str = "point_id") -> pa.Table:

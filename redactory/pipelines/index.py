@@ -79,6 +79,7 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
         "segment": config.segment.model_dump(
             mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
         ),
+        **config.by_documents(),
         "scope": dedup.scope,
         "modes": {side: dedup.mode_of(side) for side in SIDES},
         "near": near,

@@ -72,8 +72,10 @@ def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
 def _of_training(
     config: Given | None, given: dict[str, Any], output: str | Path | None, plot: str | Path | None
 ) -> dict[str, Any]:
+    from redactory.training.guarantee import WORDS
     from redactory.training.guarantee.plan import Known, plan_training
-    from redactory.training.guarantee.spec import MissRates
+    from redactory.training.guarantee.spec import DOCUMENT, MissRates
+    from redactory.training.trainers import trainer_of
 
     names = [entry.name for entry in fields(Known) if entry.name in given]
     numbers = {name: _number(name, given.pop(name)) for name in names}
@@ -83,6 +85,8 @@ def _of_training(
         loaded = load_config(config, output=output)
         loaded = check(_sections(given, loaded.model_dump(exclude_unset=True))) if given else loaded
     run, train = RunFolder(Path(loaded.output)), loaded.train
+    if loaded.known_in == DOCUMENT and not trainer_of(train).of_units:
+        raise ConfigurationError(f"release.known_values: {WORDS['known_in_document']}")
     finished = config is not None and is_finished(run)
     recall = train.recall or (measured_last(run) if finished else None)
     rates = MissRates.measured(recall, loaded.detect.conservative.flags_everything)

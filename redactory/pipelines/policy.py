@@ -23,13 +23,23 @@ from redactory.detectors import (
 )
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, InputError, listed
-from redactory.pipelines.config import Config
+from redactory.pipelines.config import Config, ReleaseSettings
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import Segment, segmenter
-from redactory.redaction import PUBLIC, RunFolder, is_finished, read_batches, read_manifest, route
+from redactory.redaction import (
+    PUBLIC,
+    Fate,
+    RunFolder,
+    is_finished,
+    read_batches,
+    read_manifest,
+    route,
+    together,
+)
 from redactory.redaction import shards as tables
+from redactory.redaction.known import know
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -78,8 +88,8 @@ class Policy:
     """Both policies of a configuration, and the segments that they work on; frozen, and named by its hash.
 
     A text is cut into data points as :func:`redactory.curate` cuts a document (``segment.mode``), and each
-    point is judged by itself.  The results are those of a curation with the same configuration.  The engines
-    are loaded on first use, which takes seconds: keep the object.
+    point is judged by itself, or with its document (``release.by``).  The results are those of a curation
+    with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
     """
 
     def __init__(self, config: Config, detector: TextDetector | None = None) -> None:
@@ -107,7 +117,8 @@ class Policy:
     @property
     def hash(self) -> str:
         """One hash of both policies and of how a text is cut: equal hashes give equal results."""
-        return hash_of({"policies": self.hashes, "segment": self._config.segment.model_dump(mode="json")})
+        segment = self._config.segment.model_dump(mode="json")
+        return hash_of({"policies": self.hashes, "segment": segment, **self._config.by_documents()})
 
     def load_engines(self) -> None:
         """Load the engines now, which takes seconds; else the first text does."""
@@ -161,7 +172,17 @@ class Policy:
             cut = [self._cut(text) for text in batch]
             detections = self._detector.detect([segment.text for own in cut for segment in own])
             for own in cut:
-                yield list(_points(own, detections))
+                yield list(_points(own, *self._judged([segment.text for segment in own], detections)))
+
+    def _judged(
+        self, texts: list[str], detections: Iterator[Detection]
+    ) -> tuple[list[Detection], list[Fate]]:
+        """The next detections, those of the points of one text, and what follows from them."""
+        found, own = list(islice(detections, len(texts))), self._config.release
+        if own.known_values:
+            found = know(texts, found, language=self._config.detect.language)
+        fates = [route(text, one) for text, one in zip(texts, found, strict=True)]
+        return found, together(fates) if own.by == "document" else fates
 
     @cached_property
     def _detector(self) -> TextDetector:
@@ -180,15 +201,13 @@ class Policy:
             yield text, points
 
 
-def _points(segments: list[Segment], detections: Iterator[Detection]) -> Iterator[Point]:
-    """The points of one text, whose detections are the next ones."""
+def _points(segments: list[Segment], detections: list[Detection], fates: list[Fate]) -> Iterator[Point]:
+    """The points of one text."""
     position = 0
-    for segment in segments:
+    for segment, detection, fate in zip(segments, detections, fates, strict=True):
         start = position + len(segment.prefix)
         end = start + len(segment.text)
         position = end + len(segment.suffix)
-        detection = next(detections)
-        fate = route(segment.text, detection)
         if fate.failure is not None:
             yield Point(start, end, "quarantined", "", failure=fate.failure)
             continue
@@ -207,15 +226,23 @@ def _points(segments: list[Segment], detections: Iterator[Detection]) -> Iterato
 def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
     """F of a finished run: texts of points to (side, masked text) of each.
 
+    Values that are known count where they were found in the text itself, as where an example is a document.
     ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
     """
     settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     if changed := changed_since(settings, manifest["policies"]):
         raise ConfigurationError(f"{changed}; bring back what it was, or curate again")
-    detector = Detector(settings)
+    detector, own = (
+        Detector(settings),
+        ReleaseSettings.read_back(manifest["configuration"].get("release", {})),
+    )
+
+    def found_in(text: str, detection: Detection) -> Detection:
+        return know([text], [detection], language=settings.language)[0] if own.known_values else detection
 
     def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
-        routed = (route(t, d) for t, d in zip(texts, detector.detect(texts), strict=True))
+        pairs = zip(texts, detector.detect(texts), strict=True)
+        routed = (route(text, found_in(text, detection)) for text, detection in pairs)
         return [("quarantined" if f.failure else f.side, f.text) for f in routed]
 
     return fates

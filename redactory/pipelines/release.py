@@ -140,6 +140,7 @@ def _manifest(
         "versions": versions(),
         "configuration": configuration,
         "configuration_hash": config.curation_hash(),
+        **({"known_in": config.known_in} if config.known_in else {}),
         "policies": policy_records(detect),
         "engines": identities_of(detect),
         "key": {

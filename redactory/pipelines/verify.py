@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hmac
 import stat
+from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +206,24 @@ def ids(seen: Seen) -> str:
             problems.append(f"{folder.name}: {some(len(set(released) ^ due), 'id')} not as in audit/points")
     require(problems)
     return "each point lies where its fate says"
+
+
+def whole_documents(seen: Seen) -> str | None:
+    """Where documents decide as a whole: all points of each lie on one side, or all in quarantine.
+
+    A value is then known in no public document, since nothing was masked in any.
+    """
+    if seen.manifest["configuration"]["release"].get("by") != "document":
+        return None
+    batches = read_batches(seen.run.points, ["document", "side", "fate"])
+    rows = (row for batch in batches for row in batch.to_pylist())
+    of_documents = (
+        {row["fate"] if row["fate"] == "quarantined" else row["side"] for row in own}
+        for _, own in groupby(rows, itemgetter("document"))
+    )
+    whole = Counter(len(sides) == 1 for sides in of_documents)
+    require([some(whole[False], "document is", "documents are") + " divided"] if whole[False] else [])
+    return f"{some(whole[True], 'document')}, none divided"
 
 
 def rescan(seen: Seen) -> str:
@@ -417,6 +438,7 @@ OF_A_RUN: dict[str, Work] = {
     "conservation": conservation,
     "no mask in public": no_mask_in_public,
     "point ids": ids,
+    "whole documents": whole_documents,
     "re-scan of public": rescan,
     "values masked elsewhere": open_values,
     "model": model,

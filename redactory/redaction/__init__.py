@@ -21,6 +21,7 @@ from redactory.redaction.mask import Fate as Fate
 from redactory.redaction.mask import mask as mask
 from redactory.redaction.mask import merge_intervals as merge_intervals
 from redactory.redaction.mask import route as route
+from redactory.redaction.mask import together as together
 from redactory.redaction.sealing import broken_files as broken_files
 from redactory.redaction.sealing import is_finished as is_finished
 from redactory.redaction.sealing import list_files as list_files

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from redactory.detectors import Detection, Span
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import kind_of
 from redactory.redaction.replacements import Found
@@ -13,6 +15,10 @@ from redactory.redaction.values import tells
 _NOT_TELLING = frozenset({"DATE", "AGE", "TITLE", "NRP", "TIME", "MONEY", "CARDINAL", "ORDINAL", "PERCENT"})
 _SHORTEST = 3
 _NAME_PART = re.compile(r"[^\W\d_][\w'’-]+")
+
+
+KNOWN = "known"
+"""The detector of a hit whose value was found, or said, elsewhere in its document."""
 
 
 def with_known(
@@ -34,6 +40,40 @@ def with_known(
         [*own, *(Found(start, end, values[value]) for value in values for start, end in _words(text, value))]
         for text, own in zip(texts, found, strict=True)
     ]
+
+
+def known_hits(
+    texts: Sequence[str],
+    detections: Sequence[Detection],
+    declared: Mapping[str, str] | None = None,
+    language: str = "en",
+) -> list[tuple[Span, ...]]:
+    """What :func:`with_known` finds more in the ``texts`` of one document, outside of what π marks there.
+
+    A function of these texts, of what the policies found in them and of ``declared``: no other document
+    bears on it.
+    """
+    found = [[Found(*span[:4]) for span in detection.strict] for detection in detections]
+    every = with_known(texts, found, declared or {}, language)
+    return [
+        tuple(
+            Span(*hit, KNOWN)
+            for hit in dict.fromkeys(more[len(own) :])
+            if not any(one.start <= hit.start and hit.end <= one.end for one in own)
+        )
+        for own, more in zip(found, every, strict=True)
+    ]
+
+
+def know(
+    texts: Sequence[str],
+    detections: Sequence[Detection],
+    declared: Mapping[str, str] | None = None,
+    language: str = "en",
+) -> list[Detection]:
+    """``detections`` of the ``texts`` of one document, with :func:`known_hits` among what π marks."""
+    more = known_hits(texts, detections, declared, language)
+    return [replace(one, strict=one.strict + hits) for one, hits in zip(detections, more, strict=True)]
 
 
 def _words(text: str, value: str) -> Iterator[tuple[int, int]]:

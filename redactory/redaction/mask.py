@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from redactory.detectors import Detection
 
@@ -45,11 +45,11 @@ def mask(text: str, intervals: Iterable[tuple[int, int]]) -> str:
     return "".join(pieces) + text[position:]
 
 
-# Routing: a point's side is a function of its own text and its own hits, of nothing else.
+# Routing: a point's side is a function of its own text and its own hits, or of those of its whole document.
 
 
 PUBLIC, PRIVATE = "public", "private"
-MASK_REASON = "mask:IN_TEXT"
+MASK_REASON, DOCUMENT_REASON = "mask:IN_TEXT", "document:PRIVATE"
 _STANDING = re.compile(re.escape(MASK))
 
 
@@ -84,3 +84,16 @@ def route(text: str, detection: Detection) -> Fate:
         intervals += standing
     masked = mask(text, intervals) if intervals else text
     return Fate(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
+
+
+def together(fates: Sequence[Fate]) -> list[Fate]:
+    """The fates of all points of one document that decides as a whole (``release.by: document``).
+
+    With one point that was not processed all are quarantined, with one private point all are private.
+    """
+    failure = next((fate.failure for fate in fates if fate.failure is not None), None)
+    if failure is not None:
+        return [Fate(PRIVATE, "", (), 0, failure) for _ in fates]
+    if all(fate.side == PUBLIC for fate in fates):
+        return list(fates)
+    return [replace(fate, side=PRIVATE, reasons=fate.reasons or (DOCUMENT_REASON,)) for fate in fates]

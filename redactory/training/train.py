@@ -97,7 +97,9 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     public_text, base = public_text_of(run, settings.public_text), identity_of(settings.model)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
         public = public_text is not None or base is not None
-        spec = TrainingSpec.of(settings, read_manifest(run).get("dedup"), public=public)
+        manifest = read_manifest(run)
+        known_in = manifest.get("known_in")
+        spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in)
     mechanism, spending = spec.mechanism, spec.spending
     written = settings_json(settings)
     head = head_body(written, mechanism, spec.steps, parent, _versions(), spec.relation, base)

@@ -14,6 +14,7 @@ from redactory.foundation.records import Record, RecordLog, chain_head, read_rec
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
 from redactory.training.accounting import epsilon
+from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import as_now
 from tests.training.conftest import small, write_run
@@ -260,3 +261,39 @@ def test_a_fitted_policy_is_named_as_a_side_channel(unseeded: RunFolder, tmp_pat
     assert told["ensured_by"] in guarantee_page(card)
     plain = guarantee_card(unseeded, "crt")
     assert plain["side_channels"][1]["ensured_by"].startswith("assumed: policies are frozen")
+
+
+@pytest.mark.parametrize("trainer", ["crt", "crt-drop", "dpsgd"])
+def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(
+    tmp_path: Path, trainer: str
+) -> None:
+    run = write_run(tmp_path / "RUN", known_in="document")
+    train_model(run, small(seed=None, group_sizes=(2,), trainer=trainer))
+    card = guarantee_card(run, trainer, GOOD)
+    assert card["holds"] is False
+    assert all(card[name] is None for name in (*FIELDS, "epsilon"))
+    assert card["epsilon_group"] == {"2": None}
+    for name in ("epsilon", "epsilon_substitution", "epsilon_group"):
+        assert "release.known_values" in card["reasons"][name]
+
+
+def test_where_the_point_is_the_document_figures_are_of_documents(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "RUN", known_in="example")
+    train_model(run, small(seed=None))
+    card = guarantee_card(run, "crt")
+    assert card["unit"] == "one secret in one document, replaced by <MASK>"
+    own = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
+    assert card["epsilon_substitution"] == epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)
+    assert any("a function of that document alone" in text for text in card["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("own", "hidden"),
+    [
+        ({"trainer": "user-level", "federated": {"users": 50}, "public_text": Path("donated.txt")}, True),
+        ({"trainer": "crt"}, False),
+    ],
+)
+def test_users_are_hidden_whatever_follows_from_their_documents(own: dict[str, Any], hidden: bool) -> None:
+    spec = TrainingSpec.of(small(seed=None, **own), {"rule": "S1", "group_size": 1}, known_in="document")
+    assert (spec.refusal is None) is hidden

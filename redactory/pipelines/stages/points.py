@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,9 +56,11 @@ from redactory.redaction import (
     read_between,
     read_part,
     route,
+    together,
     write_part,
 )
 from redactory.redaction import shards as tables
+from redactory.redaction.known import known_hits
 from redactory.redaction.shards import CLASS, SPANS
 
 SHARE_CHECK_ROWS = 1_000
@@ -277,6 +281,26 @@ def spread_range(job: Job, partitions: int, number: int) -> StageReport:
     return StageReport("spread")
 
 
+# Know: what was found once in a document, wherever it stands in it (``release.known_values``).
+
+
+def know_part(job: Job, partitions: int, partition: int) -> StageReport:
+    """Write the hits of one partition whose values were found elsewhere in the same document.
+
+    A barrier of its own: a run that is written anew has them in its ledger already.
+    """
+    points = read_part(job.part("points", partition), columns=["point_id", "doc_id", "text"])
+    ids, rows = numbers(points, "point_id"), list[tuple[Any, ...]]()
+    known = detections_of(found_in(job, partition, ids))
+    columns = (ids.tolist(), points["doc_id"].to_pylist(), points["text"].to_pylist())
+    for _, document in groupby(zip(*columns, strict=True), itemgetter(1)):
+        own, _, texts = zip(*document, strict=True)
+        hits = known_hits(texts, [known.get(p, NOTHING) for p in own], language=job.config.detect.language)
+        rows += [row for p, more in zip(own, hits, strict=True) for row in rows_of(0, p, Detection(more))]
+    write_part(job.part("known", partition), _table(rows, DETECTED))
+    return StageReport("know")
+
+
 # Redact: mask and route each point by the spans of its text, wherever that text was detected.
 
 
@@ -284,10 +308,20 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points."""
     points = read_part(job.part("points", partition))
     ids, texts = numbers(points, "point_id"), points["text"].to_pylist()
-    found = found_in(job, partition, ids)
+    of_documents, known_values = job.config.release.by == "document", job.config.release.known_values
+    found = found_in(job, partition, ids, [job.part("known", partition)] if known_values else [])
     known = detections_of(found)
     text_of = dict(zip(ids.tolist(), texts, strict=True))
     fates = [route(text, known.get(point, NOTHING)) for point, text in text_of.items()]
+    if of_documents:
+        pairs = zip(points["doc_id"].to_pylist(), fates, strict=True)
+        fates = [
+            fate for _, own in groupby(pairs, itemgetter(0)) for fate in together([one for _, one in own])
+        ]
+        lost = [point for point, fate in zip(text_of, fates, strict=True) if fate.failure is not None]
+        # of a point that is quarantined with its document no hit is told, as of any other
+        held = np.isin(numbers(found, "point_id"), lost) & pc.is_null(found["failure"]).to_numpy()
+        found = kept(found, ~held)
     users = users_of(points) if job.config.dedup.scope == "user" else None
     digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users)
     write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
@@ -298,8 +332,8 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
     return StageReport("redact", _counts(fates, spans))
 
 
-def found_in(job: Job, partition: int, ids: Ids) -> pa.Table:
-    """What was found in the texts of a partition's points (``DETECTED``), by point.
+def found_in(job: Job, partition: int, ids: Ids, more: Sequence[Path] = ()) -> pa.Table:
+    """What was found in the texts of a partition's points (``DETECTED``), by point, and stands in ``more``.
 
     ``ids`` are sorted.  What was found in a text that an earlier point has was spread to this one.
     """
@@ -307,7 +341,8 @@ def found_in(job: Job, partition: int, ids: Ids) -> pa.Table:
         return pa.Table.from_batches([], DETECTED)
     first, last = int(ids[0]), int(ids[-1])
     spread = (read_between(job.spread(n), "point_id", first, last) for n in range(job.hash_ranges))
-    found = pa.concat_tables([read_part(job.part("found", partition)), *spread])
+    own = (job.part("found", partition), *more)
+    found = pa.concat_tables([*map(read_part, own), *spread])
     order = np.argsort(numbers(found, "point_id"), kind="stable")
     return found.take(column(order, pa.int64()))
 

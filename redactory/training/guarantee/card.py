@@ -28,6 +28,7 @@ from redactory.training.guarantee.figures import (
     unit_figures,
 )
 from redactory.training.guarantee.spec import (
+    EXAMPLE,
     LedgerFacts,
     MissRates,
     TrainingSpec,
@@ -151,7 +152,7 @@ def spec_of(
     facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
 ) -> TrainingSpec:
     """The spec of the training that a ledger proves, of a run with this ``manifest``."""
-    return facts.spec(manifest["dedup"], MissRates.of_run(recall, manifest))
+    return facts.spec(manifest["dedup"], MissRates.of_run(recall, manifest), manifest.get("known_in"))
 
 
 def accountants(figures: Figures, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
@@ -214,6 +215,7 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
     if index:
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
     own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
+    own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
         "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],

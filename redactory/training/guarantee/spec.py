@@ -23,8 +23,11 @@ from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, mechanism_from_json
 from redactory.training.settings import RecallMeasurement, TrainSettings, as_now
 from redactory.training.trainers import Trainer, trainer_of
+from redactory.training.trainers.base import A_POINT
 from redactory.training.units import Protect
 
+DOCUMENT, EXAMPLE = "document", "example"
+"""Within what a run masks known values (``known_in`` in its manifest)."""
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
 """The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
 
@@ -58,8 +61,11 @@ class MissRates:
 
     @classmethod
     def of_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
-        """The same of a finished run; of one that is blind to some kind of names nothing is known."""
-        if blind_of(manifest)["kinds"]:
+        """The same of a finished run; nothing is known of one that is blind to some kind of names.
+
+        Nor of one whose points follow from their documents: misses are measured on texts by themselves.
+        """
+        if blind_of(manifest)["kinds"] or manifest.get("known_in") == DOCUMENT:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
         return cls.measured(recall, everything)
@@ -74,7 +80,8 @@ class TrainingSpec:
 
     ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
     most; ``public`` says whether text that is no part of the corpus made the vocabulary of a trainer that
-    hides units, ``seeded`` whether the noise can be drawn again.
+    hides units, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within what the run masks
+    known values, None where it does not.
     """
 
     settings: TrainSettings
@@ -84,6 +91,7 @@ class TrainingSpec:
     rates: MissRates = NOT_MEASURED
     public: bool = True
     seeded: bool = False
+    known_in: str | None = None
 
     @classmethod
     def of(
@@ -139,7 +147,8 @@ class TrainingSpec:
     def unit(self) -> str:
         """What is protected, in words; two cards with different units say different things."""
         if not self.trainer.of_units:
-            return self.trainer.unit
+            whole = self.known_in == EXAMPLE
+            return self.trainer.unit.replace(A_POINT, DOCUMENT) if whole else self.trainer.unit
         return f"{self.units_in_words} ({self.settings.trainer})"
 
     @property
@@ -172,6 +181,8 @@ class TrainingSpec:
             return self.trainer.nothing
         if self.trainer.of_units:
             return None if self.public else WORDS["from_corpus"]
+        if self.known_in == DOCUMENT:
+            return str(WORDS["known_in_document"])
         if not self.trainer.by_policy:
             return None
         assert self.dedup is not None
@@ -238,10 +249,16 @@ class LedgerFacts:
         """The trainer that the ledger names."""
         return trainer_of(self.settings)
 
-    def spec(self, dedup: Mapping[str, Any] | None = None, rates: MissRates = NOT_MEASURED) -> TrainingSpec:
-        """What decides the figures, with what the run's manifest says of deduplication and of misses."""
+    def spec(
+        self,
+        dedup: Mapping[str, Any] | None = None,
+        rates: MissRates = NOT_MEASURED,
+        known_in: str | None = None,
+    ) -> TrainingSpec:
+        """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
         public = self.public_text is not None or self.base is not None
-        return TrainingSpec(self.settings, self.mechanism, self.steps, dedup, rates, public, self.seeded)
+        run = (dedup, rates, public, self.seeded, known_in)
+        return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
 
 def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:

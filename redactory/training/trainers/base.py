@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from redactory.training.steps import Descent, Phase, PlainPhase
     from redactory.training.uedp.units import Originals
 
+A_POINT = "data point (a sentence or a turn)"
+"""What examples are called in units, where they are not whole documents."""
 TRAINERS: dict[str, Trainer] = {}
 """Every trainer by its name."""
 
@@ -53,7 +55,7 @@ class Trainer:
     hides_units: ClassVar[bool] = False
     masks_entities: ClassVar[bool] = False
     samples_users: ClassVar[bool] = False
-    unit: ClassVar[str] = "one secret in one data point (a sentence or a turn), replaced by <MASK>"
+    unit: ClassVar[str] = f"one secret in one {A_POINT}, replaced by <MASK>"
     nothing: ClassVar[str] = ""
     assumptions: ClassVar[tuple[str, ...]] = ()
 

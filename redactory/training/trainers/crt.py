@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from redactory.training.mechanism import Relation
-from redactory.training.trainers.base import Trainer
+from redactory.training.trainers.base import A_POINT, Trainer
 
 if TYPE_CHECKING:
     from redactory.training.loop import Ingredients
@@ -67,7 +67,7 @@ class DpSgd(Trainer):
     about = "DP-SGD on all original points"
     noised = "vault"
     classifies = True
-    unit = "one original data point (a sentence or a turn)"
+    unit = f"one original {A_POINT}"
     assumptions = (
         "The exchanged points both lie on the private side: the vocabulary is made of public/, so a word of "
         "a public point can be a token of this model.",

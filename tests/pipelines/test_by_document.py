@@ -1,0 +1,209 @@
+"""Whole documents decide: what is masked once in one is masked in all of it, and no other one matters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import redactory
+from redactory.detectors import Detection, Span
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.pipelines.checks import Seen
+from redactory.pipelines.policy import Policy, detect_fates
+from redactory.pipelines.stages import points
+from redactory.pipelines.verify import OF_A_RUN
+from redactory.redaction import PRIVATE, Fate, RunFolder, parts, read_batches, read_manifest, together
+from redactory.redaction.known import KNOWN, known_hits
+from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
+
+BY_DOCUMENT: dict[str, Any] = {**LINES["release"], "by": "document", "known_values": True}
+CONFIG: dict[str, Any] = {**LINES, "release": BY_DOCUMENT, "dedup": {"mode": "none"}}
+DOCUMENTS = {
+    "a": ["I am Quirin Ozols.", "the will of ozols", "please ask Ozols", "nothing here"],
+    "b": ["please ask Ozols", "thank you"],
+    "c": ["call 5 now", "thank you", "broken"],
+    "d": ["thank you", "good night"],
+}
+Fates = dict[str, list[tuple[str, str | None]]]
+pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges")
+
+
+class NameDetector(DigitDetector):
+    """It knows a name by "I am" alone."""
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        given = list(texts)
+        for text, found in zip(given, super().detect(given), strict=True):
+            start, name = 5, "Quirin Ozols"
+            told = text.startswith(f"I am {name}")
+            hits = (Span(start, start + len(name), "PERSON", 0.9, "names"),) if told else ()
+            yield Detection(found.strict + hits, (), found.failure)
+
+
+def curated(folder: Path, documents: dict[str, list[str]], **more: Any) -> Path:
+    folder.mkdir(parents=True)
+    user = more.pop("user", None)
+    rows = [{"id": name, "user_id": user or name, "text": "\n".join(own)} for name, own in documents.items()]
+    config = {**CONFIG, "input": str(write_rows(folder / "rows.jsonl", rows)), **more}
+    redactory.curate(config, output=folder / "run", detector=NameDetector())
+    return folder / "run"
+
+
+def fates_of(run: Path) -> Fates:
+    """Of each document its points' sides and masked texts, None where one is in quarantine."""
+    folder, found = RunFolder(run), defaultdict(list)
+    texts = {
+        row["point_id"]: row["text"]
+        for side in (folder.public, folder.private)
+        for batch in read_batches(side)
+        for row in batch.to_pylist()
+    }
+    for batch in read_batches(folder.points):
+        for row in batch.to_pylist():
+            found[row["document"]].append((row["fate"], texts.get(row["released_id"])))
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def run(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return curated(tmp_path_factory.mktemp("documents") / "job", DOCUMENTS)
+
+
+def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Path) -> None:
+    a, b, c, d = fates_of(run).values()
+    assert [side for side, _ in a] == ["private"] * 4
+    assert [text for _, text in a] == [
+        "I am <MASK>.",
+        "the will of ozols",
+        "please ask <MASK>",
+        "nothing here",
+    ]
+    assert b == [("public", "please ask Ozols"), ("public", "thank you")]
+    assert c == [("quarantined", None)] * 3
+    assert d == [("public", "thank you"), ("public", "good night")]
+    spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
+    assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN] == [("PERSON", "strict")]
+    assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 2
+
+
+def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
+    policy = Policy.load({**CONFIG, "input": "x"}, detector=NameDetector())
+    for lines, fates in zip(DOCUMENTS.values(), fates_of(run).values(), strict=True):
+        own = [(p.side, p.redacted if p.failure is None else None) for p in policy.split("\n".join(lines))]
+        assert own == fates
+    alone = Policy.load({**CONFIG, "release": {}, "input": "x"}, detector=NameDetector())
+    assert alone.hash != policy.hash
+
+
+def test_verify_finds_a_divided_document(run: Path) -> None:
+    assert checks(run)["whole documents"]["detail"] == "4 documents, none divided"
+    assert failed(run) == {"report"}  # none was written here
+    records = [row for batch in read_batches(RunFolder(run).points) for row in batch.to_pylist()]
+    records[0]["side"] = "public"
+    with pytest.MonkeyPatch.context() as patch:
+        rows = [pa.Table.from_pylist(records)]
+        patch.setattr("redactory.pipelines.verify.read_batches", lambda *_: rows)
+        with pytest.raises(CheckFailed, match="1 document is divided"):
+            OF_A_RUN["whole documents"](Seen(run))
+
+
+# A document's fate is a function of that document.
+
+
+LINE = st.sampled_from([*DOCUMENTS["a"], "I am Quirin Ozols", "call 5 now", "broken", "Ozols", "thank you"])
+DOCUMENT = st.lists(LINE, min_size=1, max_size=3)
+
+
+def check_others_stay(folder: Path, before: list[str], after: list[str], others: list[list[str]]) -> None:
+    """Changing the first of several documents changes nothing of the others: sides, texts, reasons."""
+    found = []
+    for name, first in (("before", before), ("after", after)):
+        documents = {str(n): own for n, own in enumerate([first, *others])}
+        of_all = fates_of(curated(folder / name, documents, partition={"documents": 2}))
+        found.append([*of_all.values()][1:])
+    assert found[0] == found[1]
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=DOCUMENT, after=DOCUMENT, others=st.lists(DOCUMENT, min_size=1, max_size=3))
+def test_one_document_changes_nothing_of_another(
+    tmp_path_factory: pytest.TempPathFactory, before: list[str], after: list[str], others: list[list[str]]
+) -> None:
+    check_others_stay(tmp_path_factory.mktemp("worlds"), before, after, others)
+
+
+@pytest.mark.parametrize("stage", ["known", "sides"])
+def test_dependence_on_another_document_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    both = (["thank you"], ["I am Quirin Ozols"], [["please ask Ozols"]])
+    check_others_stay(tmp_path / "sound", *both)
+    seen: dict[str, str] = {}
+
+    def remembering(texts: Sequence[str], found: Sequence[Detection], **more: Any) -> list[tuple[Span, ...]]:
+        """Values of earlier documents are known as well."""
+        seen.update(
+            (t[s.start : s.end], s.label) for t, d in zip(texts, found, strict=True) for s in d.strict
+        )
+        return known_hits(texts, found, seen, **more)
+
+    def infected(fates: Sequence[Fate]) -> list[Fate]:
+        """What comes behind a private document is private."""
+        own = together(fates)
+        seen.update((fate.text, fate.side) for fate in own if fate.side == PRIVATE)
+        return [replace(fate, side=PRIVATE) if seen else fate for fate in own]
+
+    wrong = {"known": ("known_hits", remembering), "sides": ("together", infected)}[stage]
+    monkeypatch.setattr(points, *wrong)
+    with pytest.raises(AssertionError):
+        check_others_stay(tmp_path / "unsound", *both)
+
+
+# The rest of a run's life.
+
+
+def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+    run = curated(tmp_path / "job", DOCUMENTS)
+    before = fates_of(run)
+    redactory.takedown([run], user_ids=["b"])
+    assert fates_of(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
+
+
+def test_a_quarantined_document_is_tried_again_as_a_whole(tmp_path: Path) -> None:
+    class Mended(NameDetector):
+        def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+            return super().detect(text.replace("broken", "mended") for text in texts)
+
+    lines = ["I am Quirin Ozols", "broken", "ask Ozols"]
+    run = curated(tmp_path / "job", {"c": lines, "d": ["x"]}, user="one")
+    result = redactory.quarantine_retry(run, detector=Mended())
+    [own] = fates_of(Path(result["run"])).values()
+    assert own == [("private", "I am <MASK>"), ("private", "broken"), ("private", "ask <MASK>")]
+
+
+def test_known_values_are_refused_where_examples_decide(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "x"}])
+    with pytest.raises(ConfigurationError, match=r"release\.by: document.*no epsilon"):
+        redactory.curate({"input": str(path), "release": {"known_values": True}}, output=tmp_path / "run")
+
+
+def test_where_an_example_is_a_document_misses_are_measured_with_what_is_known(tmp_path: Path) -> None:
+    run = curated(tmp_path / "job", DOCUMENTS, segment={"mode": "document"})
+    manifest = read_manifest(RunFolder(run))
+    assert manifest["known_in"] == "example"
+    assert len(parts(RunFolder(run).points)) == 1
+    detect = {"lists": {"deny": [{"label": "PERSON", "words": ["Quirin Ozols"]}]}}
+    own = redactory.curate(
+        {**CONFIG, "detect": {**LINES["detect"], **detect}, "segment": {"mode": "document"},
+         "input": str(tmp_path / "job" / "rows.jsonl")}, output=tmp_path / "own",
+    )  # fmt: skip
+    [(side, text)] = detect_fates(read_manifest(RunFolder(Path(own["run"]))))(["Quirin Ozols, hi Ozols"])
+    assert (side, text) == ("private", "<MASK>, hi <MASK>")
