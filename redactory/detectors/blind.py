@@ -54,7 +54,7 @@ def blind_kinds(settings: DetectSettings, language: str) -> list[Kind]:
     if settings.conservative.flags_everything:
         return []
     read = {_plain(language), "xx", None}
-    models = [found for _, found in finds_of(settings, MODELS) if found.labels]
+    models = [found for _, found in finds_of(settings, MODELS) if found.labels and found.reads != "forms"]
     labels = {
         re.sub(r"\W", "_", label).upper()
         for found in models
@@ -62,7 +62,7 @@ def blind_kinds(settings: DetectSettings, language: str) -> list[Kind]:
         if (found.language and _plain(found.language)) in read
     }
     # a model that is sure that a word is plain forgives it the rules
-    heard = not models or settings.conservative.sure >= 1
+    heard = not any(found.reads == "tokens" for found in models) or settings.conservative.sure >= 1
     rules = frozenset(settings.conservative.rules if heard and _plain(settings.language) in read else ())
     return [
         kind

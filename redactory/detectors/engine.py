@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from redactory.detectors.settings import DetectSettings, kind_of
 from redactory.foundation.errors import ConfigurationError
@@ -62,13 +62,16 @@ class Finds(NamedTuple):
     """What one part of an engine (a model, a recognizer, a list) can find, told without loading it.
 
     ``language`` is that of the running text it was made for, None where that is not known.  ``asked_for``
-    holds those of its ``labels`` that are masked because the configuration names the part.
+    holds those of its ``labels`` that are masked because the configuration names the part.  ``reads`` tells
+    what it looks for: names in running text, with or without a word on each of the other ``tokens``, or only
+    ``forms`` and listed terms.
     """
 
     part: str
     labels: frozenset[str]
     language: str | None = None
     asked_for: frozenset[str] = frozenset()
+    reads: Literal["tokens", "names", "forms"] = "tokens"
 
 
 class Engine(Protocol):
@@ -150,7 +153,10 @@ def identities_of(settings: DetectSettings) -> dict[str, Any]:
 
 
 def finds_of(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> Iterator[tuple[str, Finds]]:
-    """What each part of the switched-on ones of ``engines`` can find, with the name of its engine."""
+    """What each part of the switched-on ones of ``engines`` can find, with the name of its engine.
+
+    Those of other packages are always among them.
+    """
     off = {name: None for name in _ENGINES if name not in engines}
     for name, make, section in _switched_on(settings.model_copy(update=off)):
         with _installed(name):
@@ -166,6 +172,10 @@ def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], 
             with _installed(name):
                 make = getattr(import_module(f"redactory.detectors.{module}"), kind)
             yield name, make, section
+    if settings.engines:
+        external = import_module("redactory.detectors.external")
+        for name, options in settings.engines.items():
+            yield name, external.ExternalEngine, external.Asked(name, options)
 
 
 @contextmanager

@@ -44,6 +44,7 @@ _NOT_HASHED: dict[str, Any] = {
     "patterns": {"files"},
     "stanza": {"folder"},
     "transformers": {"folder"},
+    "engines": True,
 }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_json
@@ -370,6 +370,7 @@ class DetectSettings(Settings):
             "stanza.folder": self.stanza,
             "transformers.folder": self.transformers,
             "lists.file": any(terms.file is not None for terms in (*lists.deny, *lists.allow)),
+            "engines": self.engines,
         }
         return [f"detect.{key}" for key, names in named.items() if names]
 
@@ -380,6 +381,9 @@ class DetectSettings(Settings):
     stanza: StanzaSettings | None = Field(None, description="A Stanza model.")
     transformers: TransformersSettings | None = Field(None, description="A Hugging Face model.")
     lists: ListSettings | None = Field(None, description="Deny and allow lists.")
+    engines: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_-]*$")], dict[str, JsonValue]] = Field(
+        {}, description="Engines of other packages, by the name under which each is installed: its options."
+    )
     batch_size: int = Field(64, ge=1, description="Texts in one pass of the model; changes speed only.")
     max_chars: int = Field(
         1_000_000,
@@ -399,3 +403,11 @@ class DetectSettings(Settings):
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()
+
+    @field_validator("engines")
+    @classmethod
+    def _not_ours(cls, engines: dict[str, Any]) -> dict[str, Any]:
+        # a hit carries its engine's name, and those of lists and rules count for more than others
+        if taken := sorted(engines.keys() & {*cls.model_fields, "list", "rule"}):
+            raise ValueError(f"'{taken[0]}' is a name of Redactory's own; an engine of a package has another")
+        return engines
