@@ -13,6 +13,7 @@ from redactory.foundation.errors import RunStateError as RunStateError
 from redactory.pipelines.config import Redaction as Redaction
 from redactory.pipelines.config import schema as schema
 from redactory.pipelines.config import schemas as schemas
+from redactory.pipelines.conversations import conversations as conversations
 from redactory.pipelines.curate import curate as curate
 from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain

@@ -374,7 +374,7 @@ def _decrypted(seen: Seen, private: list[Path]) -> str:
 
 KEPT = (
     *("format", "run", "id", "created", "configuration_hash", "policies", "key", "encrypted", "inputs"),
-    "stages",
+    *("stages", "columns"),
 )
 """Keys of the manifest that no reissue changes."""
 

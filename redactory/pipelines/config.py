@@ -280,9 +280,10 @@ class Config(Settings):
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
-        # a run without classes is what it was before there were any
-        if kept["input"]["label"] is None:
-            del kept["input"]["label"]
+        # a run without classes, or that keeps nothing, is what it was before there were any
+        for name in ("label", "keep", "accept_personal", "keep_order"):
+            if not kept["input"][name]:
+                del kept["input"][name]
         return kept
 
     def by_documents(self) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,13 +36,14 @@ from redactory.pipelines.output_folder import (
     forget_holder,
     occupied,
 )
-from redactory.pipelines.readers import Source, find_sources
+from redactory.pipelines.readers import Document, Source, find_sources, read_documents
 from redactory.pipelines.readers.files import expansion
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.share import check_store, publish_configured
 from redactory.pipelines.stages import dedup, points
+from redactory.pipelines.stages.carried import carried_columns, refuse_personal, values_of
 from redactory.pipelines.work import Job, StageMap, Task, peak_memory_mb, processes, ranges_for
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
 
@@ -78,6 +81,7 @@ def curate(
         # before the engines: a mistyped path is told at once
         found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
         wordless("checking the engines", check_before_reading, settings, progress)
+        wordless("looking at input.keep", check_kept, settings, found, detector)
         indexing.check_index(settings, load_digest_key())
         check_sources(settings, found)
         done = sealed(run.state, _alone, run, settings, resume, found, stage_map, detector, progress)
@@ -91,6 +95,22 @@ def check_before_reading(config: Config, progress: Progress = silent) -> None:
         if config.detect.patterns:
             check_patterns(config.detect.patterns, config.detect.language)
         policy_records(config.detect)
+
+
+LOOKED_AT = 1_000
+"""Rows by which kept columns are judged before anything is written."""
+
+
+def check_kept(config: Config, sources: list[Source], detector: TextDetector | None = None) -> None:
+    """Refuse a column of ``input.keep`` that looks personal by the first rows (``ConfigurationError``)."""
+    if set(config.input.keep) <= set(config.input.accept_personal):
+        return
+    entries = chain.from_iterable(read_documents(source, config.input) for source in sources)
+    rows = [values_of(one) for one in islice(entries, LOOKED_AT) if isinstance(one, Document) and one.kept]
+    if detector is None:
+        hashes = (record["hash"] for record in policy_records(config.detect).values())
+        detector = points.loaded(config.detect.model_dump_json(), *hashes)
+    refuse_personal(config, rows, detector)
 
 
 def _asked_again(run: RunFolder, config: Config, sources: list[Source] | None) -> dict[str, Any]:
@@ -133,6 +153,8 @@ def _run(
         journal.begin(_identity(job, policies, inputs, run_key))
         job = indexing.begin(job, journal)
         reports = [_ingest(job, sources, inputs, journal, progress)]
+        whole = all(map(points.is_file, sources))
+        job = replace(job, carried=carried_columns(config.input, reports[0].counts, whole))
         partitions = journal.parts("ingest") or 0
         for stage in stages_of(job, partitions):
             total = StageReport(stage.name)

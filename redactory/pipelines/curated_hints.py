@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from redactory.foundation.errors import some
+
 _SHOWN = 3
 MENDS = {
     "broken_document": "The document cannot be read; open it, and save it anew.",
@@ -15,6 +17,8 @@ MENDS = {
     "empty_text": "The text is empty (input.text).",
     "embedded_data": "A text is an image or a sound as base64, which cannot be looked at; take it out.",
     "encrypted_document": "The document is encrypted; save it without a password.",
+    "kept_not_plain": "A column of input.keep holds no string, number, true or false; name one below it.",
+    "kept_too_long": "A column of input.keep holds more than 1,024 characters; texts belong into input.text.",
     "missing_id": "Nothing stands in the column of the id (input.id).",
     "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
@@ -38,6 +42,11 @@ def curated_hints(result: dict[str, Any]) -> Iterator[str]:
     commonest = sorted(result["rejected_by_reason"].items(), key=lambda entry: -entry[1])[:_SHOWN]
     for reason, count in commonest:
         yield rejected_as(reason, count)
+    if names := result.get("roles_left_out"):
+        yield (
+            f"Roles that may be names are left out of the shards, of {some(names, 'example')}: "
+            "input.accept_personal: [role] lets them in."
+        )
     if not result["rows"]:
         yield "The input has no rows: see whether input.path names the right files."
     elif not result["documents"]:

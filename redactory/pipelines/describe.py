@@ -22,7 +22,7 @@ from redactory.detectors.settings import kind_of
 from redactory.foundation.errors import some
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
-from redactory.pipelines.curate import check_before_reading
+from redactory.pipelines.curate import check_before_reading, check_kept
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import find_sources
@@ -46,6 +46,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     settings = load_config(config, **changes)
     found = find_sources(settings.input.path, settings.input.format)
     check_before_reading(settings, progress)
+    check_kept(settings, found)
     first = {source: first_rows(source, settings.input, ROWS) for source in found}
     bad = [
         {"source": one.source, "row": one.row, "reason": one.reason}

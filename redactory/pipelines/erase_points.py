@@ -42,9 +42,18 @@ from redactory.pipelines.release import counted
 from redactory.pipelines.stages.dedup import SIDES
 from redactory.pipelines.stages.points import BINS, DUPLICATE, QUARANTINED
 from redactory.pipelines.work import DETECTED, PARTITION_BITS, REJECTED, Job, OpenIndex, ranges_for
-from redactory.redaction import MASK, RunFolder, part_name, parts, read_batches, read_part, write_part
+from redactory.redaction import (
+    MASK,
+    RunFolder,
+    part_name,
+    part_schema,
+    parts,
+    read_batches,
+    read_part,
+    write_part,
+)
 from redactory.redaction import shards as tables
-from redactory.redaction.shards import FOUND, POINTS
+from redactory.redaction.shards import DOCUMENT, FOUND, POINTS
 
 Row = dict[str, Any]
 
@@ -190,7 +199,8 @@ def curated_without(
     """Write every part of ``run`` without the points ``gone`` and the rejected rows."""
     config, anew = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
     size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(parts(run.points))
-    job = Job(anew, config, key, index=_own_index(run, manifest), hash_ranges=ranges_for(size))
+    index, carried = _own_index(run, manifest), _carried(run)
+    job = Job(anew, config, key, index=index, hash_ranges=ranges_for(size), carried=carried)
     ids, earlier = pa.array(sorted(gone), pa.int64()), list[tuple[int, int]]()
     for number in range(partitions):
         rows = _without(read_part(run.points / part_name(number)), ids)
@@ -235,6 +245,12 @@ def curated_without(
     return Rest(counts, {}, {"counts": sides})
 
 
+def _carried(run: RunFolder) -> pa.Schema:
+    """The columns that every point of the run carries."""
+    audit = next((part_schema(path) for path in parts(run.points)[:1]), POINTS)
+    return pa.schema([field for field in audit if field.name not in POINTS.names])
+
+
 def _own_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:
     """The index as the run went by it, whose own entry is written anew in ``state/reissue/index``."""
     facts = manifest["dedup"].get("index")
@@ -264,8 +280,10 @@ def _inputs_of_redaction(
         for p, one in ((p, known.get(p, purged)) for p in failed)
     ]
     vault = _without(read_part(run.vault / name), gone)
-    both = [vault, pa.Table.from_pylist(points, job.points_schema)]
-    write_part(job.part("points", number), pa.concat_tables(both).sort_by("point_id"))
+    table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("point_id")
+    for column in job.carried.names:
+        table = table.append_column(job.carried.field(column), rows[column])
+    write_part(job.part("points", number), table)
     spans = _without(read_part(run.spans / name), gone).select(FOUND.names)
     reasons = pa.array([known.get(p, purged)["reason"] for p in failed], pa.string())
     failures = pa.table({"point_id": pa.array(failed, pa.int64()), "failure": reasons})
@@ -296,7 +314,8 @@ def filtered_without(
     texts = _texts_of(run, {gone[point]["released_id"]: heir for point, heir in heirs.items()})
     out, counts = pa.array(sorted({*gone, *lost}), pa.int64()), Counter[str]()
     for path in parts(run.points):
-        name, rows = path.name, _without(read_part(path), out).to_pylist()
+        name, audit = path.name, _without(read_part(path), out)
+        rows = audit.to_pylist()
         for row in rows:
             if row["point_id"] in texts:
                 row.update(fate=row["side"], dup_of=None)
@@ -306,7 +325,7 @@ def filtered_without(
             counts.update(f"reason/{reason}" for reason in row["reasons"])
             if row["earlier_run"] is not None:
                 counts[f"duplicate_earlier/{row['side']}"] += 1
-        write_part(anew.points / name, pa.Table.from_pylist(rows, POINTS))
+        write_part(anew.points / name, pa.Table.from_pylist(rows, audit.schema))
         counts["masks"] -= _filter_shards(run, anew, name, rows, texts)
         spans = _without(read_part(run.spans / name), out)
         write_part(anew.spans / name, spans)
@@ -362,7 +381,12 @@ def _filter_shards(
         by_id = {row["point_id"]: row for row in old.to_pylist()}
         kept = [
             by_id.pop(row["released_id"], None)
-            or {**row, "point_id": row["released_id"], "text": texts[row["point_id"]]}
+            or {
+                **row,
+                "point_id": row["released_id"],
+                "text": texts[row["point_id"]],
+                DOCUMENT: row["document"],
+            }
             for row in rows
             if row["fate"] == folder.name
         ]

@@ -27,7 +27,7 @@ from redactory.pipelines.models import named_model, require_training_packages, s
 from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.segment import Cutter, segmenter
+from redactory.pipelines.segment import Cutter, is_role, of_parts, segmenter
 from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.shards import read_batches, read_column
 from redactory.training.settings import TRAINERS
@@ -89,18 +89,22 @@ class Evaluated:
         """The texts of the run's vault."""
         return _texts_in(self.run.vault)
 
-    def held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None]]:
-        """The text and the class of every point of a held-out corpus, cut as the run's own is.
+    def held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None, str | None]]:
+        """The text, class and role of every point of a held-out corpus, cut as the run's own is.
 
         A manifest names every column, and one that is named must be there; of ``optional`` none is read.
         """
         given = self.curated["configuration"]["input"].items()
-        columns = {key: value for key, value in given if key not in optional}
+        never = ("keep", "accept_personal", "keep_order", *optional)
+        columns = {key: value for key, value in given if key not in never}
         settings = InputSettings.read_back({**columns, "path": tuple(paths)})
+        cut = of_parts(self.cut) if settings.has_parts else self.cut
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
             for entry in read_documents(source, settings):
                 if isinstance(entry, Document):
-                    yield from ((segment.text, entry.label) for segment in self.cut(entry.text))
+                    for segment in cut(entry.text):
+                        role = segment.speaker if is_role(segment.speaker) else None
+                        yield segment.text, entry.label, role
 
     def keep(
         self,
@@ -149,9 +153,15 @@ def evaluate_model(
     paths = own.configured("test", test, "a held-out corpus there, or with --test")
 
     def of_words() -> Result:
-        texts = [text for text, _ in own.held_out(paths, "id", "user", "label")]
+        from redactory.training.data import with_role
+
+        found = list(own.held_out(paths, "id", "user", "label"))
+        texts = [text for text, _, _ in found]
         with waiting(progress, "mask by the policies"):
             masked = [text for _, text in detect_fates(own.curated)(texts)]
+        if own.trained["settings"].get("roles"):
+            roles = [role for _, _, role in found]
+            texts, masked = (list(map(with_role, given, roles)) for given in (texts, masked))
         trained, both = own.load(), {"as_is": texts, "masked": masked}
         return {name: perplexity(trained, given, progress) for name, given in both.items()}
 
@@ -160,7 +170,7 @@ def evaluate_model(
 
         points = list(own.held_out(paths, "id", "user"))
         trained = load_classifier(own.run.model(own.name))
-        return accuracy(trained, [text for text, _ in points], [label for _, label in points], progress)
+        return accuracy(trained, [text for text, _, _ in points], [label for _, label, _ in points], progress)
 
     if own.task == CLASSIFY:
         return own.keep("accuracy", of_classes)

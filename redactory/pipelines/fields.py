@@ -135,8 +135,11 @@ def without_roles(document: str) -> str:
     return "\n".join(part.rpartition(ROLE)[2] for part in document.split(PART))
 
 
-def steps_of(path: str) -> tuple[Step, ...]:
-    """A path, step by step: a key, or :data:`EACH`.  ``ConfigurationError`` where it cannot be read."""
+def steps_of(path: str, key: str = "text") -> tuple[Step, ...]:
+    """A path, step by step: a key, or :data:`EACH`.  ``ConfigurationError`` where it cannot be read.
+
+    ``key`` is what of the configuration it stands at.
+    """
     steps: list[Step] = []
     position = 0
     while position < len(path):
@@ -148,7 +151,7 @@ def steps_of(path: str) -> tuple[Step, ...]:
         position = match.end()
     if position < len(path) or not steps or steps[0] is EACH:
         raise ConfigurationError(
-            f"text: '{path}' is not a path: write a column, or keys and lists below one, as in ticket.body "
+            f"{key}: '{path}' is not a path: write a column, or keys and lists below one, as in ticket.body "
             "or messages[*].content"
         )
     return tuple(steps)

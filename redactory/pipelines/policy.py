@@ -38,8 +38,8 @@ from redactory.redaction import (
     route,
     together,
 )
-from redactory.redaction import shards as tables
 from redactory.redaction.known import know
+from redactory.redaction.shards import schema_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -271,7 +271,7 @@ def _records(given: Given) -> dict[str, Any]:
 # Frames: a side of a finished run as a pandas frame, and a frame with its texts masked.
 
 
-SCHEMAS = {"public": tables.PUBLIC, "private": tables.PRIVATE}
+SIDES = ("public", "private")
 
 
 def read(run: str | Path, side: Literal["public", "private"] = "public") -> DataFrame:
@@ -280,8 +280,8 @@ def read(run: str | Path, side: Literal["public", "private"] = "public") -> Data
     Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
     finished, or is held or rejected.
     """
-    if side not in SCHEMAS:
-        raise ConfigurationError(f"side: one of {listed(SCHEMAS)}")
+    if side not in SIDES:
+        raise ConfigurationError(f"side: one of {listed(SIDES)}")
     folder = RunFolder(Path(run))
     read_manifest(folder)
     check_released(folder)
@@ -289,7 +289,7 @@ def read(run: str | Path, side: Literal["public", "private"] = "public") -> Data
 
 
 def _read(run: RunFolder, side: str) -> DataFrame:
-    schema = SCHEMAS[side]
+    schema = schema_of(read_manifest(run), side)
     batches = read_batches(getattr(run, side), schema.names)
     table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([one]) for one in batches)])
     frame: DataFrame = table.to_pandas()

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -46,7 +46,7 @@ from redactory.redaction import (
     read_part,
 )
 from redactory.redaction.folder import JobFolder, job_of
-from redactory.redaction.shards import CLASS, require_there
+from redactory.redaction.shards import CLASS, ROLE, require_there
 
 LISTED = 100
 MOST_BYTES = 1 << 30
@@ -258,7 +258,7 @@ def _corpus_of(
     """
     lines: list[bytes] = []
     size, retried, left = 0, 0, Counter[str]()
-    texts: dict[str, list[str]] = defaultdict(list)
+    texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
     points: dict[str, int] = {}
     for entry in entries(run, ["kind", "reason", "source", "point_id", "content"]):
         content = entry["content"] or b""
@@ -270,7 +270,7 @@ def _corpus_of(
             )
         if entry["kind"] == "point":
             points.setdefault(entry["source"], entry["point_id"])
-            texts[entry["source"]].append(content.decode())
+            texts[entry["source"]].append((entry["point_id"], content.decode()))
             continue
         line = _line_of(entry["reason"], entry["source"], content, before, now)
         if isinstance(line, str):
@@ -279,12 +279,14 @@ def _corpus_of(
             lines.append(line)
             retried += 1
     users = _users_of(run, points, key)
+    carried = _carried_of(run, {point for own in texts.values() for point, _ in own})
     for doc_id, own in texts.items():
         if doc_id not in users:
             left["their user is not known any more"] += len(own)
             continue
         user, label = users[doc_id]
-        row = {now.text: "\n".join(own), now.id: doc_id}
+        row = {now.fields.paths[0]: _text_of(own, carried), now.id: doc_id}
+        row |= {name: value for name, value in carried[own[0][0]].items() if name in now.keep}
         row |= {} if user is None else {now.user: user}
         row |= {} if now.label is None or label is None else {now.label: label}
         lines.append(json.dumps(row).encode() + b"\n")
@@ -309,7 +311,20 @@ def _line_of(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return "they are not UTF-8"
-    return json.dumps({now.text: text, now.id: PurePosixPath(source).name}).encode() + b"\n"
+    return json.dumps({now.fields.paths[0]: text, now.id: PurePosixPath(source).name}).encode() + b"\n"
+
+
+def _carried_of(run: RunFolder, points: Set[int]) -> dict[int, dict[str, Any]]:
+    """What each of these points carries beside its text (``audit/points``)."""
+    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if points)
+    return {row["point_id"]: row for row in rows if row["point_id"] in points}
+
+
+def _text_of(own: list[tuple[int, str]], carried: Mapping[int, dict[str, Any]]) -> Any:
+    """The points of a document as a text, or as a conversation where their roles are known."""
+    if any(ROLE in carried[point] for point, _ in own):
+        return [{"role": carried[point][ROLE], "content": text} for point, text in own]
+    return "\n".join(text for _, text in own)
 
 
 def _users_of(

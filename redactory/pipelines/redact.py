@@ -13,7 +13,6 @@ import io
 import json
 import lzma
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -27,7 +26,6 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import kind_of
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, listed
@@ -38,6 +36,7 @@ from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import DROP, KEEP, Config, Redaction
 from redactory.pipelines.fields import Fields, NoText, leaves
 from redactory.pipelines.loading import Given, load_for_texts, settings_of
+from redactory.pipelines.personal import personal
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source, find_by_path
 from redactory.pipelines.readers.shape import Row, Shape
@@ -48,7 +47,6 @@ from redactory.pipelines.unmask import Vault
 from redactory.redaction import MASK
 from redactory.redaction.known import with_known
 from redactory.redaction.replacements import REPLACEMENTS, Found, Put, Replacement, edits
-from redactory.redaction.values import tells
 
 PIPE = "-"
 USUAL = ("text", "messages", "conversations")
@@ -57,13 +55,6 @@ _AT_ONCE, _CHUNK = 500, 1 << 19
 """Rows and characters of a chunk."""
 _LOOKED_AT = 1_000
 """Rows that columns are judged by."""
-_PERSONAL = re.compile(
-    r"(?:^|_|\b)(?:(?:sur|user|last|first|full)?name|e?mail|phone|mobile|fax|address|street|city|zip|postcode"
-    r"|born|birth|dob|ssn|iban|account|card|passport|license|ip|login)(?:$|_|\b)",
-    re.IGNORECASE,
-)
-
-_TOOLS = (".function.name", ".function_call.name")
 
 
 def redact(
@@ -237,12 +228,12 @@ class _Copy:
         if rows and (wrong or not fields.paths):
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"
             raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(columns)}")
-        personal = [] if self.redaction.keep_columns else self._personal(fields, rows)
-        if personal:
-            options = " ".join(f"--column {name}={DROP}" for name in personal if name in columns)
-            below = " ".join(f"--text {name!r}" for name in personal if name not in columns)
+        looks = [] if self.redaction.keep_columns else self._personal(fields, rows)
+        if looks:
+            options = " ".join(f"--column {name}={DROP}" for name in looks if name in columns)
+            below = " ".join(f"--text {name!r}" for name in looks if name not in columns)
             raise ConfigurationError(
-                f"{source.name}: fields that look personal would stay as they are: {listed(personal)}. Say "
+                f"{source.name}: fields that look personal would stay as they are: {listed(looks)}. Say "
                 f"what becomes of each ({' '.join(filter(None, (options, below)))}; of a column a label, "
                 f"{DROP} or {KEEP}), or give --keep-columns"
             )
@@ -256,10 +247,7 @@ class _Copy:
                     yield row.cells
 
     def _personal(self, fields: Fields, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The fields that are neither read nor declared and look personal.
-
-        By their names, or where a fifth of their values are hits that tell something by themselves.
-        """
+        """The fields that are neither read nor declared and look personal."""
         values: dict[str, set[str]] = {}
         for row in rows:
             try:
@@ -269,17 +257,7 @@ class _Copy:
             for name, value in rest.items():
                 for path, text in leaves(value, name) if name not in self.redaction.columns else ():
                     values.setdefault(path, set()).add(text)
-        words = words_if_any(self.settings.detect.language)
-        personal = []
-        for path, found in values.items():
-            kept = sorted(found - {""})
-            telling = [value for value in kept if tells(value, words)]
-            hits = sum(map(bool, _found(self.policy, telling))) if telling else 0
-            # a tool's name is nobody's
-            named = kept and _PERSONAL.search(path.rpartition(".")[2]) and not path.endswith(_TOOLS)
-            if named or (telling and hits * 5 >= len(kept)):
-                personal.append(path)
-        return personal
+        return list(personal(values, partial(_found, self.policy), self.settings.detect.language))
 
     # Row by row.
 

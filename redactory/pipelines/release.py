@@ -7,7 +7,7 @@ import json
 import platform
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from redactory.redaction import (
     succeed,
     write_manifest,
 )
-from redactory.redaction.shards import keyed_digest
+from redactory.redaction.shards import DOCUMENT, ORDER, OWN_COLUMNS, ROLE, keyed_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -91,8 +91,10 @@ def finish(
 def summary(run: RunFolder) -> dict[str, Any]:
     """What ``curate`` prints of a finished run."""
     manifest = read_manifest(run)
+    roles = sum(stage["counts"].get("roles_left_out", 0) for stage in manifest["stages"])
     return {
         "run": str(run.root),
+        **({"roles_left_out": roles} if roles else {}),
         "blind": blind_words(blind_of(manifest)),
         **{name: manifest["counts"][name] for name in COUNTS},
         "seconds": manifest["seconds"],
@@ -154,6 +156,7 @@ def _manifest(
         "counts": {**{name: counts[name] for name in COUNTS if name not in sums}, **sums},
         "rejected": rejected,
         **found,
+        **({"columns": {field.name: str(field.type) for field in job.columns}} if len(job.columns) else {}),
         # seals the journal, whose last record no later one names
         "journal": chain_head(job.run.journal),
         **anchor_of(job.run),
@@ -252,6 +255,32 @@ MISSED = """What both policies
   (95 % by default, and two such bounds together 90 %)."""
 
 
+def carried_words(columns: Mapping[str, str], all_of_it: bool) -> list[str]:
+    """What shards have beside their own columns, and what is promised of it; ``all_of_it`` of a whole run."""
+    kept = [name for name in columns if name not in OWN_COLUMNS]
+    lines = []
+    if kept:
+        own = " In `private/` they belong to the example: as private as its text." if all_of_it else ""
+        lines.append(
+            f"{_code(kept)}: as the input has it, of the first of equal texts. No policy looked for what "
+            f"such a column says, and no training reads it: it is outside of every guarantee here.{own}"
+        )
+    if DOCUMENT in columns:
+        place = _code([name for name in columns if name == DOCUMENT or name in ORDER.names])
+        lines.append(
+            f"{place}: the document, by a keyed id, and the place in it. Whoever has `public/` sees which "
+            "examples belong together and, by the gaps, where a document has others: private, dropped or "
+            "quarantined ones."
+        )
+    if ROLE in columns:
+        lines.append("`role`: who said it, where that is what a role is called. No guarantee hides it.")
+    return lines
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 @cache
 def _templates() -> Environment:
     # on first use: Jinja takes a tenth of a second
@@ -278,7 +307,8 @@ def _card(template: str, name: str, said: Mapping[str, Any], sides: tuple[str, .
         ],
     }
     written = yaml.safe_dump(front, sort_keys=False).strip()
-    given = {"front": written, "name": name, "m": said, "missed": MISSED, **more}
+    carried = carried_words(said.get("columns", {}), PRIVATE in sides)
+    given = {"front": written, "name": name, "m": said, "missed": MISSED, "carried": carried, **more}
     return _templates().get_template(template).render(given)
 
 
@@ -316,16 +346,17 @@ def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any
         for name in sorted(files)
         if name.startswith(f"{PUBLIC}/part-")
     ]
+    columns = {**dict.fromkeys(template["fields"], "string"), **said.get("columns", {})}
     fields = [
         {
             "@type": "cr:Field",
             "@id": f"{PUBLIC}/{column}",
             "name": column,
-            "description": means,
-            "dataType": "sc:Text",
+            "description": {**template["fields"], **template["carried"]}.get(column, template["kept"]),
+            "dataType": template["types"][kind],
             "source": {"fileSet": {"@id": template["together"]["@id"]}, "extract": {"column": column}},
         }
-        for column, means in template["fields"].items()
+        for column, kind in columns.items()
     ]
     terms = {term: f"cr:{term}" for term in template["terms"]}
     document = {

@@ -17,6 +17,14 @@ from redactory.pipelines.fields import PART, ROLE
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _ENDLESS_WORD = re.compile(r"\S{400,}")
 _SIGN = re.compile(r"[^\w\s]")
+ROLES = frozenset(
+    (
+        *("system", "developer", "user", "human", "person", "customer", "client", "caller", "visitor"),
+        *("patient", "student", "assistant", "ai", "bot", "gpt", "chatgpt", "model", "agent", "operator"),
+        *("support", "advisor", "expert", "doctor", "teacher", "tool", "function", "observation"),
+    )
+)
+"""What a role can be called without saying who somebody is."""
 
 
 class Segment(NamedTuple):
@@ -58,6 +66,25 @@ def of_parts(cut: Cutter) -> Cutter:
         return _whole(found)
 
     return cut_each
+
+
+def is_role(name: str | None) -> bool:
+    """Whether it is what a role is called, and nobody's name."""
+    return name is not None and name.strip().lower() in ROLES
+
+
+def turns_of(points: Iterable[Segment]) -> Iterator[tuple[int, str | None]]:
+    """Which text of its document each point lies in, from 0, and the role of whoever said it.
+
+    ``points`` are those of one document that :func:`of_parts` cut.
+    """
+    turn, role = 0, None
+    for point in points:
+        *before, own = point.prefix.split(PART)
+        told, mark, _ = own.rpartition(ROLE)
+        turn, role = turn + len(before), told if mark else None if before else role
+        yield turn, role
+        turn += point.suffix.count(PART)
 
 
 def _sentences(text: str) -> Iterator[str]:

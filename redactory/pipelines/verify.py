@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
@@ -62,6 +63,7 @@ from redactory.redaction import (
     broken_files,
     measured_on,
     part_rows,
+    part_schema,
     parts,
     read_batches,
     read_manifest,
@@ -69,6 +71,7 @@ from redactory.redaction import (
 )
 from redactory.redaction.folder import ExportFolder, is_export_folder
 from redactory.redaction.sealing import check_signature, release_with
+from redactory.redaction.shards import PRIVATE, PUBLIC
 from redactory.redaction.values import find_open_values
 
 
@@ -192,10 +195,23 @@ def _ids(folder: Path) -> list[str]:
     return [i for batch in read_batches(folder, ["point_id"]) for i in batch["point_id"].to_pylist()]
 
 
+def _columns(seen: Seen, folder: Path, own: pa.Schema) -> list[str]:
+    """What of a side's parts has other columns, or types, than its ``own`` and those of the manifest."""
+    more, wrong = seen.manifest.get("columns", {}), set[str]()
+    for path in parts(folder):
+        found = part_schema(path)
+        wrong |= {*found.names} ^ {*own.names, *more}
+        types = {field.name: str(field.type) for field in found}
+        wrong |= {name for name, kind in more.items() if types.get(name) != kind}
+    named = ", ".join(sorted(wrong))
+    return [f"{folder.name}: columns that are not as the manifest says: {named}"] if wrong else []
+
+
 def ids(seen: Seen) -> str:
     """Released ids are unique, and a shard holds exactly the points whose fate sends them there."""
     problems = []
-    for folder in (seen.run.public, seen.run.private):
+    for folder, schema in ((seen.run.public, PUBLIC), (seen.run.private, PRIVATE)):
+        problems += _columns(seen, folder, schema)
         released, due = _ids(folder), set[str]()
         for batch in read_batches(seen.run.points, ["released_id", "fate"]):
             pairs = zip(batch["released_id"].to_pylist(), batch["fate"].to_pylist(), strict=True)
@@ -372,9 +388,8 @@ def _says(seen: Seen, path: Path, due: str) -> str:
 def exported_ids(seen: Seen) -> str:
     """Ids are unique, and there are as many points as counted, with their columns and no other."""
     folder, due = ExportFolder(seen.root).public, seen.manifest["counts"]["public"]
-    found, problems = _ids(folder), []
-    if {name for batch in read_batches(folder) for name in batch.schema.names} - {"point_id", "text"}:
-        problems.append("there are more columns than point_id and text")
+    found, problems = _ids(folder), list[str]()
+    problems += _columns(seen, folder, PUBLIC)
     if len(found) != len(set(found)):
         problems.append("an id occurs twice")
     if not len(found) == sum(map(part_rows, parts(folder))) == due:

@@ -30,7 +30,7 @@ from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, StageReport, silent
 from redactory.pipelines.config import Config
 from redactory.redaction import RunFolder, part_name
-from redactory.redaction.shards import FOUND, LABELLED_VAULT, VAULT
+from redactory.redaction.shards import DOCUMENT, FOUND, LABELLED_VAULT, ORDER, POINTS, PRIVATE, PUBLIC, VAULT
 
 PARTITION_BITS = signatures.PARTITION_BITS
 LEAST_RANGES, MOST_RANGES, FEW_RANGES = 1, 1_024, 16
@@ -41,6 +41,7 @@ DOCUMENTS = pa.schema(
         **dict.fromkeys(("doc_id", "user_id", "text", "source"), pa.string()),
         "row": pa.int64(),
         "label": pa.string(),
+        "kept": pa.string(),
     }
 )
 REJECTED = pa.schema(
@@ -57,6 +58,9 @@ REDACTED = pa.schema(
         "failure": pa.string(),
     }
 )
+
+
+NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class Job:
     a process.  ``policies`` are the hashes of the two policies as the run begins.  ``listener`` hears of
     progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
     where one is configured.  Repeated texts are looked for in ``hash_ranges``, one after the other: memory
-    follows from their number, and no byte of the shards.
+    follows from their number, and no byte of the shards.  ``carried`` are the columns that go with a point
+    beside its text, known once the input was read.
     """
 
     run: RunFolder
@@ -93,11 +98,33 @@ class Job:
     listener: Progress = silent
     index: OpenIndex | None = None
     hash_ranges: int = LEAST_RANGES
+    carried: pa.Schema = NO_COLUMNS
+
+    @property
+    def vault_schema(self) -> pa.Schema:
+        """Of ``vault/``: with a class where the input has one."""
+        return VAULT if self.config.input.label is None else LABELLED_VAULT
 
     @property
     def points_schema(self) -> pa.Schema:
-        """Of the points that stages hand on, and of ``vault/``: with a class where the input has one."""
-        return VAULT if self.config.input.label is None else LABELLED_VAULT
+        """Of the points that stages hand on."""
+        return pa.schema([*self.vault_schema, *self.carried])
+
+    @property
+    def audit_schema(self) -> pa.Schema:
+        """Of ``audit/points``."""
+        return pa.schema([*POINTS, *self.carried])
+
+    @property
+    def columns(self) -> pa.Schema:
+        """What both sides' shards have beside their own columns; order and document only where asked for."""
+        if self.config.input.keep_order:
+            return pa.schema([(DOCUMENT, pa.string()), *self.carried])
+        return pa.schema([field for field in self.carried if field.name not in ORDER.names])
+
+    def shard_schema(self, side: str) -> pa.Schema:
+        """Of a side's shards."""
+        return pa.schema([*(PUBLIC if side == "public" else PRIVATE), *self.columns])
 
     def part(self, table: str, partition: int) -> Path:
         """The Parquet part of a table that one stage writes and a later one reads."""

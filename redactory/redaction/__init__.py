@@ -35,6 +35,7 @@ from redactory.redaction.sealing import write_manifest as write_manifest
 from redactory.redaction.shards import content_of as content_of
 from redactory.redaction.shards import is_encrypted as is_encrypted
 from redactory.redaction.shards import part_rows as part_rows
+from redactory.redaction.shards import part_schema as part_schema
 from redactory.redaction.shards import parts as parts
 from redactory.redaction.shards import read_batches as read_batches
 from redactory.redaction.shards import read_between as read_between

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,13 @@ POINTS = pa.schema(
         "reasons": pa.list_(_TEXT),
     }
 )
+DOCUMENT, ROLE = "document_id", "role"
+ORDER = pa.schema({"position": pa.int32(), "turn": pa.int32()})
+"""Of a point: its number in its document, and that of the text of it that the point lies in, both from 0."""
+OWN_COLUMNS = frozenset(
+    (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *POINTS.names, *ORDER.names, DOCUMENT, ROLE)
+)
+"""Names that no column of the input can have in a shard."""
 ACROSS = pa.schema({"point_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
 FOUND = pa.schema(
     {
@@ -229,6 +236,19 @@ def parts(folder: Path) -> list[Path]:
 def read_column(folder: Path, column: str) -> list[str]:
     """One text column of a data folder, whole, in order."""
     return [value for batch in read_batches(folder, [column]) for value in batch.column(0).to_pylist()]
+
+
+def part_schema(path: Path) -> pa.Schema:
+    """The columns of a part, by its footer."""
+    with _opened(path) as (file, _):
+        return _own_metadata_removed(file.schema_arrow.empty_table()).schema
+
+
+def schema_of(manifest: Mapping[str, Any], side: str) -> pa.Schema:
+    """The columns of a side's shards in a run or an export with this manifest."""
+    own = PUBLIC if side == "public" else PRIVATE
+    more = manifest.get("columns", {}).items()
+    return pa.schema([*own, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
 
 
 def part_rows(path: Path) -> int:

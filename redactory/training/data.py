@@ -24,7 +24,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, PUBLIC
 from redactory.redaction.sealing import read_manifest
-from redactory.redaction.shards import CLASS, parts, read_batches, require_there
+from redactory.redaction.shards import CLASS, ROLE, parts, read_batches, require_there
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]
@@ -52,15 +52,30 @@ def require_unchanged(run: RunFolder, folder: Path) -> None:
         raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
 
 
-def texts(folder: Path) -> Iterator[str]:
-    """The text of every row of a data folder, in order, a row group at a time."""
-    for batch in read_batches(folder, ["text"]):
-        yield from batch.column(0).to_pylist()
+def texts(folder: Path, roles: bool = False) -> Iterator[str]:
+    """The text of every row of a data folder, in order, a row group at a time.
+
+    With ``roles`` the row's role stands before it; ``ConfigurationError`` where rows have none.
+    """
+    for batch in read_batches(folder, ["text", ROLE] if roles else ["text"]):
+        if not roles:
+            yield from batch["text"].to_pylist()
+        elif ROLE not in batch.schema.names:
+            raise ConfigurationError(
+                f"train.roles: {folder.name}/ has no roles; curate conversations (input.text: messages)"
+            )
+        else:
+            yield from map(with_role, batch["text"].to_pylist(), batch[ROLE].to_pylist())
 
 
-def public_texts(run: RunFolder) -> Iterator[str]:
+def with_role(text: str, role: str | None) -> str:
+    """``text`` as a model with ``train.roles`` reads it: ``role: text``, or alone where no role is known."""
+    return text if role is None else f"{role}: {text}"
+
+
+def public_texts(run: RunFolder, roles: bool = False) -> Iterator[str]:
     """The public texts; ``CheckFailed`` where one holds the mask, which belongs to the private side only."""
-    for row, text in enumerate(texts(run.public)):
+    for row, text in enumerate(texts(run.public, roles)):
         if MASK in text:
             raise CheckFailed(f"row {row} of public/ holds the mask: such a point must be private")
         yield text

@@ -83,14 +83,14 @@ class Ingredients:
 
     def encode(self, *folders: Path) -> EncodedPoints:
         """The points of data folders, one after the other."""
-        every = (text for folder in folders for text in texts(folder))
+        every = (text for folder in folders for text in texts(folder, self.settings.roles))
         return EncodedPoints.from_texts(every, self.tokenizer, self.settings.max_tokens)
 
     def private(self, folder: Path) -> Learnt:
         """The points of a data folder as the task reads them."""
         own = self.settings
         return learnt(
-            texts(folder),
+            texts(folder, own.roles),
             own,
             self.tokenizer,
             lambda: class_numbers(classes_in(folder), own.classes),

@@ -169,6 +169,11 @@ class TrainSettings(Settings):
         None, description="The model's folder below models/; the trainer's name if absent."
     )
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
+    roles: bool = Field(
+        False,
+        description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations). No "
+        "guarantee hides a role.",
+    )
     epochs: PositiveInt = Field(3, description="Epochs; each has ceil(1 / sampling_rate) noisy steps.")
 
     epsilon: PositiveFloat = Field(
@@ -303,10 +308,17 @@ class TrainSettings(Settings):
     @model_validator(mode="after")
     def _fits_its_trainer(self) -> Self:
         trainer = TRAINERS[self.trainer]
-        problem = self._task() or self._public_text() or self._lists() or trainer.problem(self)
+        problem = (
+            self._roles() or self._task() or self._public_text() or self._lists() or trainer.problem(self)
+        )
         if problem is not None:
             raise ValueError(problem)
         return self
+
+    def _roles(self) -> str | None:
+        if self.roles and not set(TRAINERS[self.trainer].folders) <= {"public", "private"}:
+            return "train.roles: roles are in the shards, which crt, crt-drop and redact-only read: give one"
+        return None
 
     def _task(self) -> str | None:
         classify, classes, kind = self.task == "classify", self.classes, self.model.kind
@@ -368,10 +380,10 @@ _OF_CLASSES = {"task", "classes"}
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units is described as it was before there were any.  Where something is computed
-    (``workers``) changes no bit of it, and may change after an interruption.
+    A trainer without units, or roles, is described as it was before there were any.  Where something is
+    computed (``workers``) changes no bit of it, and may change after an interruption.
     """
-    never = {"budget", "workers"}
+    never = {"budget", "workers", *([] if settings.roles else ["roles"])}
     if not TRAINERS[settings.trainer].of_units:
         left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
         return by_name(settings.model_dump(mode="json", exclude={*never, *left_out}))

@@ -10,14 +10,13 @@ import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.redaction import shards
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, PUBLIC
-from redactory.redaction.shards import part_rows, parts, read_rows
+from redactory.redaction.sealing import read_manifest
+from redactory.redaction.shards import part_rows, parts, read_rows, schema_of
 from redactory.training.data import parent_digest, require_unchanged
 
 Row = dict[str, Any]
-_SCHEMAS = {PUBLIC: shards.PUBLIC, PRIVATE: shards.PRIVATE}
 
 
 def share_of(total: int, number: int, of: int) -> tuple[int, int]:
@@ -49,11 +48,8 @@ class ShardDataset(IterableDataset[Row]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        if side not in _SCHEMAS:
+        if side not in (PUBLIC, PRIVATE):
             raise ConfigurationError(f"side: {PUBLIC} or {PRIVATE}")
-        known = _SCHEMAS[side].names
-        if not columns or set(columns) - set(known):
-            raise ConfigurationError(f"columns: {side}/ has {', '.join(known)}")
         if rank is None and world_size is None:
             together = torch.distributed.is_available() and torch.distributed.is_initialized()
             rank = torch.distributed.get_rank() if together else 0
@@ -63,6 +59,9 @@ class ShardDataset(IterableDataset[Row]):
         self._columns, self._rank, self._world_size = list(columns), rank, world_size
         self._run, self.side = RunFolder(Path(run)), side
         self._manifest = _sealed_digest(self._run)
+        known = schema_of(read_manifest(self._run), side).names
+        if not columns or set(columns) - set(known):
+            raise ConfigurationError(f"columns: {side}/ has {', '.join(known)}")
         folder = self._run.public if side == PUBLIC else self._run.private
         require_unchanged(self._run, folder)
         self._parts = [(path, part_rows(path)) for path in parts(folder)]

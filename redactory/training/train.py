@@ -248,7 +248,7 @@ def _built(run: RunFolder, settings: TrainSettings, public_text: PublicText | No
     """The same, before any coin is thrown: what cannot be built is refused here."""
 
     def texts() -> Iterator[str]:
-        return public_texts(run) if public_text is None else public_text.texts()
+        return public_texts(run, settings.roles) if public_text is None else public_text.texts()
 
     tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size)
     classify, model = settings.task == "classify", settings.model

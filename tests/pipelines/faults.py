@@ -66,7 +66,8 @@ def rows_file(path: Path) -> Path:
     """25 rows: repeated texts, texts that a detector fails on, an id twice, bad rows."""
     texts = ["hello there\nmy number is {n}", "call {n} now\nhello there", "meet Anna {n}\nbye", "broken {n}"]
     rows = [
-        {"id": f"d{i}", "user_id": f"u{i % 3}", "text": texts[i % 4].format(n=1000 + i)} for i in range(22)
+        {"id": f"d{i}", "user_id": f"u{i % 3}", "text": texts[i % 4].format(n=1000 + i), "lang": "ab"[i % 2]}
+        for i in range(22)
     ]
     write_rows(path, [*rows, {"id": "d1", "text": "again"}])
     with path.open("ab") as file:
@@ -154,7 +155,8 @@ def _curate(rows: Path, run: Path, fault: Fault | None, settings: dict[str, Any]
     detector = settings.pop("detector", None) or FewRanges()
     few_ranges()
     Faults(fault, run).install()
-    config = {**CONFIG, "input": str(rows), **settings.pop("config", {})}
+    kept = {"keep": ["lang"], "keep_order": True}
+    config = {**CONFIG, "input": {"path": str(rows), **kept}, **settings.pop("config", {})}
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (settings.pop("largest_file", unlimited[0]), unlimited[1]))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redactory
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.curated_hints import curated_hints
 from redactory.pipelines.fields import PART, ROLE, joined, without_roles
 from redactory.pipelines.segment import of_parts, segmenter
+from redactory.redaction import RunFolder
+from tests.pipelines.support import LINES, DigitDetector, write_rows
 
 MODES = ("sentence", "line", "document", "turn")
 words = st.text(alphabet="ab .\n:A", max_size=20)
@@ -117,3 +121,119 @@ def test_a_path_that_is_none_is_refused_before_anything_is_read() -> None:
 
 def test_a_document_of_parts_reads_as_lines() -> None:
     assert without_roles(joined([("user", "a"), (None, "b")])) == "a\nb"
+
+
+TURNS: list[list[tuple[str, str]]] = [
+    [("user", "Hello there. Call me at 555-0101."), ("assistant", "Hello there."), ("user", "thanks a lot")],
+    [("user", "thanks a lot"), ("assistant", " "), ("assistant", "broken"), ("Mary", "good bye for now")],
+]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two conversations with turns that are private, equal, empty, quarantined, and of a name."""
+    folder = tmp_path_factory.mktemp("told")
+    rows = [
+        {"id": f"c{i}", "messages": [{"role": role, "content": text} for role, text in turns]}
+        for i, turns in enumerate(TURNS)
+    ]
+    section = {"path": str(write_rows(folder / "rows.jsonl", rows)), "text": "messages", "keep_order": True}
+    summary = redactory.curate({**LINES, "input": section}, output=folder / "run", detector=DigitDetector())
+    assert summary["roles_left_out"] == 1
+    assert "accept_personal: [role]" in " ".join(curated_hints(dict(summary)))
+    return folder / "run"
+
+
+def test_a_run_gives_every_turn_back_with_its_role_and_fate(told: Path) -> None:
+    first, second = redactory.conversations(told, "private")
+    assert [tuple(turn.values()) for turn in first["turns"]] == [
+        (0, "user", "Hello there. Call me at <MASK>.", ["private"]),
+        # of another role than an equal text, it stays
+        (1, "assistant", "Hello there.", ["public"]),
+        (2, "user", "thanks a lot", ["public"]),
+    ]
+    assert [tuple(turn.values()) for turn in second["turns"]] == [
+        (0, "user", "thanks a lot", ["duplicate"]),
+        (2, "assistant", None, ["quarantined"]),
+        (3, None, "good bye for now", ["public"]),
+    ]
+    seen = redactory.conversations(told)
+    assert [turn["text"] for turn in seen[0]["turns"]] == [None, "Hello there.", "thanks a lot"]
+
+
+def test_an_export_gives_public_turns_alone(told: Path, tmp_path: Path) -> None:
+    redactory.export(told, tmp_path / "out")
+    found = redactory.conversations(tmp_path / "out")
+    assert [[(turn["turn"], turn["role"]) for turn in one["turns"]] for one in found] == [
+        [(1, "assistant"), (2, "user")],
+        [(3, None)],
+    ]
+    with pytest.raises(RunStateError, match="the public side alone"):
+        redactory.conversations(tmp_path / "out", "private")
+
+
+def test_without_the_order_a_run_has_roles_and_its_export_no_conversations(run: Path, tmp_path: Path) -> None:
+    public = pq.read_table(run / "public")
+    assert public.column_names == ["point_id", "text", "role"]
+    assert [len(one["turns"]) for one in redactory.conversations(run)] == [2, 1]
+    out = tmp_path / "out"
+    redactory.export(run, out)
+    with pytest.raises(ConfigurationError, match=r"without input\.keep_order"):
+        redactory.conversations(out)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_equal_texts_of_two_roles_are_two_examples(tmp_path: Path, accepted: bool) -> None:
+    """What is exchanged is one row of role and text: another one's text must not change its role."""
+    said = [("user", "hello"), ("assistant", "hello"), ("user", "hello"), ("Ann", "hello"), ("Bob", "hello")]
+    row = {"messages": [{"role": role, "content": text} for role, text in said]}
+    section: dict[str, Any] = {"path": str(write_rows(tmp_path / "rows.jsonl", [row])), "text": "messages"}
+    section |= {"accept_personal": ["role"]} if accepted else {}
+    redactory.curate({**LINES, "input": section}, output=tmp_path / "run", detector=DigitDetector())
+    roles = pq.read_table(tmp_path / "run" / "public")["role"].to_pylist()
+    assert roles == ["user", "assistant", *(["Ann", "Bob"] if accepted else [None])]
+
+
+def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tmp_path: Path) -> None:
+    words = ("the parcel", "my order", "this invoice", "the offer")
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"where is {words[i % 4]}, and how are you? call 555-01{i:02d}"},
+                {"role": "assistant", "content": f"{words[i // 4 % 4]} is on its way to {words[i % 4]}"},
+            ]
+        }
+        for i in range(30)
+    ]
+    network = {"kind": "lstm", "embedding_size": 8, "hidden_size": 8}
+    train = {
+        "roles": True,
+        "model": network,
+        "epochs": 1,
+        "sampling_rate": 0.5,
+        "minimum_plain_steps": 2,
+        "expected_batch_size": 8,
+        "threads": 1,
+        "seed": 3,
+        "vocabulary_size": 50,
+        "noise_multiplier": 1.0,
+    }
+    section = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "text": "messages", "keep_order": True}
+    config = {**LINES, "input": section, "train": train, "output": str(tmp_path / "run")}
+    redactory.curate(config, detector=DigitDetector())
+    found = redactory.conversations(tmp_path / "run", "private")
+    assert [[(t["role"], t["text"]) for t in one["turns"]] for one in found] == [
+        [(m["role"], re.sub(r"\d[\d-]*", "<MASK>", m["content"])) for m in row["messages"]] for row in rows
+    ]
+    done = redactory.train(config)
+    assert any("role before it" in line for line in done["guarantee"]["assumptions"])
+    from redactory.training.model import load_model
+
+    model = load_model(RunFolder(tmp_path / "run").model("crt"))
+    assert "assistant" in model.tokenizer.words
+    with pytest.raises(ConfigurationError, match=r"train\.roles: roles are in the shards"):
+        redactory.train({**config, "train": {**train, "trainer": "dpsgd"}})
+    plain, lines = tmp_path / "plain", write_rows(tmp_path / "lines.jsonl", [{"text": "hi"}])
+    redactory.curate(lines, output=plain, detector=DigitDetector())
+    with pytest.raises(ConfigurationError, match=r"train\.roles: public/ has no roles"):
+        redactory.train({**config, "input": str(lines), "output": str(plain)})

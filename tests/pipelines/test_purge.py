@@ -33,9 +33,11 @@ TEXTS = {"a": "it is me\ncall 4\nbroken", "b": "It is me!\ncall 77\nhello", "c":
 
 
 def _curate(folder: Path, **more: Any) -> Path:
-    rows = [{"id": name, "user_id": f"u{name}", "text": text} for name, text in TEXTS.items()]
+    kept = {"a": "w", "b": "x", "c": "z"}
+    rows = [{"id": n, "user_id": f"u{n}", "text": text, "lang": kept[n]} for n, text in TEXTS.items()]
     rows.append({"id": "a", "user_id": "ua", "text": "an id twice"})
-    config = {**LINES, "input": str(write_rows(folder / "rows.jsonl", rows)), **more}
+    path = write_rows(folder / "rows.jsonl", rows)
+    config = {**LINES, "input": {"path": str(path), "keep": ["lang"], "keep_order": True}, **more}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -98,6 +100,10 @@ def test_a_takedown_still_works_without_the_originals(run: Path) -> None:
     assert (told["points"], told["moved_up"], told["lost"]) == (3, 1, 0)
     # c says "call <MASK>, please" of its own; b's "call 77" is masked to what a's was
     assert Counter(read_column(run / "private", "text")) == Counter(["call <MASK>", "call <MASK>, please"])
+    by_text = {row["text"]: row for batch in read_batches(run / "private") for row in batch.to_pylist()}
+    document = load_digest_key().pseudonym("document", "b")
+    moved = by_text["call <MASK>"]
+    assert (moved["document_id"], moved["lang"]) == (document, "x")
     assert not failed(run)
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from redactory.detectors.blind import MOST_CHARS
 from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings
-from redactory.pipelines.fields import Fields, NoText, joined, steps_of, without_roles
+from redactory.pipelines.fields import EACH, Fields, NoText, joined, steps_of, without_roles
 from redactory.pipelines.readers.files import Source
 from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns
+from redactory.redaction.shards import OWN_COLUMNS, ROLE
 
 if TYPE_CHECKING:
     FormatName = str
@@ -29,7 +31,8 @@ MISSING_ID, DUPLICATE_ID = "missing_id", "duplicate_id"
 CHATS = ("messages", "conversations")
 """Columns that hold a conversation, by their names."""
 LONGEST_NAME = 1_024
-"""Code points of an id, a user or a class; each of a document's points carries them."""
+"""Code points of an id, a user, a class or a kept value; each of a document's points carries them."""
+_INTEGERS = range(-(1 << 63), 1 << 63)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST, _EVERY = 100, 10
 """So many rows, and then one of so many, are looked at for their language."""
@@ -56,6 +59,21 @@ class InputSettings(Settings):
         description="Column of the row's class, for a model that tells classes (train.task classify); each "
         "of its points has it. Private, as the text is: it goes to vault/ alone.",
     )
+    keep: tuple[str, ...] = Field(
+        (),
+        description="Columns, or paths as in text, that go with each example into the shards of both sides, "
+        "as they are: strings, numbers, true and false. One that looks personal is refused.",
+    )
+    accept_personal: tuple[str, ...] = Field(
+        (),
+        description="Columns of keep that may look personal; role: of a conversation, roles that are names "
+        "nobody knows.",
+    )
+    keep_order: bool = Field(
+        False,
+        description="Examples carry document_id (keyed), their position in the document and, where that has "
+        "several texts, the turn: documents can be put in order again, and the sides be linked.",
+    )
     max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
     max_row_bytes: int = Field(
         1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
@@ -64,7 +82,7 @@ class InputSettings(Settings):
         1.0, ge=0, le=1, description="The run stops once more than this share of the rows is rejected."
     )
 
-    @field_validator("path", mode="before")
+    @field_validator("path", "keep", "accept_personal", mode="before")
     @classmethod
     def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
@@ -90,6 +108,28 @@ class InputSettings(Settings):
             steps_of(path)
         return value
 
+    @field_validator("keep")
+    @classmethod
+    def _one_value_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for path in value:
+            if EACH in steps_of(path, "input.keep"):
+                raise ValueError(f"'{path}' names the entries of a list, and one value is needed a row")
+            if path in OWN_COLUMNS or value.count(path) > 1:
+                why = (
+                    "stands there twice" if path not in OWN_COLUMNS else "is a column that shards have anyway"
+                )
+                raise ValueError(f"'{path}' {why}; take it out, or rename it in the input")
+        return value
+
+    @model_validator(mode="after")
+    def _what_is_accepted_is_kept(self) -> Self:
+        for name in self.accept_personal:
+            if name not in (*self.keep, ROLE):
+                raise ValueError(
+                    f"accept_personal: '{name}' is not one of input.keep; add it there, or here take it out"
+                )
+        return self
+
     @property
     def fields(self) -> Fields:
         """The fields of the text."""
@@ -103,7 +143,8 @@ class InputSettings(Settings):
     def required_columns(self) -> list[str]:
         """Columns that a file must have: the text's, and those that the configuration names itself."""
         named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
-        return [*self.fields.columns, *named, *([] if self.label is None else [self.label])]
+        kept = Fields(self.keep).columns
+        return [*self.fields.columns, *named, *([] if self.label is None else [self.label]), *kept]
 
     def of_text_files(self) -> InputSettings:
         """These settings for files that are one text each: the configured columns do not count."""
@@ -114,7 +155,8 @@ class InputSettings(Settings):
 class Document:
     """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user.
 
-    ``label`` is the row's class, None where it has none or none is read.
+    ``label`` is the row's class, None where it has none or none is read; ``kept`` are the values of
+    ``input.keep`` in its order, as JSON.
     """
 
     doc_id: str
@@ -123,6 +165,7 @@ class Document:
     source: str
     row: int
     label: str | None = None
+    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +185,8 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     """
     # of text files the configured columns do not count
     asked = settings.of_text_files() if source.reader.is_text else settings
-    names = [name for name in (*asked.fields.columns, asked.id, asked.user, asked.label) if name is not None]
+    mapped = (*asked.fields.columns, *Fields(asked.keep).columns, asked.id, asked.user, asked.label)
+    names = [name for name in mapped if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
         with source.open(part=part) as file:
@@ -175,7 +219,28 @@ def _document(record: dict[str, Any], asked: InputSettings, name: str, number: i
     user = _name(record.get(asked.user), "user")
     label = None if asked.label is None else _name(record.get(asked.label), "label")
     # two spellings of one name are one person
-    return Document(doc_id, user and forms_of(user)[0], text, name, number, label)
+    kept = json.dumps([_kept(record, path) for path in asked.keep]) if asked.keep else None
+    return Document(doc_id, user and forms_of(user)[0], text, name, number, label, kept)
+
+
+def _kept(record: Mapping[str, Any], path: str) -> str | int | float | None:
+    """The value at the end of a path of ``input.keep``; None where there is none."""
+    value: Any = record.get(path)
+    if path not in record:
+        value = record
+        for step in steps_of(path):
+            if value is not None and not isinstance(value, Mapping):
+                raise _Unusable("kept_not_plain")
+            value = None if value is None else value.get(step)
+    if isinstance(value, str):
+        if len(value) > LONGEST_NAME:
+            raise _Unusable("kept_too_long")
+        if _SURROGATE.search(value) or "\x00" in value:
+            raise _Unusable("kept_not_plain")
+    elif not (value is None or isinstance(value, float) or (isinstance(value, int) and value in _INTEGERS)):
+        raise _Unusable("kept_not_plain")
+    plain: str | int | float | None = value
+    return plain
 
 
 def _parts(record: dict[str, Any], fields: Fields) -> str | None:

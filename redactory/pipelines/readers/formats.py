@@ -42,7 +42,7 @@ class Columns:
             if column not in names:
                 raise InputError(
                     f"{file} has no column '{column}'; say under input which column holds what (text, id, "
-                    "user, label). In CSV the first line names the columns, with commas between them"
+                    "user, label, keep). In CSV the first line names the columns, with commas between them"
                 )
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
         for name in wanted:

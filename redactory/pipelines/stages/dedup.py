@@ -52,6 +52,7 @@ from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DIGEST_BYTES, DigestKey
 from redactory.foundation.progress import StageReport
+from redactory.pipelines.fields import ROLE as ROLE_MARK
 from redactory.pipelines.work import Job, OpenIndex, kept, numbers, scalar
 from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, read_part
 
@@ -120,10 +121,13 @@ def fate_digests(
     ids: Sequence[int],
     fates: Sequence[Fate],
     users: list[str] | None,
+    roles: list[str | None] | None = None,
 ) -> tuple[list[bytes], list[bytes] | None]:
     """The digests of the fates of points, and their ranks where a side is folded.
 
-    They are equal only within a side and, given ``users``, within a user.  A folded side's digest is that
+    They are equal only within a side and, given ``users``, within a user, and given ``roles``, within a role:
+    a training may read a text with its role, and must not find another one where the text was there before.
+    A folded side's digest is that
     of the local key, and the text's own its rank: the text with the smallest stays (rule S2); elsewhere
     ranks are equal.  A quarantined point has no redacted text and must repeat nothing: its digest is of
     its id.
@@ -135,6 +139,7 @@ def fate_digests(
     digests, ranks = [], []
     for number, (point, fate) in enumerate(zip(ids, fates, strict=True)):
         owner = f"{users[number]}\x00" if users is not None else ""
+        owner += f"{roles[number]}{ROLE_MARK}" if roles is not None and roles[number] is not None else ""
         rank = bytes(DIGEST_BYTES)
         if fate.failure is not None:
             digest = key.text_digest(alone, point.to_bytes(8, "big"))

@@ -25,6 +25,7 @@ from redactory.pipelines.curated_hints import rejected_as
 from redactory.pipelines.readers import Document, Rejection, Source, read_documents
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.segment import of_parts, segmenter
+from redactory.pipelines.stages.carried import carried, counted_in, refuse_personal
 from redactory.pipelines.stages.dedup import (
     UNKNOWN,
     across_rows,
@@ -61,7 +62,7 @@ from redactory.redaction import (
 )
 from redactory.redaction import shards as tables
 from redactory.redaction.known import known_hits
-from redactory.redaction.shards import CLASS, SPANS
+from redactory.redaction.shards import CLASS, DOCUMENT, ROLE, SPANS
 
 SHARE_CHECK_ROWS = 1_000
 SAMPLED = 200
@@ -113,13 +114,13 @@ def ingest(job: Job, sources: list[Source], progress: Progress) -> Iterator[Stag
                 if rows >= SHARE_CHECK_ROWS:
                     check_share(rejected.total() + bad.total())
         rejected += bad
-        if source.format != "text" and _is_file(source):
+        if source.format != "text" and is_file(source):
             _check_usable(source.name, rows - before, bad)
     if current or number == 0:
         yield _commit(job, number, current)
     progress("ingest", rows, rows, "rows")
     check_share(rejected.total())
-    if all(map(_is_file, sources)):
+    if all(map(is_file, sources)):
         _check_usable("the input", rows, rejected)
 
 
@@ -136,10 +137,11 @@ def _commit(job: Job, number: int, entries: list[Document | Rejection]) -> Stage
     counts = Counter({"rows": len(entries)})
     counts.update(f"rejected/{rejection.reason}" for rejection in rejections)
     counts.update(f"source/{entry.source}" for entry in entries)
-    return StageReport("ingest", counts)
+    return StageReport("ingest", counts + counted_in(documents, job.config.input))
 
 
-def _is_file(source: Source) -> bool:
+def is_file(source: Source) -> bool:
+    """Whether it is a whole file: not what a scheduled run adds, nor a quarantine that is tried again."""
     return not source.slices and not source.url.startswith("memory:")
 
 
@@ -177,6 +179,7 @@ def segment_part(job: Job, partitions: int, partition: int) -> StageReport:
             "text": text,
             "suffix": suffix,
             "speaker": speaker,
+            **carried(job.carried, job.config.input, documents["kept"].to_pylist(), segments),
         },
         job.points_schema,
     )
@@ -192,6 +195,10 @@ def segment_part(job: Job, partitions: int, partition: int) -> StageReport:
     write_part(job.part("repeated", partition), table_of(again, REJECTED))
     write_part(job.part("points", partition), points)
     counts = Counter({"documents": len(texts), "points": len(rows)})
+    if ROLE in job.carried.names:
+        counts["roles_left_out"] = (
+            pc.sum(pc.and_(pc.is_null(points[ROLE]), pc.is_valid(points["speaker"]))).as_py() or 0
+        )
     if repeated.num_rows:
         counts[f"rejected/{DUPLICATE_ID}"] = repeated.num_rows
     counts.update(f"language/{language}" for language in languages_of(texts[:: len(texts) // SAMPLED or 1]))
@@ -219,6 +226,7 @@ def detector_of(job: Job) -> TextDetector:
 def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
     points = read_part(job.part("points", partition), columns=["point_id", "text"])
+    _judge_kept(job, partition)
     ids = numbers(points, "point_id")
     own = first_of(job.ranges("repeated-texts"), ids) == ids
     texts = kept(points, own)["text"].to_pylist()
@@ -237,6 +245,12 @@ def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
     order = np.argsort(numbers(found, "range"), kind="stable")
     write_part(job.part("found", partition), found.take(column(order, pa.int64())), group_rows=GROUP_ROWS)
     return StageReport("detect", Counter({"texts": len(texts), "characters": sum(map(len, texts))}))
+
+
+def _judge_kept(job: Job, partition: int) -> None:
+    if asked := job.config.input.keep:
+        columns = read_part(job.part("points", partition), columns=list(asked)).select(asked)
+        refuse_personal(job.config, zip(*(one.to_pylist() for one in columns), strict=True), detector_of(job))
 
 
 def rows_of(number: int, point: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
@@ -323,7 +337,8 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
         held = np.isin(numbers(found, "point_id"), lost) & pc.is_null(found["failure"]).to_numpy()
         found = kept(found, ~held)
     users = users_of(points) if job.config.dedup.scope == "user" else None
-    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users)
+    roles = points[ROLE].to_pylist() if ROLE in job.carried.names else None
+    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users, roles)
     write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
     spans = found.filter(pc.is_null(found["failure"]))
     write_part(job.run.spans / part_name(partition), _ledger(job.key, text_of, spans))
@@ -394,10 +409,11 @@ def shard_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
     points, redacted = read_part(job.part("points", partition)), read_part(job.part("redacted", partition))
     records = _records(job, points, redacted, first_points(job, partition, redacted))
+    sides = {side: _side(job, records, redacted, side) for side in (PUBLIC, PRIVATE)}
     failures, run, name = redacted["failure"], job.run, part_name(partition)
-    write_part(run.public / name, _side(records, redacted, PUBLIC, tables.PUBLIC), PUBLIC_FILE)
-    write_part(run.private / name, _side(records, redacted, PRIVATE, tables.PRIVATE))
-    write_part(run.vault / name, points.filter(pc.is_null(failures)))
+    write_part(run.public / name, sides[PUBLIC], PUBLIC_FILE)
+    write_part(run.private / name, sides[PRIVATE])
+    write_part(run.vault / name, points.filter(pc.is_null(failures)).select(job.vault_schema.names))
     write_part(run.points / name, records)
     across = across_rows(job, records)
     if job.config.dedup.across:
@@ -446,8 +462,9 @@ def _records(job: Job, points: pa.Table, redacted: pa.Table, first: Ids) -> pa.T
             "dup_of": dropped_for,
             "earlier_run": column(runs, pa.string()).take(column(places, pa.int64())),
             "reasons": redacted["reasons"],
+            **{name: points[name] for name in job.carried.names},
         },
-        tables.POINTS,
+        job.audit_schema,
     )
 
 
@@ -458,10 +475,11 @@ def _pseudonyms(key: DigestKey, purpose: str, values: pa.ChunkedArray) -> pa.Arr
     return column(names, pa.string()).take(encoded.indices)
 
 
-def _side(records: pa.Table, redacted: pa.Table, fate: str, schema: pa.Schema) -> pa.Table:
+def _side(job: Job, records: pa.Table, redacted: pa.Table, side: str) -> pa.Table:
     """What leaves on one side, under released ids."""
-    own = records.append_column("text", redacted["text"]).filter(pc.equal(records["fate"], scalar(fate)))
-    return table_of({**{n: own[n] for n in own.column_names}, "point_id": own["released_id"]}, schema)
+    own = records.append_column("text", redacted["text"]).filter(pc.equal(records["fate"], scalar(side)))
+    named = {"point_id": own["released_id"], DOCUMENT: own["document"]}
+    return table_of({**{n: own[n] for n in own.column_names}, **named}, job.shard_schema(side))
 
 
 def _quarantined(kind: str, rows: int, given: dict[str, pa.ChunkedArray]) -> pa.Table:

@@ -234,10 +234,11 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
 
 
 def _resting_on(spec: TrainingSpec) -> list[str]:
-    """How noise was drawn, and where sums were computed, as assumptions."""
+    """How noise was drawn, where sums were computed, and what roles are, as assumptions."""
     assert spec.mechanism is not None
     on_cuda = [] if spec.settings.device == "cpu" else [WORDS["on_cuda"]]
-    return [WORDS["noise"][spec.mechanism.noise], *on_cuda]
+    roles = [WORDS["roles"]] if spec.settings.roles else []
+    return [WORDS["noise"][spec.mechanism.noise], *on_cuda, *roles]
 
 
 def index_of(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -1,0 +1,186 @@
+"""What goes with each example beside its text: columns that are kept, its document, its place there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import redactory
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.keys import load_digest_key
+from redactory.pipelines import curate as curating
+from redactory.redaction import (
+    RunFolder,
+    list_files,
+    parts,
+    read_batches,
+    read_manifest,
+    succeed,
+    write_manifest,
+    write_part,
+)
+from tests.pipelines.support import LINES, DigitDetector, checks, data_bytes, failed, write_rows
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": f"d{i}",
+        "text": f"call {i} now\nhello there\nline {'abc'[i % 3]}",
+        "lang": "de" if i % 2 else "en",
+        "meta": {"stars": i if i != 4 else 4.5, "good": i > 2},
+    }
+    for i in range(7)
+]
+KEPT = {"keep": ["lang", "meta.stars", "meta.good"], "keep_order": True}
+
+
+def _run(folder: Path, rows: list[dict[str, Any]] | Path, workers: int = 1, **section: Any) -> Path:
+    path = rows if isinstance(rows, Path) else write_rows(folder / "rows.jsonl", rows)
+    config = {**LINES, "input": {"path": str(path), **section}, "partition": {"documents": 3}}
+    redactory.curate(config, output=folder / "run", detector=DigitDetector(), workers=workers)
+    return folder / "run"
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for batch in read_batches(folder) for row in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _run(tmp_path_factory.mktemp("kept"), ROWS, **KEPT)
+
+
+def test_kept_columns_and_order_go_with_every_example(run: Path) -> None:
+    key, seen = load_digest_key(), list[tuple[int, int]]()
+    by_document = {key.pseudonym("document", row["id"]): row for row in ROWS}
+    for side in ("public", "private"):
+        for one in _rows(run / side):
+            row = by_document[one["document_id"]]
+            assert (one["lang"], one["meta.stars"], one["meta.good"]) == (row["lang"], *row["meta"].values())
+            line = row["text"].split("\n")[one["position"]]
+            assert one["text"] == (line if side == "public" else "call <MASK> now")
+            seen.append((ROWS.index(row), one["position"]))
+    # of equal texts the first stays, with its own columns
+    assert sorted(seen) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
+    types = {"document_id": "string", "position": "int32", "lang": "string", "meta.stars": "double"}
+    assert read_manifest(RunFolder(run))["columns"] == {**types, "meta.good": "bool"}
+    assert not failed(run)
+
+
+def test_the_bytes_do_not_depend_on_workers(run: Path, tmp_path: Path) -> None:
+    assert data_bytes(_run(tmp_path, ROWS, workers=2, **KEPT)) == data_bytes(run)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_keep_what_they_have(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        path.write_text("text,stars\nhello,5\nbye,\n")
+    else:
+        pq.write_table(pa.table({"text": ["hello", "bye"], "stars": [5, None]}), path)
+    found = _rows(_run(tmp_path, path, keep="stars") / "public")
+    assert [row["stars"] for row in found] == (["5", ""] if kind == "csv" else [5, None])
+
+
+def test_an_export_says_what_was_kept_and_a_changed_column_shows(run: Path, tmp_path: Path) -> None:
+    redactory.export(run, tmp_path / "out")
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert "`lang`, `meta.stars`, `meta.good`" in said
+    assert "outside of every guarantee" in said
+    assert not failed(tmp_path / "out")
+    copy = RunFolder(shutil.copytree(run, tmp_path / "run"))
+    for part in parts(copy.public):
+        table = pq.read_table(part)
+        write_part(part, table.append_column("more", table["text"]).drop_columns("lang"))
+    manifest = read_manifest(copy)
+    files = {**manifest.pop("files"), **list_files(copy, parts(copy.public))}
+    write_manifest(copy, manifest, files)
+    succeed(copy)
+    assert (
+        "public: columns that are not as the manifest says: lang, more"
+        in checks(copy.root)["point ids"]["detail"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("customer_name", ["x"]), ("phone", [5]), ("source", ["web", "call 555-1234"]), ("number", [5551234])],
+)
+def test_what_looks_personal_is_refused_until_it_is_accepted(
+    column: str, values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"text": "hello"},
+        *({"text": f"line {'ab'[i]}", column: value} for i, value in enumerate(values)),
+    ]
+    told = rf"{column}\. Take it out, or accept it \(input\.accept_personal: \[{column}\]\)"
+    with pytest.raises(ConfigurationError, match=told):
+        _run(tmp_path, rows, keep=[column])
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigurationError, match=told):
+        redactory.describe({"input": {"path": str(tmp_path / "rows.jsonl"), "keep": [column]}})
+    # what the first rows do not show is seen where texts are detected
+    monkeypatch.setattr(curating, "LOOKED_AT", 1)
+    with pytest.raises(ConfigurationError, match=told):
+        _run(tmp_path, rows, keep=[column])
+    accepted = _run(tmp_path / "accepted", tmp_path / "rows.jsonl", keep=[column], accept_personal=[column])
+    assert [row[column] for row in _rows(accepted / "public")] == [None, *values]
+
+
+def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: Path) -> None:
+    bad: list[Any] = [["en"], {"a": 1}, 1 << 63, "x\0", "x" * 1025]
+    rows = [{"text": f"line {'abcdefg'[i]}", "lang": value} for i, value in enumerate(["en", *bad])]
+    run = _run(tmp_path, rows, keep=["lang"])
+    assert read_manifest(RunFolder(run))["rejected"] == {"kept_not_plain": 4, "kept_too_long": 1}
+    for values, told in (
+        (["en", 1], r"input\.keep: 'lang' is string and integer from row to row"),
+        ([None, None], r"input\.keep: no row has a value for 'lang'"),
+        ([["en"]], "name one below it"),
+    ):
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        place.mkdir()
+        with pytest.raises(CheckFailed, match=told):
+            _run(place, [{"text": "hello", "lang": value} for value in values], keep=["lang"])
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"keep": ["a..b"]}, r"input\.keep: 'a\.\.b' is not a path"),
+        ({"keep": ["tags[]"]}, r"input\.keep: 'tags\[\]' names the entries of a list"),
+        ({"keep": ["text"]}, r"input\.keep: 'text' is a column that shards have anyway"),
+        ({"keep": ["lang", "lang"]}, r"input\.keep: 'lang' stands there twice"),
+        ({"accept_personal": ["lang"]}, r"accept_personal: 'lang' is not one of input\.keep"),
+    ],
+)
+def test_what_cannot_be_kept_is_told_before_anything_is_read(section: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        redactory.describe({"input": {"path": "nothing.jsonl", **section}})
+
+
+def test_a_quarantine_that_is_tried_again_keeps_them(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "all broken"}, {"role": "assistant", "content": "broken too"}]
+    rows = [
+        {"id": "a", "user_id": "u", "messages": [*chat, {"role": "user", "content": "fine"}], "lang": "en"}
+    ]
+    run = _run(tmp_path, rows, text="messages", keep=["lang"], keep_order=True)
+    document = _rows(run / "public")[0]["document_id"]
+
+    class Mended(DigitDetector):
+        def detect(self, texts: Any) -> Any:
+            return super().detect(text.replace("broken", "mended") for text in texts)
+
+    done = redactory.quarantine_retry(run, detector=Mended())
+    found = [{**row, "point_id": ""} for row in _rows(Path(done["run"]) / "public")]
+    same = {"point_id": "", "document_id": document, "lang": "en"}
+    assert found == [
+        {**same, "text": "all broken", "position": 0, "turn": 0, "role": "user"},
+        {**same, "text": "broken too", "position": 1, "turn": 1, "role": "assistant"},
+    ]
+    assert json.loads((run / "manifest.json").read_text())["columns"]["role"] == "string"
