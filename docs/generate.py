@@ -433,6 +433,8 @@ REASONS = {
             "user_too_long": "A user of more than 1,024 code points.",
             "label_not_string": "With `input.label`: the class is neither text nor a whole number.",
             "label_too_long": "A class of more than 1,024 code points.",
+            "kept_not_plain": "With `input.keep`: a value is no string, number, true or false.",
+            "kept_too_long": "A kept value of more than 1,024 code points.",
             "duplicate_id": "An earlier row has the same id.",
             "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
             "(images, sound).",

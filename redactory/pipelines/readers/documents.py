@@ -19,7 +19,7 @@ from redactory.foundation.settings import Settings
 from redactory.pipelines.fields import EACH, Fields, NoText, joined, steps_of, without_roles
 from redactory.pipelines.readers.files import Source
 from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns
-from redactory.redaction.shards import OWN_COLUMNS, ROLE
+from redactory.redaction import shards
 
 if TYPE_CHECKING:
     FormatName = str
@@ -114,9 +114,11 @@ class InputSettings(Settings):
         for path in value:
             if EACH in steps_of(path, "input.keep"):
                 raise ValueError(f"'{path}' names the entries of a list, and one value is needed a row")
-            if path in OWN_COLUMNS or value.count(path) > 1:
+            if path in shards.OWN_COLUMNS or value.count(path) > 1:
                 why = (
-                    "stands there twice" if path not in OWN_COLUMNS else "is a column that shards have anyway"
+                    "stands there twice"
+                    if path not in shards.OWN_COLUMNS
+                    else "is a column that shards have anyway"
                 )
                 raise ValueError(f"'{path}' {why}; take it out, or rename it in the input")
         return value
@@ -124,7 +126,7 @@ class InputSettings(Settings):
     @model_validator(mode="after")
     def _what_is_accepted_is_kept(self) -> Self:
         for name in self.accept_personal:
-            if name not in (*self.keep, ROLE):
+            if name not in (*self.keep, shards.ROLE):
                 raise ValueError(
                     f"accept_personal: '{name}' is not one of input.keep; add it there, or here take it out"
                 )
