@@ -114,13 +114,9 @@ class InputSettings(Settings):
         for path in value:
             if EACH in steps_of(path, "input.keep"):
                 raise ValueError(f"'{path}' names the entries of a list, and one value is needed a row")
-            if path in shards.OWN_COLUMNS or value.count(path) > 1:
-                why = (
-                    "stands there twice"
-                    if path not in shards.OWN_COLUMNS
-                    else "is a column that shards have anyway"
-                )
-                raise ValueError(f"'{path}' {why}; take it out, or rename it in the input")
+            problem = "is a column that shards have anyway" if path in shards.OWN_COLUMNS else ""
+            if problem := problem or "stands there twice" * (value.count(path) > 1):
+                raise ValueError(f"'{path}' {problem}; take it out, or rename it in the input")
         return value
 
     @model_validator(mode="after")
