@@ -335,9 +335,9 @@ COLUMNS = {
         "score": "How sure it is, 0 to 1.",
         "detector": "`tagger`, `spacy`, `presidio`, `stanza`, `transformers`, `list` or `rule`; where a model is "
         "not sure that a token is plain, its name with `-plain`.",
-        "policy": "`strict` or `conservative`.",
-        "value_digest": "Keyed digest of a masked value; null for the conservative policy.",
-        "tokens": "Tokens of a masked value; null for the conservative policy.",
+        "policy": "`strict`, `conservative`, or `public` where the label may be public.",
+        "value_digest": "Keyed digest of a masked value; null for what is not masked.",
+        "tokens": "Tokens of a masked value; null for what is not masked.",
     },
     "ACROSS": {
         "point_id": "The public point's number.",

@@ -21,7 +21,7 @@ from redactory.detectors.engine import (
     joined,
 )
 from redactory.detectors.policy import policies_of
-from redactory.detectors.settings import DetectSettings
+from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
 
 WINDOW, OVERLAP = 4_000, 256
 """Most code points that an engine sees at once, and those that neighbouring windows share."""
@@ -31,11 +31,15 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What the policies mark in one text, or the reason why nothing can be said about it."""
+    """What the policies mark in one text, or the reason why nothing can be said about it.
+
+    ``public`` are hits with a label that may be public, which neither policy marks.
+    """
 
     strict: tuple[Span, ...] = ()
     conservative: tuple[Span, ...] = ()
     failure: str | None = None
+    public: tuple[Span, ...] = ()
 
 
 class TextDetector(Protocol):
@@ -55,6 +59,7 @@ class Detector:
         self._settings = settings
         self._windowed, self._whole = engines_of(settings)
         self.strict, self.conservative = policies_of(settings)
+        self._public = kinds_of(settings.public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         """One detection a text, in order, a batch at a time."""
@@ -84,16 +89,21 @@ class Detector:
 
     def decide(self, text: str, reading: Reading) -> Detection:
         """What both policies make of a reading."""
+        reading = self.weighed(text, reading)
         if reading.failure:
             return Detection(failure=reading.failure)
+        marks = [set(policy.marks(text, reading)) for policy in (self.strict, self.conservative)]
+        public = {span for span in reading.spans if kind_of(span.label) in self._public}.difference(*marks)
+        strict, conservative, open_ = (tuple(sorted(spans)) for spans in (*marks, public))
+        return Detection(strict, conservative, public=open_)
+
+    def weighed(self, text: str, reading: Reading) -> Reading:
+        """A reading as the policies take it: by the profile, and with what may be public opened."""
+        if reading.failure:
+            return reading
         if self._settings.profile == "code":
             reading = reading_of_code(text, reading)
-        if self._settings.public_labels:
-            reading = self.strict.opened(reading, self._settings.public_labels)
-        return Detection(
-            tuple(sorted(set(self.strict.marks(text, reading)))),
-            tuple(sorted(set(self.conservative.marks(text, reading)))),
-        )
+        return self.strict.opened(reading, self._public) if self._public else reading
 
 
 def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:

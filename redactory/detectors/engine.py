@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
-from redactory.detectors.settings import DetectSettings, kind_of
-from redactory.foundation.errors import ConfigurationError
+from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
+from redactory.foundation.errors import ConfigurationError, listed
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
 """Reason codes of texts that could not be processed."""
@@ -74,6 +75,30 @@ class Finds(NamedTuple):
     reads: Literal["tokens", "names", "forms"] = "tokens"
 
 
+LIKELY, SURELY, WEAK = 0.5, 0.98, 0.25
+"""How probable a public kind must be for a token to be one; and a weak one, for a token that is no secret."""
+
+
+def public_spans(tokens: Iterable[tuple[Plain, float, str]]) -> Iterator[Span]:
+    """Runs of tokens of one public kind: each ``(token, probability that it is public, its likeliest kind)``.
+
+    ``token.probability`` is that of being plain or public.  A token is public that is likely so, or, though
+    it may as well be plain, surely no secret; a run's score is the mean of theirs.
+    """
+
+    def kind_if_public(entry: tuple[Plain, float, str]) -> str | None:
+        token, public, kind = entry
+        sure = public >= LIKELY or (public >= WEAK and token.probability >= SURELY)
+        return kind if sure else None
+
+    for kind, run in groupby(tokens, kind_if_public):
+        if kind is not None:
+            parts = [(token, max(public, LIKELY)) for token, public, _ in run]
+            (first, _), (last, _) = parts[0], parts[-1]
+            score = sum(public for _, public in parts) / len(parts)
+            yield Span(first.start, last.end, kind, round(score, 6), first.detector)
+
+
 class Engine(Protocol):
     """Reads texts; the reading of a text is a function of that text alone, never of its batch.
 
@@ -135,12 +160,33 @@ def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
     ``ConfigurationError`` where one cannot be had here.
     """
     loaded = {name: make(section, settings.language) for name, make, section in _switched_on(settings)}
-    kinds = {kind_of(label) for label in settings.public_labels}
-    for engine in loaded.values() if kinds else ():
-        # an engine that gives each label's probability can tell a public thing from a secret one
-        getattr(engine, "fold", lambda _: None)(kinds)
+    if settings.public_labels:
+        _open(settings, loaded)
     windowed = [engine for name, engine in loaded.items() if name not in _WHOLE]
     return windowed, [engine for name, engine in loaded.items() if name in _WHOLE]
+
+
+def _open(settings: DetectSettings, loaded: Mapping[str, Engine]) -> None:
+    """Have the models hold public kinds for plain: only one that gives their probability can tell them.
+
+    ``ConfigurationError`` for a model that does not, and for a public label that no engine finds.
+    """
+    kinds = kinds_of(settings.public_labels)
+    known = {label for _, part in finds_of(settings, _ENGINES.keys() - {"lists"}) for label in part.labels}
+    if unknown := [label for label in settings.public_labels if kind_of(label) not in kinds_of(known)]:
+        raise ConfigurationError(
+            f"detect.public_labels: no engine of this configuration finds {listed(unknown, 'or')}; they find "
+            f"{listed(sorted(known))}"
+        )
+    for name, engine in loaded.items():
+        fold = getattr(engine, "fold", None)
+        if fold is not None:
+            fold(kinds)
+        elif name in MODELS:
+            raise ConfigurationError(
+                f"detect.public_labels: detect.{name} does not say how probable each label is, so what is "
+                "public cannot be told from what is not; switch it off, or leave out public_labels"
+            )
 
 
 def identities_of(settings: DetectSettings) -> dict[str, Any]:

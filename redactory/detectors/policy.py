@@ -22,6 +22,7 @@ from redactory.detectors.settings import (
     DetectSettings,
     StrictSettings,
     kind_of,
+    kinds_of,
 )
 from redactory.detectors.spacy_model import versions
 from redactory.foundation.canonical import flat, hash_of
@@ -87,13 +88,12 @@ class StrictPolicy:
         least = max(bounds.get(span.label, math.inf), engines.get(span.detector, 0.0))
         return span.detector == LISTS or span.score >= least
 
-    def opened(self, reading: Reading, labels: Collection[str]) -> Reading:
-        """``reading``, in which what surely has one of ``labels`` is allowed, as by an allow list.
+    def opened(self, reading: Reading, kinds: Collection[str]) -> Reading:
+        """``reading``, in which what surely is of one of ``kinds`` is allowed, as by an allow list.
 
         Not where it overlaps a hit with any other label, at whatever score, nor where an engine doubts that
         one of its tokens is public or plain: what may be something else is no public thing.
         """
-        kinds = {kind_of(label) for label in labels}
         others: list[Span | Plain] = [span for span in reading.spans if kind_of(span.label) not in kinds]
         others += [token for token in reading.plain if token.probability < _PUBLIC_ENOUGH]
         places = tuple(
@@ -169,17 +169,19 @@ def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePol
 
 
 def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
-    """``[{"label", "masks": {part: least score}, "suspects": [part]}]``: which part makes what of each label.
+    """``[{"label", "masks": {part: least score}, "suspects": [part], "public"}]``: who makes what of a label.
 
     Parts are models, recognizers, lists and rules; one that suspects makes a point private and masks nothing.
-    A label that the settings name and nothing finds has neither.
+    A label that the settings name and nothing finds has neither.  Of one that is ``public`` the engines mask
+    what they are not sure of.
     """
     strict = policies_of(settings)[0]
-    bounds = strict.bounds
+    bounds, open_ = strict.bounds, kinds_of(settings.public_labels)
     found: dict[str, dict[str, Any]] = {}
 
     def row(label: str) -> dict[str, Any]:
-        return found.setdefault(label, {"label": label, "masks": {}, "suspects": []})
+        public = kind_of(label) in open_
+        return found.setdefault(label, {"label": label, "masks": {}, "suspects": [], "public": public})
 
     for engine, part in finds_of(settings):
         for label in part.labels:

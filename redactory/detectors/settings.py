@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.files import write_json
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.settings import Record, Settings
@@ -185,6 +185,32 @@ KINDS: Mapping[str, str] = {
 def kind_of(label: str) -> str:
     """The kind of thing that a label stands for: that of any engine's label for the same."""
     return KINDS.get(label, label)
+
+
+def kinds_of(labels: Iterable[str]) -> frozenset[str]:
+    """The kinds that labels stand for."""
+    return frozenset(map(kind_of, labels))
+
+
+def public_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The labels that are public in the run, or the export, of a manifest; none in an earlier version's."""
+    said = manifest["configuration"].get("detect", {}) if "configuration" in manifest else manifest
+    return tuple(said.get("public_labels", ()))
+
+
+def public_words(labels: Iterable[str]) -> str | None:
+    """What whoever gets the shards, or a model of them, must know of ``detect.public_labels``; None without.
+
+    ``docs/guarantees.md``, "Not covered".
+    """
+    labels = tuple(labels)
+    if not labels:
+        return None
+    return (
+        f"Public by configuration (detect.public_labels): what is surely {listed(labels, 'or')} counts as no "
+        "secret. It stands in the public text as it was written, and no guarantee and no bound on misses "
+        "covers what it says."
+    )
 
 
 KNOWN_LABELS = SUSPECTED_LABELS | DEFAULT_LABELS.keys()

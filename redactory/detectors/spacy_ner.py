@@ -6,14 +6,14 @@ same and keeps P(plain), the softmax weight of the "outside" move, for every tok
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redactory.detectors.engine import Finds, Plain, Reading, Span
-from redactory.detectors.settings import KNOWN_LABELS, SpacySettings
+from redactory.detectors.engine import Finds, Plain, Reading, Span, public_spans
+from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, kind_of
 from redactory.detectors.spacy_model import identify, load_pipeline, meta_of, versions
 from redactory.foundation.errors import ConfigurationError
 
@@ -34,6 +34,7 @@ class SpacyEngine:
         self.nlp = load_pipeline(settings.model)
         self._before: list[Any] = []
         self._ner: Any = None
+        self._public: dict[str, list[int]] = {}
         for name, pipe in self.nlp.pipeline:
             if name == "ner":
                 self._ner = pipe
@@ -43,6 +44,18 @@ class SpacyEngine:
             raise ConfigurationError(
                 "detect.spacy.model: its 'ner' pipe is not a transition-based recognizer"
             )
+
+    def fold(self, kinds: Collection[str]) -> None:
+        """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
+        for move in self._ner.move_names if self._ner is not None else ():
+            label = move.partition("-")[2]
+            if label and kind_of(label) in kinds:
+                self._public.setdefault(label, []).append(self._column(move))
+
+    def _column(self, move: str) -> int:
+        """Of the scores; moves without a name stand before the named ones."""
+        names = self._ner.move_names
+        return int(names.index(move) + self._ner.moves.n_moves - len(names))
 
     @classmethod
     def identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
@@ -66,29 +79,44 @@ class SpacyEngine:
             docs = [self.nlp.make_doc(text) for text in texts]
             for pipe in self._before:
                 docs = list(pipe.pipe(docs, batch_size=len(docs)))
-            scored = zip(docs, self._decode(docs), strict=True)
-            return [Reading(tuple(_spans(d, outside)), tuple(_plain(d, outside))) for d, outside in scored]
+            return [self._reading(doc, own) for doc, own in zip(docs, self._decode(docs), strict=True)]
 
-    def _decode(self, docs: list[Doc]) -> list[list[float]]:
-        """Annotate ``docs`` with their entities; P(plain) of each token of each."""
+    def _reading(self, doc: Doc, probabilities: list[list[float]]) -> Reading:
+        """Of one document; ``probabilities`` are P(plain) and that of each public label, by token."""
+        outside = (
+            [min(sum(own), 1.0) for own in probabilities] if self._public else [p for (p,) in probabilities]
+        )
+        tokens = list(_plain(doc, outside))
+        spans = [span for span in _spans(doc, outside) if span.label not in self._public]
+        if self._public:
+            labels = list(self._public)
+            own = [each for token, (_, *each) in zip(doc, probabilities, strict=True) if not token.is_space]
+            spans += public_spans(
+                (token, sum(each), labels[each.index(max(each))])
+                for token, each in zip(tokens, own, strict=True)
+            )
+        return Reading(tuple(spans), tuple(tokens))
+
+    def _decode(self, docs: list[Doc]) -> list[list[list[float]]]:
+        """Annotate ``docs`` with their entities; P(plain), and that of each public label, of each token."""
         ner, moves = self._ner, self._ner.moves
-        # moves without a name stand before the named ones in the scores
-        outside_move = ner.move_names.index("O") + moves.n_moves - len(ner.move_names)
+        columns = [[self._column("O")], *self._public.values()]
         step = ner.model.predict(docs)
         states = moves.init_batch(docs)
-        outside: list[list[float]] = [[] for _ in docs]
+        found: list[list[list[float]]] = [[] for _ in docs]
         open_ = [i for i, state in enumerate(states) if not state.is_final()]
         while open_:
             batch = [states[i] for i in open_]
             scores = step.predict(batch)
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            probability = weights[:, outside_move] / weights.sum(axis=1)
-            for i, value in zip(open_, probability.tolist(), strict=True):
-                outside[i].append(value)
+            total = weights.sum(axis=1)
+            probability = [weights[:, own].sum(axis=1) / total for own in columns]
+            for i, values in zip(open_, np.stack(probability, axis=1).tolist(), strict=True):
+                found[i].append(values)
             ner.transition_states(batch, scores)
             open_ = [i for i in open_ if not states[i].is_final()]
         ner.set_annotations(docs, states)
-        return outside
+        return found
 
 
 def _spans(doc: Doc, outside: list[float]) -> Iterator[Span]:

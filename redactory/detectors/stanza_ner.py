@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span
-from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span, public_spans
+from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings, kind_of
 from redactory.detectors.spacy_model import lean_spacy
 from redactory.detectors.torch_reading import closed_reading, folder_identity, silence
 from redactory.foundation.errors import ConfigurationError
@@ -73,15 +73,24 @@ class StanzaTagger:
         tags = trainer.vocab["tag"].items(self._column)
         if "O" not in tags:
             raise ConfigurationError("detect.stanza: the model has no tag O for what lies outside entities")
-        self._outside = tags.index("O")
+        self._outside, self._kinds = tags.index("O"), [_kind(tag) for tag in tags]
+        self._public: dict[str, list[int]] = {}
         import torch
 
         # the loss, against tags that nobody knows here, would take a third of the time
         trainer.model.crits = torch.nn.ModuleList([_without_loss(crf) for crf in trainer.model.crits])
         trainer.model.register_forward_hook(self._keep)
 
-    def read(self, words: list[str]) -> tuple[list[str], list[float]]:
-        """The most probable sequence of tags as Stanza decodes it, and P(tag is O) of each word."""
+    def fold(self, kinds: Collection[str]) -> None:
+        """From now on a word is as plain as its tag is O or of one of ``kinds``."""
+        public = [kind for kind in dict.fromkeys(self._kinds) if kind is not None and kind_of(kind) in kinds]
+        self._public = {kind: [n for n, own in enumerate(self._kinds) if own == kind] for kind in public}
+
+    def read(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
+        """The most probable tags, as Stanza decodes them, and P(plain) and P(public) of each word.
+
+        Tags of public kinds are O among them; with P(public) stands the likeliest such kind.
+        """
         from stanza.models.ner.data import DataLoader
 
         trainer = self._trainer
@@ -98,10 +107,17 @@ class StanzaTagger:
             # Stanza drops sequences that are too long for a transformer underneath, and says nothing
             raise ValueError("the sequence was dropped")
         tags = trainer.predict(batches[0])[0]
-        outside = marginals(self._emissions, self._transitions)[:, self._outside]
-        if not len(tags) == len(outside) == len(words):
+        probability = marginals(self._emissions, self._transitions)
+        if not len(tags) == len(probability) == len(words):
             raise ValueError("one tag a word was expected")
-        return tags, outside.tolist()
+        outside, public = probability[:, self._outside], [(0.0, "")] * len(words)
+        if self._public:
+            tags = ["O" if _kind(tag) in self._public else tag for tag in tags]
+            each = np.stack([probability[:, own].sum(axis=1) for own in self._public.values()])
+            outside = np.minimum(outside + each.sum(axis=0), 1.0)
+            likeliest = (list(self._public)[best] for best in each.argmax(axis=0))
+            public = list(zip(each.sum(axis=0).tolist(), likeliest, strict=True))
+        return tags, outside.tolist(), public
 
     def _keep(self, model: Any, inputs: Any, output: Any) -> None:
         """Keep what the forward pass computes beside the tags."""
@@ -228,6 +244,10 @@ class StanzaEngine:
         if self.read([_PROBE])[0].failure:
             raise ConfigurationError("detect.stanza: the model cannot read a plain English sentence")
 
+    def fold(self, kinds: Collection[str]) -> None:
+        """Hold words of ``kinds`` for as plain as those that nothing is found in."""
+        self._tagger.fold(kinds)
+
     @classmethod
     def identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
@@ -239,7 +259,7 @@ class StanzaEngine:
         """The kinds of entity among the model's tags; its package is one of ``language``."""
         cls.identity(settings, language)  # refuses a folder that is not there
         tags = tags_in(settings.folder, settings.package, language)
-        kinds = frozenset(kind for tag in tags for *_, kind in entities([tag]))
+        kinds = frozenset(kind for tag in tags if (kind := _kind(tag)) is not None)
         return [Finds(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
@@ -256,9 +276,11 @@ class StanzaEngine:
             spans: list[Span] = []
             plain: list[Plain] = []
             for line in lines:
-                tags, outside = self._tagger.read([word.text for word in line])
+                tags, outside, public = self._tagger.read([word.text for word in line])
                 spans += _spans(line, tags, outside)
-                plain += [Plain(w.start, w.end, p, NAME) for w, p in zip(line, outside, strict=True)]
+                own = [Plain(w.start, w.end, p, NAME) for w, p in zip(line, outside, strict=True)]
+                spans += public_spans((token, *open_) for token, open_ in zip(own, public, strict=True))
+                plain += own
         except Exception:
             # whatever its message quotes, it ends here
             return Reading(failure=ENGINE_ERROR)
@@ -285,6 +307,11 @@ def aligned(text: str, words: Sequence[Word]) -> bool:
             return False
         reached = end
     return not text[reached:].strip()
+
+
+def _kind(tag: str) -> str | None:
+    """The type of entity of one tag; None of O."""
+    return next((kind for *_, kind in entities([tag])), None)
 
 
 def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:

@@ -58,11 +58,15 @@ POLICIES: dict[str, Callable[[Detection], tuple[Span, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LabelledPoint:
-    """A data point of row ``row`` with its labelled spans ({start, end, label} mappings, code points)."""
+    """A data point of row ``row`` with its labelled spans ({start, end, label} mappings, code points).
+
+    ``public`` are those with a public label, which are no secrets.
+    """
 
     row: int
     text: str
     spans: Sequence[Mapping[str, Any]]
+    public: Sequence[Mapping[str, Any]] = ()
 
 
 class Fates(dict[str, Detection]):
@@ -104,7 +108,8 @@ def measure_detection(
     quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come
     of :func:`~redactory.evaluation.recall.measure_misses`; ``public_share`` is of all points, its
     ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points, the engines
-    being warm; ``interval`` says which interval is of which kind. No text is in the result.
+    being warm; ``interval`` says which interval is of which kind; ``public`` counts the spans of each public
+    label ({n, open}), and those of which π masks nothing. No text is in the result.
     """
     texts, fates = [point.text for point in points], Fates(detector)
     Fates(detector).read(texts[:_WARM_UP])
@@ -131,6 +136,7 @@ def measure_detection(
         "highest_gamma": misses["highest_gamma_of_strata"],
         "miss_rate": missed["delta_2"],
         "public_share": public_share(points, fates.is_public),
+        "public": _left_open(points, fates),
         "strata": misses["strata"],
         "points": len(points),
         "distinct_points": distinct,
@@ -139,6 +145,15 @@ def measure_detection(
         "texts_per_second": distinct / seconds if seconds else None,
         "interval": INTERVALS,
     }
+
+
+def _left_open(points: Iterable[LabelledPoint], fates: Mapping[str, Detection]) -> dict[str, Any]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for point in points:
+        for start, end, label in labelled_spans(point.public):
+            touched = any(mark.start < end and start < mark.end for mark in fates[point.text].strict)
+            counts[label].update(n=1, open=not touched)
+    return {label: {name: own[name] for name in ("n", "open")} for label, own in sorted(counts.items())}
 
 
 def public_share(points: Iterable[LabelledPoint], is_public: Callable[[str], bool]) -> dict[str, Any]:

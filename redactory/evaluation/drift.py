@@ -37,6 +37,8 @@ METRICS = {
     "hits/strict/detector": "hits of π per 1,000 points, by detector",
     "hits/conservative/label": "hits of π_c per 1,000 points, by label",
     "hits/conservative/detector": "hits of π_c per 1,000 points, by detector",
+    "hits/public/label": "hits with public labels per 1,000 points, by label",
+    "hits/public/detector": "hits with public labels per 1,000 points, by detector",
 }
 """Each metric in words."""
 PER = 1_000

@@ -200,7 +200,7 @@ def _p_value(paired: Sequence[Trial]) -> float | None:
 # The secrets of a run as values, cut out of its vault where the span ledger says: in memory only.
 
 
-STRICT = "strict"
+STRICT, OPEN = "strict", "public"
 SURE_RULES = frozenset({"DIGIT", "SYMBOL"})
 """Rules whose hits have the form of an identifier."""
 _NO_VALUES = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"})
@@ -219,7 +219,7 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
     for point_id, start, end, label, policy in _rows(
         [run.spans], "point_id", "start", "end", "label", "policy"
     ):
-        if label not in _NO_VALUES:
+        if label not in _NO_VALUES and policy != OPEN:
             spans[point_id].append((start, end, label, policy == STRICT))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}

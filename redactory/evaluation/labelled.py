@@ -6,11 +6,12 @@ A row is {text, spans: [{start, end, label}], …}; offsets count code points, e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from redactory.detectors.settings import kind_of, kinds_of
 from redactory.foundation.errors import InputError
 
 TEMPLATE = "template_id"
@@ -25,12 +26,13 @@ class _Invalid(ValueError):
     """What is wrong with a row, without its text; any other ``ValueError`` may quote it."""
 
 
-def labelled_rows(path: Path) -> Iterator[dict[str, Any]]:
+def labelled_rows(path: Path, public: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
     """The rows of JSON lines or of Label Studio's JSON export, each checked.
 
-    ``InputError`` names file and row of one that is invalid, and quotes nothing of it.
+    Spans whose label is ``public`` are no secrets: they stand apart, under ``public``.  ``InputError`` names
+    file and row of one that is invalid, and quotes nothing of it.
     """
-    number = 0
+    number, kinds = 0, kinds_of(public)
     try:
         with path.open(encoding="utf-8-sig") as file:
             exported = file.read(1) == "["
@@ -40,7 +42,7 @@ def labelled_rows(path: Path) -> Iterator[dict[str, Any]]:
                 if exported or entry.strip():
                     row: Any = _row_of_task(entry) if exported else json.loads(entry)
                     _check(row)
-                    yield row
+                    yield _apart(row, kinds) if kinds else row
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}; labelled JSON lines are needed, or Label Studio's "
@@ -53,6 +55,13 @@ def labelled_rows(path: Path) -> Iterator[dict[str, Any]]:
             f"{path.name}, row {number or 1}: neither a labelled row, like {_FORM}, nor a task of Label "
             f"Studio's JSON export with a text under 'text' ({type(error).__name__})"
         ) from None
+
+
+def _apart(row: dict[str, Any], kinds: Collection[str]) -> dict[str, Any]:
+    sides: dict[bool, list[Any]] = {True: [], False: []}
+    for span in row["spans"]:
+        sides[kind_of(span["label"]) in kinds].append(span)
+    return {**row, "spans": sides[False], "public": sides[True]}
 
 
 def _check(row: Any) -> None:

@@ -21,7 +21,7 @@ import ahocorasick
 import numpy as np
 
 from redactory.detectors.engine import Reading, Span
-from redactory.detectors.settings import SUSPECTED_LABELS
+from redactory.detectors.settings import SUSPECTED_LABELS, kind_of
 from redactory.evaluation.statistics import Bootstrap, figure, proportion, quotient
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
@@ -180,13 +180,14 @@ def residual_identifiers(
     seed: int = 0,
     progress: Progress = silent,
     words: Set[str] | None = None,
+    public: Set[str] = frozenset(),
 ) -> dict[str, Any]:
     """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
 
-    A hit that touches a mask is none, nor is one of ordinary ``words``, or of a label that is only suspected
-    by default (``SUSPECTED_LABELS``).  Returns {points, looked_at, failed, held, share {value, low, high},
-    labels, listed}; ``listed`` names at most 100 points, without their text, and a text that could not be
-    read counts in ``failed`` and in no share.
+    A hit that touches a mask is none, nor is one of ordinary ``words``, of a kind that is ``public``, or of a
+    label that is only suspected by default (``SUSPECTED_LABELS``).  Returns {points, looked_at, failed, held,
+    share {value, low, high}, labels, listed}; ``listed`` names at most 100 points, without their text, and a
+    text that could not be read counts in ``failed`` and in no share.
     """
     order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:most]
     drawn = [points[int(place)] for place in sorted(order)]
@@ -199,7 +200,8 @@ def residual_identifiers(
             if reading.failure is not None:
                 failed += 1
                 continue
-            found = Counter(span.label for span in reading.spans if _is_telling(text, span, words))
+            telling = (span for span in reading.spans if _is_telling(text, span, words))
+            found = Counter(span.label for span in telling if kind_of(span.label) not in public)
             labels.update(found)
             held += bool(found)
             if found and len(listed) < MOST_LISTED:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from redactory.dedup.settings import summary as dedup_summary
 from redactory.detectors import blind_of, blind_words
+from redactory.detectors.settings import public_of, public_words
 from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.drift import METRICS
 from redactory.evaluation.sample import resting_on_labellers
@@ -67,11 +68,14 @@ def render_report(run: RunFolder) -> str:
 
     manifest, missed, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
     hits = sorted(manifest["hits"], key=lambda hit: (-hit["count"], hit["label"]))
-    found = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative")]
+    found = [
+        (name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")
+    ]
     return template("report.html.j2").render(
         manifest=manifest,
         counts=manifest["counts"],
         blind=blind_words(blind_of(manifest)),
+        open=public_words(public_of(manifest)),
         flow=flow(manifest["counts"]),
         laws=conservation(manifest),
         found=[table for table in found if table[1]],

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from redactory.detectors.settings import kind_of
 from redactory.evaluation.labelled import labelled_rows
 from redactory.evaluation.recall import COUNTS, DetectFate, by_label, fates_of_secrets
 from redactory.evaluation.sample_bounds import (
@@ -86,6 +87,10 @@ class SampledText:
     def changed(self) -> bool:
         """Whether the labeller left anything else than was filled in."""
         return set(self.secrets) != set(self.prefilled)
+
+    def but(self, kinds: Collection[str]) -> SampledText:
+        """The same without the secrets of ``kinds``."""
+        return replace(self, secrets=tuple(one for one in self.secrets if kind_of(one.label) not in kinds))
 
     def record(self, key: DigestKey) -> dict[str, Any]:
         """What the record of the draw keeps."""

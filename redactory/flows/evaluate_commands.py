@@ -25,7 +25,7 @@ from redactory.flows.show import Shown, err, out, print_table
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, silent
 
-MASKED, FLAGGED = "bold white on red", "black on yellow"
+MASKED, FLAGGED, OPEN = "bold white on red", "black on yellow", "black on green"
 _BESIDE = 60
 """Letters of a line that are shown before and after a hit."""
 
@@ -163,12 +163,16 @@ def explained(result: dict[str, Any], every: bool) -> None:
     text, marks = result["text"], result["marks"]
     shown = Text(text)
     # what is masked covers what is only flagged
-    for style, key in ((FLAGGED, "makes_private"), (MASKED, "masks")):
+    styles = ((OPEN, "public"), (FLAGGED, "makes_private"), (MASKED, "masks"))
+    for style, key in styles:
         for mark in marks:
             if mark[key]:
                 shown.stylize(style, mark["start"], mark["end"])
     out.print(shown, soft_wrap=True)
-    out.print(Text.assemble((" masked by π ", MASKED), " ", (" makes the point private ", FLAGGED)))
+    legend = Text.assemble((" masked by π ", MASKED), " ", (" makes the point private ", FLAGGED))
+    if any(mark["public"] for mark in marks):
+        legend.append(" ").append(" public by its label ", OPEN)
+    out.print(legend)
     out.print()
     if result["failure"]:
         out.print(f"The point would be quarantined: {result['failure']}")
@@ -187,7 +191,7 @@ def explained(result: dict[str, Any], every: bool) -> None:
 
 
 def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The marks that decide something, those that overlap in one group.
+    """The marks that decide something, and those that may not for their labels; in groups that overlap.
 
     What stands in a masked place adds nothing to what becomes of it.
     """
@@ -199,7 +203,7 @@ def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         and not any(mark["start"] < one["end"] and one["start"] < mark["end"] for one in masked)
     ]
     groups: list[list[dict[str, Any]]] = []
-    for kind in (masked, flagged):
+    for kind in (masked, flagged, [mark for mark in marks if mark["public"]]):
         end = -1
         for mark in sorted(kind, key=lambda one: (one["start"], one["end"])):
             if mark["start"] < end:
@@ -214,7 +218,8 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
     start, end = marks[0]["start"], max(mark["end"] for mark in marks)
     found, by = (", ".join(dict.fromkeys(mark[key] for mark in marks)) for key in ("label", "detector"))
     first = marks[0]
-    effect = "masked" if first["masks"] else "makes private" if first["makes_private"] else ""
+    said = {"masks": "masked", "makes_private": "makes private", "public": "public"}
+    effect = next((words for key, words in said.items() if first[key]), "")
     score = f"{max(mark['score'] for mark in marks):.3f}"
     return " ¦ ".join((f"{start}–{end}", repr(text[start:end]).replace("¦", "|"), found, score, by, effect))
 

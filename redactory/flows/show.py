@@ -161,6 +161,7 @@ _WORDS = {
     "finding_line": "redactory.flows.job_commands.finding_line",
     "hit_line": "redactory.flows.evaluate_commands.hit_line",
     "mend": "redactory.pipelines.curated_hints.MENDS.get",
+    "public_words": "redactory.detectors.settings.public_words",
     "resting_on_labellers": "redactory.evaluation.sample.resting_on_labellers",
     "waiting": "redactory.pipelines.index.WAITING.get",
 }

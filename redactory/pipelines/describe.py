@@ -84,19 +84,21 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
 
 def _trial(settings: Config, texts: list[str], progress: Progress) -> dict[str, Any]:
     """What would become of the examples of some documents, and why: counts alone."""
-    sides, reasons, masked = Counter[str](), Counter[str](), Counter[str]()
+    sides, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with waiting(progress, "try the policies"):
         for points in Policy(settings).split_many(texts):
             for point in points:
                 sides[point.side] += 1
                 reasons.update(point.reasons)
                 masked.update(kind_of(hit.label) for hit in point.hits if hit.policy == "strict")
+                public.update(kind_of(hit.label) for hit in point.public)
     return {
         "documents": len(texts),
         "examples": sides.total(),
         **{side: sides[side] for side in ("public", "private", "quarantined")},
         "reasons": dict(reasons.most_common(SHOWN)),
         "masked": dict(masked.most_common(SHOWN)),
+        "left_public": dict(public.most_common(SHOWN)),
     }
 
 
@@ -136,7 +138,7 @@ def explain(text: str, config: Given | None = None, *, progress: Progress = sile
     """What detection does to ``text``, as one point; **the answer quotes the text**.
 
     Returns {text, side, masked, failure, reasons, marks}; a mark is {start, end, value, label, score,
-    detector, masks, makes_private}, those of the engines and of the rules alike, in text order.
+    detector, masks, makes_private, public}, those of the engines and of the rules alike, in text order.
     """
     settings = load_for_texts(config)
     with waiting(progress, "load engines"):
@@ -151,6 +153,7 @@ def explain(text: str, config: Given | None = None, *, progress: Progress = sile
             "value": text[span.start : span.end],
             "masks": span in masked,
             "makes_private": span in masked or span in flagged,
+            "public": span in detection.public,
         }
         for span in sorted({*reading.spans, *masked, *flagged})
     ]

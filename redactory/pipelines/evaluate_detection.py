@@ -9,7 +9,7 @@ from typing import Any
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
 from redactory.detectors.rules import words_if_any
-from redactory.detectors.settings import refuse_fitted_rows
+from redactory.detectors.settings import kinds_of, public_of, refuse_fitted_rows
 from redactory.evaluation.detection import LabelledPoint, measure_detection
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
@@ -41,8 +41,9 @@ def evaluate_detect(
 
     Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the
     engines. Returns :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans,
-    spans_outside_points, segment, policies: {name: hash}}. ``ConfigurationError`` where the policies were
-    fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
+    spans_outside_points, segment, policies: {name: hash}, public_labels}; spans with a public label are no
+    secrets. ``ConfigurationError`` where the policies were fitted on any of these rows
+    (``docs/guarantees.md``, "Coverage failure").
     """
     path = Path(labelled)
     segment, detect = SegmentSettings(), DetectSettings()
@@ -50,12 +51,16 @@ def evaluate_detect(
         # the labelled file is what is read: a file with a detect section alone will do
         given = load_config(config, input={"path": str(path)})
         segment, detect = given.segment, given.detect
-    rows, cut = list(labelled_rows(path)), segmenter(segment)
+    rows, cut = list(labelled_rows(path, detect.public_labels)), segmenter(segment)
     refuse_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     points = [
-        LabelledPoint(number, text, spans)
+        LabelledPoint(number, text, spans, public)
         for number, row in enumerate(rows)
-        for text, spans in labelled_points(row, cut)
+        for (text, spans), (_, public) in zip(
+            labelled_points(row, cut),
+            labelled_points({**row, "spans": row.get("public", ())}, cut),
+            strict=True,
+        )
     ]
     count = sum(len(row["spans"]) for row in rows)
     placed = {(point.row, span["number"]) for point in points for span in point.spans}
@@ -66,6 +71,7 @@ def evaluate_detect(
         "spans_outside_points": count - len(placed),
         "segment": segment.mode,
         "policies": policy_hashes(detect),
+        "public_labels": list(detect.public_labels),
         **measure_detection(detector or Detector(detect), points, progress),
     }
 
@@ -77,7 +83,8 @@ def evaluate_recall(
 
     The misses are sealed in the run's private state, where the guarantee takes them from: they must be
     measured on secrets of this corpus that no policy was tuned on.  Whoever gives the labels vouches for
-    that; what is checked is that no row is one that ``fit_policy`` fitted this run's policy on.  ``date`` is
+    that; what is checked is that no row is one that ``fit_policy`` fitted this run's policy on.  What has a
+    public label of the run is no secret, so it is neither drawn nor missed.  ``date`` is
     the day of the measurement, or of the first one that gave the same.
     """
     settings = load_config(config, output=output)
@@ -85,7 +92,7 @@ def evaluate_recall(
     manifest = read_manifest(run)
     if settings.evaluate.labelled is None:
         raise ConfigurationError("evaluate.labelled: name a file of labelled rows there")
-    labelled = Path(settings.evaluate.labelled)
+    labelled, public = Path(settings.evaluate.labelled), public_of(manifest)
 
     def measure() -> dict[str, Any]:
         texts = (row["text"] for row in labelled_rows(labelled))
@@ -93,7 +100,7 @@ def evaluate_recall(
         cut = segmenter(settings.segment)
         secrets = [
             (text, [span])
-            for row in labelled_rows(labelled)
+            for row in labelled_rows(labelled, public)
             for text, spans in labelled_points(row, cut)
             for span in spans
         ]
@@ -104,8 +111,9 @@ def evaluate_recall(
         result = {
             "run": str(run.root),
             "secrets": len(secrets),
+            "public_labels": list(public),
             "misses": measure_misses(detect_fates(manifest), points, spans, progress=progress),
-            "left": secrets_left(run, labelled_rows(labelled)),
+            "left": secrets_left(run, labelled_rows(labelled, public)),
         }
         result["date"] = known_since(run, result)
         keep_recall(run, result)
@@ -158,6 +166,7 @@ def evaluate_redaction(
     """
     folder = RunFolder(Path(run))
     detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])
+    public = kinds_of(detect.public_labels)
     chosen, no_engine = independent_engine(detect, engine)
 
     def measure() -> dict[str, Any]:
@@ -181,7 +190,7 @@ def evaluate_redaction(
             reader, words = Detector(DetectSettings.model_validate(own)), words_if_any(detect.language)
             taught = detect.tagger is not None and chosen == "spacy"
             residual = {"engine": name, "note": TEACHER if taught else None} | {
-                side: residual_identifiers(reader.read, points, sample, progress=progress, words=words)
+                side: residual_identifiers(reader.read, points, sample, 0, progress, words, public)
                 for side, points in texts.items()
             }
         across = _across(folder)

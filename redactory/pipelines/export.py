@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.detectors import blind_of
+from redactory.detectors.settings import public_of, public_words
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, remove, sync, write_text
@@ -115,6 +116,7 @@ def _filled(
         "manifest": digest,
         "release": said["release"],
         "public": said["counts"]["public"],
+        "public_labels": public_words(said["public_labels"]),
         "models": list(models),
         "files": len(there),
         "bytes": sum(path.stat().st_size for path in there),
@@ -160,16 +162,17 @@ def _copy_sealed(path: Path, to: Path, digest: str) -> None:
 def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
     """The export's manifest, of that of the run and its sha256: this list, and no other key of it.
 
-    Not the configuration (deny lists have names in them) but the hashes of the policies; not the counts of
-    rows, documents, private, duplicate or quarantined points, of hits and of masks, for they speak about
-    private text, but the languages that a sample of the corpus is in; not the names, sizes and digests of the
-    input; nothing of keys; no time but the run's day.
+    Not the configuration (deny lists have names in them) but the hashes of the policies and the labels that
+    are public; not the counts of rows, documents, private, duplicate or quarantined points, of hits and of
+    masks, for they speak about private text, but the languages that a sample of the corpus is in; not the
+    names, sizes and digests of the input; nothing of keys; no time but the run's day.
     """
     return {
         "format": FORMAT,
         "run": manifest["run"],
         **({"id": manifest["id"]} if "id" in manifest else {}),
         "blind": dict(blind_of(manifest)),
+        "public_labels": list(public_of(manifest)),
         "release": manifest.get("release", 1),
         "parent": digest,
         "date": manifest["created"][:10],

@@ -146,13 +146,14 @@ class Labels:
         return {*self.rows, *(text for own in self.secrets.values() for secret in own for text in secret)}
 
 
-def read_labels(path: Path, segment: SegmentSettings) -> Labels:
+def read_labels(path: Path, segment: SegmentSettings, public: Iterable[str] = ()) -> Labels:
     """The labels of a file of labelled rows, cut into points; ``InputError`` as there.
 
-    A span that lies in no point (a speaker's name, say) is no secret here: it stands in no shard.
+    A span with a ``public`` label is no secret here, nor is one that lies in no point (a speaker's name,
+    say): it stands in no shard.
     """
     cut, labels = segmenter(segment), Labels()
-    for number, row in enumerate(labelled_rows(path)):
+    for number, row in enumerate(labelled_rows(path, public)):
         user = row.get("user_id")
         unit = ("row", number) if user is None else ("user", user)
         labels.unit = labels.unit if user is None else "user"
@@ -204,7 +205,7 @@ def fit_policy(
         raise ConfigurationError(f"{out} exists; give another name")
     given = None if config is None else load_config(config)
     detect, segment = (given.detect, given.segment) if given else (DetectSettings(), SegmentSettings())
-    labels = read_labels(labelled, segment)
+    labels = read_labels(labelled, segment, detect.public_labels)
     _require_enough(labels, labelled.name, miss_rate, confidence)
     path, drawn = policy_path(detect), draw_secrets(labels, file_sha256(labelled))
     levels = _levels(labels.points, detect, path, progress)
@@ -220,6 +221,7 @@ def fit_policy(
         "miss_rate": miss_rate,
         "confidence": confidence,
         "estimand": ESTIMAND.format(unit=labels.unit),
+        "public_labels": list(detect.public_labels),
         "curve": curve,
         "present": detect.conservative.model_dump(mode="json", include=set(_KEYS)),
         "chosen": None if chosen is None else curve[chosen],
@@ -301,6 +303,6 @@ def _levels(
     strict, levels, unread = policies_of(detect)[0], dict[str, int](), iter(texts)
     while batch := list(islice(unread, detect.batch_size)):
         for text, reading in zip(batch, detector.read(batch), strict=True):
-            levels[text] = first_public(text, reading, strict, policies)
+            levels[text] = first_public(text, detector.weighed(text, reading), strict, policies)
         progress("detect", len(levels), len(texts), "texts")
     return levels

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import DetectSettings
-from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitted_rows
+from redactory.detectors.settings import (
+    FittedPolicy,
+    fitted_among,
+    kinds_of,
+    public_of,
+    refuse_fitted_rows,
+)
 from redactory.evaluation import sample as samples
 from redactory.evaluation.labelled import as_task, labelling_interface
 from redactory.evaluation.recall import DetectFate
@@ -186,7 +192,8 @@ def audit_score(
     """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
 
     ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no
-    row differs from what was filled in is refused, unless ``unchanged``. ``fates`` replaces the run's own
+    row differs from what was filled in is refused, unless ``unchanged``. What has a public label of the run
+    is no secret. ``fates`` replaces the run's own
     engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of ``sample_bounds.py`` as
     ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError`` for labels that
     do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
@@ -207,6 +214,9 @@ def audit_score(
                 f"{Path(labelled).name}: no row differs from what the policies had marked. Label every "
                 "secret in every row first; if there truly is nothing to change, score it with --unchanged"
             )
+        # asked after the labels were compared with what was filled in: π may have masked some of these
+        kinds = kinds_of(public_of(manifest))
+        rows = [row.but(kinds) for row in rows]
         # what a policy misses of the labels that its thresholds follow from says nothing about others
         refuse_fitted_rows([row.text for row in rows], fitted_policy(manifest), load_digest_key())
         with waiting(progress, "load engines"):
@@ -216,6 +226,7 @@ def audit_score(
         result = {
             "run": str(folder.root),
             "estimand": ESTIMAND,
+            "public_labels": list(public_of(manifest)),
             "secrets": sum(len(row.secrets) for row in rows),
             **samples.figures(draw, measured, confidence, delta),
             "left": samples.secrets_left(measured),

@@ -89,6 +89,8 @@ def _of_training(
         raise ConfigurationError(f"release.known_values: {WORDS['known_in_document']}")
     finished = config is not None and is_finished(run)
     recall = train.recall or (measured_last(run) if finished else None)
+    if recall is not None:
+        recall.require_public(loaded.detect.public_labels)
     rates = MissRates.measured(recall, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if finished and (noised := points_learnt(run, train.trainer)[0]):

@@ -15,6 +15,7 @@ from redactory.detectors import (
     Detection,
     Detector,
     DetectSettings,
+    Span,
     TextDetector,
     changed_since,
     differing,
@@ -54,8 +55,9 @@ _AT_ONCE = 1_000
 class Hit:
     """One thing that was found: code points [start, end) of the text, its label, its score in [0, 1].
 
-    ``detector`` is the engine, list or rule that found it.  ``policy`` is ``strict`` where the hit is masked
-    and ``conservative`` where it only makes its point private.
+    ``detector`` is the engine, list or rule that found it.  ``policy`` is ``strict`` where the hit is masked,
+    ``conservative`` where it only makes its point private, and ``public`` where it does neither, for its
+    label may be public.
     """
 
     start: int
@@ -63,7 +65,7 @@ class Hit:
     label: str
     score: float
     detector: str
-    policy: PolicyName
+    policy: PolicyName | Literal["public"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Point:
     """One data point of a text, at code points [start, end), and what becomes of it.
 
     ``side`` is where it goes; ``redacted`` is what stands there.  ``reasons`` are those of a private point,
-    as ``detector:LABEL``.  A point that an engine could not process is quarantined: ``failure`` is the reason
+    as ``detector:LABEL``.  ``public`` are hits with a label that may be public, which stand beside ``hits``
+    and change nothing.  A point that an engine could not process is quarantined: ``failure`` is the reason
     code, and ``redacted`` is empty.
     """
 
@@ -82,6 +85,7 @@ class Point:
     reasons: tuple[str, ...] = ()
     failure: str | None = None
     hits: tuple[Hit, ...] = ()
+    public: tuple[Hit, ...] = ()
 
 
 class Policy:
@@ -211,13 +215,16 @@ def _points(segments: list[Segment], detections: list[Detection], fates: list[Fa
         if fate.failure is not None:
             yield Point(start, end, "quarantined", "", failure=fate.failure)
             continue
-        hits, masked = [], set(detection.strict)
-        for span in sorted(masked.union(detection.conservative)):
-            name: PolicyName = "strict" if span in masked else "conservative"
-            where = span.start + start, span.end + start
-            hits.append(Hit(*where, span.label, span.score, span.detector, name))
+        names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
+        names |= dict.fromkeys(detection.strict, "strict")
+        hits = tuple(_hit(span, start, names[span]) for span in sorted(names))
+        public = tuple(_hit(span, start, "public") for span in detection.public)
         side: Side = "public" if fate.side == PUBLIC else "private"
-        yield Point(start, end, side, fate.text, fate.reasons, hits=tuple(hits))
+        yield Point(start, end, side, fate.text, fate.reasons, hits=hits, public=public)
+
+
+def _hit(span: Span, at: int, policy: PolicyName | Literal["public"]) -> Hit:
+    return Hit(span.start + at, span.end + at, span.label, span.score, span.detector, policy)
 
 
 # What a finished run would do to any text, by its own policies or not at all.

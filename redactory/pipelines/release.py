@@ -18,7 +18,7 @@ from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
 from redactory.detectors import blind_of, blind_words, blindness, policy_records
 from redactory.detectors.engine import identities_of
-from redactory.detectors.settings import side_channel
+from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import canonical_json, version_of
 from redactory.foundation.errors import CheckFailed, some
@@ -96,6 +96,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "run": str(run.root),
         **({"roles_left_out": roles} if roles else {}),
         "blind": blind_words(blind_of(manifest)),
+        "public_labels": public_words(public_of(manifest)),
         **{name: manifest["counts"][name] for name in COUNTS},
         "seconds": manifest["seconds"],
         "rejected_by_reason": manifest["rejected"],
@@ -315,14 +316,22 @@ def _card(template: str, name: str, said: Mapping[str, Any], sides: tuple[str, .
 def dataset_card(name: str, manifest: dict[str, Any]) -> str:
     """The card of a run with this manifest (Markdown)."""
     blind, tuned = blind_words(blind_of(manifest)), side_channel(manifest["policies"])
-    return _card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), blind=blind, tuned=tuned)
+    more = {"blind": blind, "tuned": tuned, "open": public_words(public_of(manifest))}
+    return _card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **more)
 
 
 def export_card(said: dict[str, Any]) -> str:
     """The card of an export (Markdown); ``said`` is its manifest."""
     blind = blind_words(said["blind"]) if said.get("blind") else None
-    points = some(said["counts"]["public"], "point")
-    return _card("export_card.md.j2", said["run"], said, (PUBLIC,), blind=blind, points=points)
+    more = {"blind": blind, "open": public_words(public_of(said))}
+    return _card(
+        "export_card.md.j2",
+        said["run"],
+        said,
+        (PUBLIC,),
+        points=some(said["counts"]["public"], "point"),
+        **more,
+    )
 
 
 def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
@@ -366,7 +375,9 @@ def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any
         "description": template["description"].format(release=said["release"]),
         "version": f"{said['release']}.0.0",
         "datePublished": said["date"],
-        "rai:personalSensitiveInformation": template["sensitive"],
+        "rai:personalSensitiveInformation": " ".join(
+            filter(None, [template["sensitive"].strip(), public_words(public_of(said))])
+        ),
         "distribution": [*shards, template["together"]],
         "recordSet": [{**template["records"], "field": fields}],
     }

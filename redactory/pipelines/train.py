@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from redactory.detectors.settings import public_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
@@ -33,7 +34,10 @@ def train(
     require_training_packages()
     settings = _changed(config, output, changes)
     run = RunFolder(Path(settings.output))
-    if not read_manifest(run)["counts"]["points"]:
+    manifest = read_manifest(run)
+    if settings.train.recall is not None:
+        settings.train.recall.require_public(public_of(manifest))
+    if not manifest["counts"]["points"]:
         raise RunStateError(
             f"{run.root} has no points, so there is nothing to train on; see why (redactory curate --dry-run)"
         )

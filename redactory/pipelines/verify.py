@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, blind_of, blind_words, changed_since
+from redactory.detectors.settings import kinds_of, public_of, public_words
 from redactory.evaluation.report import pages_of
 from redactory.foundation.canonical import file_sha256, version_of
 from redactory.foundation.errors import (
@@ -154,6 +155,11 @@ def purged(seen: Seen) -> str | None:
     return f"{', '.join(gone)}: taken away on purpose" if gone else None
 
 
+def public_labels(seen: Seen) -> str | None:
+    """The labels that were made public, as a note; nothing where there are none."""
+    return public_words(public_of(seen.manifest))
+
+
 # The points: what a run holds, and that it lies where it is to lie.
 
 
@@ -284,7 +290,8 @@ def open_values(seen: Seen) -> str:
     if key.fingerprint != manifest["key"]["fingerprint"]:
         why = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
         raise (Unmade if limit is None else ConfigurationError)(f"not made: {why}")
-    seen.open_values = find_open_values(seen.run, key, manifest["configuration"]["detect"]["language"])
+    language, public = manifest["configuration"]["detect"]["language"], kinds_of(public_of(manifest))
+    seen.open_values = find_open_values(seen.run, key, language, public)
     count = len(seen.open_values)
     which = "--json names them; " if count else ""
     bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
@@ -450,6 +457,7 @@ OF_A_RUN: dict[str, Work] = {
     "purged": purged,
     "measured": measured,
     "names looked for": names_looked_for,
+    "public labels": public_labels,
     "conservation": conservation,
     "no mask in public": no_mask_in_public,
     "point ids": ids,
@@ -469,6 +477,7 @@ OF_AN_EXPORT: dict[str, Work] = {
     "croissant": lambda seen: _says(
         seen, ExportFolder(seen.root).croissant, croissant_text(seen.manifest, seen.manifest["files"])
     ),
+    "public labels": public_labels,
     "no mask in public": no_mask_in_public,
     "point ids": exported_ids,
     "model": exported_model,

@@ -7,10 +7,11 @@ something by itself is counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
 from redactory.detectors.rules import outside, words_if_any
+from redactory.detectors.settings import kind_of
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_batches
@@ -77,9 +78,12 @@ def tells(value: str, words: Set[str]) -> bool:
 # Public points that show a value which was masked elsewhere, found without the value being known.
 
 
-def find_open_values(run: RunFolder, key: DigestKey, language: str) -> list[dict[str, Any]]:
+def find_open_values(
+    run: RunFolder, key: DigestKey, language: str, public: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """``[{"point_id", "labels"}]`` of the public points that hold a masked value, in shard order.
 
+    A value of a kind that is ``public`` was masked for some doubt in one place, and is no secret in another.
     Of a value of ordinary words of ``language`` ("the", "city centre") nothing is told: masked in one place,
     it stands open in a thousand others.
     """
@@ -87,7 +91,7 @@ def find_open_values(run: RunFolder, key: DigestKey, language: str) -> list[dict
     lengths = set()
     for batch in read_batches(run.spans, ["label", "value_digest", "tokens"]):
         for label, digest, tokens in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if digest is not None and 0 < tokens <= LONGEST:
+            if digest is not None and 0 < tokens <= LONGEST and kind_of(label) not in public:
                 masked[digest] = label
                 lengths.add(tokens)
     words = words_if_any(language)

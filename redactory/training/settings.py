@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -17,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from redactory.detectors.settings import kinds_of
+from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
 from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
@@ -87,6 +89,7 @@ class RecallMeasurement(Record):
                 "confidence": misses["confidence"],
                 "date": value.get("date"),
                 "sample": value.get("sample"),
+                "public_labels": value.get("public_labels", ()),
             }
         except (KeyError, TypeError):
             raise ValueError("it is no record of a measurement of this version") from None
@@ -99,6 +102,23 @@ class RecallMeasurement(Record):
     sample: StratifiedSample | None = Field(
         None, description="The stratified sample that was labelled; its bounds stand for those of the counts."
     )
+
+    public_labels: tuple[str, ...] = Field(
+        (),
+        description="detect.public_labels of the run that it was measured on: what has one of them was no "
+        "secret. A measurement under other ones is refused.",
+    )
+
+    def require_public(self, labels: Iterable[str]) -> None:
+        """``ConfigurationError`` unless ``labels`` are the public ones that this was measured under."""
+        labels = tuple(labels)
+        if kinds_of(labels) != kinds_of(self.public_labels):
+            own, there = (listed(found or ["none"]) for found in (labels, self.public_labels))
+            raise ConfigurationError(
+                f"train.recall: what the policies miss was measured with other public labels ({there}) than "
+                f"those of the run ({own}): other things were secrets there; measure again (redactory label "
+                "score, redactory run)"
+            )
 
     @model_validator(mode="after")
     def _misses_are_nested(self) -> Self:

@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings, Reading
 from redactory.detectors.classifier.engine import TransformersEngine
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, engines_of, identities_of
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, MODELS, engines_of, identities_of
+from redactory.detectors.settings import kind_of
 from redactory.detectors.stanza_ner import StanzaEngine
+from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import EMPTY, NASTY, OFF, TEXTS, alone, covered_by
 
 LONG = "Anna lives in Paris and I don't know Robert. " * 12
@@ -172,3 +175,35 @@ def test_the_identity_is_that_of_the_content_wherever_it_lies_and_loads_no_model
     assert one == two == json.loads(json.dumps(one))
     assert list(one) == [name]
     assert len([k for k in one[name] if one[name][k] != three[name][k]]) == 1
+
+
+@pytest.mark.parametrize("name", [*MODELS, "bytes"])
+def test_a_model_holds_public_kinds_for_plain_and_tells_them_from_the_others(load: Load, name: str) -> None:
+    engine, texts = load(name), [*TEXTS[:20], LONG]
+    before = engine.read(texts)
+    counts = Counter(kind_of(span.label) for reading in before for span in reading.spans)
+    (public, _), *others = counts.most_common()
+    assert others
+    engine.fold({public})
+    after = engine.read(texts)
+    for old, new in zip(before, after, strict=True):
+        assert [token[:2] for token in old.plain] == [token[:2] for token in new.plain]
+        assert all(b.probability >= a.probability for a, b in zip(old.plain, new.plain, strict=True))
+        assert {kind_of(span.label) for span in new.spans} <= counts.keys()
+        for span in (span for span in new.spans if kind_of(span.label) == public):
+            inside = [token.probability for token in new.plain if span.start <= token.start < span.end]
+            assert min(span.score, max(inside)) >= 0.5
+    assert any(kind_of(span.label) == public for reading in after for span in reading.spans)
+    assert any(kind_of(span.label) != public for reading in after for span in reading.spans)
+    assert [reading.plain for reading in before] != [reading.plain for reading in after]
+
+
+def test_an_engine_that_cannot_tell_public_kinds_is_refused(
+    sections: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of("transformers", sections["transformers"])
+    monkeypatch.delattr(TransformersEngine, "fold")
+    with pytest.raises(ConfigurationError, match=r"public_labels: detect\.transformers does not say"):
+        engines_of(settings.model_copy(update={"public_labels": ("LOCATION",)}))
+    with pytest.raises(ConfigurationError, match="no engine of this configuration finds ORGANISATION"):
+        engines_of(settings.model_copy(update={"public_labels": ("LOCATION", "ORGANISATION")}))

@@ -83,6 +83,23 @@ def test_every_word_takes_its_most_suspicious_piece_of_all_windows(
             assert any(s.start <= first and last <= s.end for s in reading.spans)
 
 
+def test_what_is_public_counts_as_plain(folder: Path, plainly: Plainly) -> None:
+    engine = engine_of(folder)
+    engine.fold({"LOCATION"})
+    reading = alone(engine.read([LONG]))
+    tokens = [
+        t for window in plainly.tokens(LONG, engine._model.window, engine._model._stride) for t in window
+    ]
+    for start, end, probability, _ in reading.plain:
+        inside = [row for first, last, row in tokens if start <= first and last <= end]
+        worst = min(row[0] + row[3] + row[4] for row in inside)
+        assert probability == pytest.approx(min(worst, 1.0), rel=1e-3)
+    for span in reading.spans:
+        words = [p.probability for p in reading.plain if span.start <= p.start < span.end]
+        assert min(words) >= 0.5 if span.label == "LOC" else max(words) < 0.5
+    assert {span.label for span in reading.spans} == {"PER", "LOC"}
+
+
 def test_spans_are_runs_of_suspicious_words(engine: TransformersEngine) -> None:
     reading = alone(engine.read([LONG]))
     assert {span.label for span in reading.spans} == {"PER", "LOC"}

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from redactory.foundation.errors import GuaranteeError
+from redactory.evaluation.report import promises
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import Record, RecordLog, chain_head, read_records
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
 from redactory.training.accounting import epsilon
+from redactory.training.guarantee.compose import composed_card
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import as_now
@@ -83,6 +85,24 @@ def test_over_a_run_that_is_blind_to_names_no_coverage_is_stated(tmp_path: Path)
     assert card["epsilon_confidentiality"] is None
     assert card["miss_rates"] == {"gamma_upper": 1.0, "delta_2_upper": None, "measured": None}
     assert guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
+
+
+def test_public_labels_are_named_as_what_is_not_covered(tmp_path: Path) -> None:
+    configuration = {"detect": {"public_labels": ["ORGANIZATION", "DATE"]}}
+    run = write_run(tmp_path / "RUN", configuration=configuration)
+    train_model(run, small(seed=None))
+    card = guarantee_card(run, "crt", GOOD.model_copy(update={"public_labels": ("ORG", "DATE")}))
+    assert card["public_labels"] == ["ORGANIZATION", "DATE"]
+    assert "what is surely ORGANIZATION or DATE counts as no secret" in card["not_covered"][0]
+    assert card["not_covered"][0] in guarantee_page(card)
+    assert any("ORGANIZATION or DATE" in sentence for sentence in promises(card))
+    with pytest.raises(ConfigurationError, match="measured with other public labels"):
+        guarantee_card(run, "crt", GOOD)
+    other = write_run(tmp_path / "other")
+    train_model(other, small(seed=None))
+    with pytest.raises(GuaranteeError, match="the public labels of these models differ"):
+        composed_card([(run, "crt"), (other, "crt")])
+    assert composed_card([(run, "crt")])["public_labels"] == ["DATE", "ORGANIZATION"]
 
 
 def test_a_policy_that_flags_everything_leaves_no_secret_uncovered(tmp_path: Path) -> None:

@@ -7,15 +7,14 @@ import importlib
 import itertools
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span
-from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span, public_spans
+from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings, kind_of
 from redactory.detectors.torch_reading import closed_reading, folder_identity, silence
 from redactory.foundation.errors import ConfigurationError
 
@@ -33,12 +32,18 @@ _FIRST_POSITION = 2
 
 
 class Piece(NamedTuple):
-    """One token of the model: code points [start, end), P(plain), and its likeliest type of entity."""
+    """One token of the model: code points [start, end), P(plain), and its likeliest type of entity.
+
+    Where types are public, ``plain`` is P(plain or public) and ``kind`` none of them; ``public`` is
+    P(public), and ``public_kind`` the likeliest one.
+    """
 
     start: int
     end: int
     plain: float
     kind: str
+    public: float = 0.0
+    public_kind: str = ""
 
 
 class TokenClassifier:
@@ -49,6 +54,11 @@ class TokenClassifier:
         self._device = settings.device
         self.window, self._stride = window_of(self._tokenizer, self._model.config)
         self._plain, self._kinds, self._kind_of = _columns(self._model.config.id2label, settings.plain_label)
+        self._public: list[int] = []
+
+    def fold(self, kinds: Collection[str]) -> None:
+        """From now on a token is as plain as it is plain or of one of ``kinds``."""
+        self._public = [number for number, label in enumerate(self._kinds) if kind_of(label) in kinds]
 
     def pieces(self, text: str) -> list[Piece]:
         """The pieces of ``text`` in order, without the white space at their ends, each place once.
@@ -68,16 +78,15 @@ class TokenClassifier:
         found: dict[tuple[int, int], Piece] = {}
         for index, offsets in enumerate(encoded["offset_mapping"]):
             window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
-            plain, kinds = self._scores(window)
-            for (start, end), probability, kind in zip(offsets, plain.tolist(), kinds.tolist(), strict=True):
+            for (start, end), scores in zip(offsets, self._scores(window), strict=True):
                 place = trimmed(text, start, end)
                 known = found.get(place)
-                if place[0] < place[1] and (known is None or probability < known.plain):
-                    found[place] = Piece(*place, probability, self._kinds[kind])
+                if place[0] < place[1] and (known is None or scores[0] < known.plain):
+                    found[place] = Piece(*place, *scores)
         return sorted(found.values())
 
-    def _scores(self, window: dict[str, list[int]]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """P(plain) and the index of the likeliest type for each token of one window."""
+    def _scores(self, window: dict[str, list[int]]) -> Iterator[tuple[float, str, float, str]]:
+        """What a :class:`Piece` has beside its place, for each token of one window."""
         import torch
 
         inputs = {name: torch.tensor([ids], device=self._device) for name, ids in window.items()}
@@ -88,7 +97,13 @@ class TokenClassifier:
         kinds = np.zeros((len(labels), len(self._kinds)))
         for column, kind in self._kind_of.items():
             kinds[:, kind] += labels[:, column]
-        return labels[:, self._plain], kinds.argmax(axis=1)
+        public, plain = kinds[:, self._public], labels[:, self._plain]
+        best = public.argmax(axis=1) if self._public else np.zeros(len(labels), np.intp)
+        kinds[:, self._public] = -1.0
+        for number, kind in enumerate(kinds.argmax(axis=1).tolist()):
+            total = float(public[number].sum())
+            name = self._kinds[self._public[best[number]]] if self._public else ""
+            yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -225,6 +240,10 @@ class TransformersEngine:
             if self.read([probe])[0].failure:
                 raise ConfigurationError("detect.transformers.folder: the model cannot read plain words")
 
+    def fold(self, kinds: Collection[str]) -> None:
+        """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
+        self._model.fold(kinds)
+
     @classmethod
     def identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
@@ -253,7 +272,9 @@ class TransformersEngine:
         if not covered(text, pieces):
             return Reading(failure=MISALIGNED)
         words = list(words_of(text, pieces))
-        return Reading(tuple(_spans(words)), tuple(Plain(w.start, w.end, w.plain, NAME) for w in words))
+        plain = tuple(Plain(w.start, w.end, w.plain, NAME) for w in words)
+        public = ((token, w.public, w.public_kind) for token, w in zip(plain, words, strict=True))
+        return Reading((*_spans(words), *public_spans(public)), plain)
 
 
 def covered(text: str, pieces: Sequence[Piece]) -> bool:
@@ -278,7 +299,7 @@ def words_of(text: str, pieces: Sequence[Piece]) -> Iterator[Piece]:
             word = piece
         elif piece.start < word.end or (piece.start == word.end and _inside_word(text, word.end)):
             worst = min(word, piece, key=lambda part: part.plain)
-            word = Piece(word.start, max(word.end, piece.end), worst.plain, worst.kind)
+            word = worst._replace(start=word.start, end=max(word.end, piece.end))
         else:
             yield word
             word = piece

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.engine import Finds, Plain, Reading, Span
+from redactory.detectors.engine import LIKELY, SURELY, WEAK, Finds, Plain, Reading, Span
 from redactory.detectors.settings import TaggerSettings, kind_of
 from redactory.detectors.spacy_model import lean_spacy, meta_of, versions
 from redactory.detectors.tagger.fitting import PLAIN
@@ -26,8 +26,6 @@ ADDRESS = "STREET_ADDRESS"
 PLACES = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of the parts of an address: the punctuation between two of them belongs to it."""
 DEFAULT = "default"
-WEAK, _LIKELY, _SURELY = 0.25, 0.5, 0.98
-"""A token joins a neighbour's span from this probability of being sensitive on; alone it needs a policy's."""
 
 
 class TaggerEngine:
@@ -117,11 +115,11 @@ class _Tagger:
             best = np.asarray(self._public)[scores[:, list(self._public)].argmax(axis=1)].tolist()
             public = self._spans(places, (1.0 - open_).astype(float).tolist(), best)
             # what is less likely public than plain, and surely nothing else, is as good as public
-            surely = {place[:2] for place, value in zip(places, outside, strict=True) if value >= _SURELY}
+            surely = {place[:2] for place, value in zip(places, outside, strict=True) if value >= SURELY}
             spans += tuple(
-                span if span.score >= _LIKELY else span._replace(score=_LIKELY)
+                span if span.score >= LIKELY else span._replace(score=LIKELY)
                 for span in public
-                if span.score >= _LIKELY or span[:2] in surely
+                if span.score >= LIKELY or span[:2] in surely
             )
         return Reading(spans, tokens)
 

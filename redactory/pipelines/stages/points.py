@@ -257,8 +257,8 @@ def rows_of(number: int, point: int, detection: Detection) -> Iterator[tuple[Any
     """The rows of ``DETECTED`` that a detection is written as."""
     if detection.failure is not None:
         yield (number, point, *[None] * 6, detection.failure)
-    for policy, spans in (("strict", detection.strict), ("conservative", detection.conservative)):
-        for span in spans:
+    for policy in ("strict", "conservative", "public"):
+        for span in getattr(detection, policy):
             yield (number, point, *span, policy, None)
 
 
@@ -364,19 +364,20 @@ def found_in(job: Job, partition: int, ids: Ids, more: Sequence[Path] = ()) -> p
 
 def detections_of(found: pa.Table) -> dict[int, Detection]:
     """The detection of each point in whose text there was something to find."""
-    spans: dict[int, tuple[list[Span], list[Span]]] = {}
+    spans: dict[int, dict[str, list[Span]]] = {}
     failures: dict[int, str] = {}
     columns = (one.to_pylist() for one in found.columns)
     for _, point, start, end, label, score, detector, policy, failure in zip(*columns, strict=True):
-        strict, conservative = spans.setdefault(point, ([], []))
+        own = spans.setdefault(point, {})
         if failure is not None:
             failures[point] = failure
-            continue
-        own = strict if policy == "strict" else conservative
-        own.append(Span(start, end, label, score, detector))
+        else:
+            own.setdefault(policy, []).append(Span(start, end, label, score, detector))
     return {
-        point: Detection(tuple(strict), tuple(conservative), failures.get(point))
-        for point, (strict, conservative) in spans.items()
+        point: Detection(
+            failure=failures.get(point), **{policy: tuple(found) for policy, found in own.items()}
+        )
+        for point, own in spans.items()
     }
 
 

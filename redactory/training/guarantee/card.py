@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, Template
 
 from redactory.detectors import blind_of, blind_words
-from redactory.detectors.settings import side_channel
+from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.foundation.errors import some, upwards
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
@@ -81,6 +81,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
             "relation": spec.relation.value,
             "relation_meaning": WORDS["relation"][spec.relation.value],
             "blind": blind,
+            "public_labels": list(public_of(manifest)) if spec.trainer.by_policy else [],
             "event": event_tree(claim.spent) if spec.mechanism else None,
             "sensitivity": sum(one.rows * one.mechanism.sensitivity(claim.missed) for one in claim.spent)
             if spec.mechanism
@@ -225,6 +226,7 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
             for number, (channel, ensured) in enumerate(WORDS["side_channels"], 1)
         ],
         "not_covered": [
+            *filter(None, [public_words(public_of(manifest)) if by_policy else None]),
             *WORDS["not_covered"],
             *([WORDS["models_of_an_index"].format(**index)] if index else []),
         ],

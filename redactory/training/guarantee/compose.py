@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from redactory.detectors.settings import kinds_of, public_of, public_words
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import event_tree
@@ -74,6 +75,11 @@ class _Member:
     @property
     def index(self) -> dict[str, Any] | None:
         return index_of(self.spec, self.manifest)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """The labels whose hits are no secrets to it."""
+        return public_of(self.manifest) if self.manifest and self.spec.trainer.by_policy else ()
 
     @property
     def own(self) -> dict[str, Any]:
@@ -153,7 +159,9 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
             *WORDS["assumptions"],
             WORDS["several_models"],
             *([WORDS["across_an_index"]] if any(across) else []),
+            *filter(None, [public_words(members[0].public)]),
         ],
+        "public_labels": sorted(members[0].public),
         "notes": WORDS["notes"],
     }
 
@@ -202,6 +210,7 @@ def _require_one(members: Sequence[_Member]) -> bool:
                 + ", ".join(unknown)
             )
     for what, values in (
+        ("public labels", {kinds_of(m.public) for m in noisy}),
         ("units", {f"{m.spec.unit} {m.card.get('relation')}" for m in noisy}),
         ("relations", {member.spec.relation for member in noisy}),
     ):

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from redactory.dedup import RULES
 from redactory.detectors import blind_of
+from redactory.detectors.settings import public_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError
 from redactory.foundation.intervals import upper_bound
@@ -64,7 +65,10 @@ class MissRates:
         """The same of a finished run; nothing is known of one that is blind to some kind of names.
 
         Nor of one whose points follow from their documents: misses are measured on texts by themselves.
+        ``ConfigurationError`` for a measurement under other public labels than the run's.
         """
+        if recall is not None:
+            recall.require_public(public_of(manifest))
         if blind_of(manifest)["kinds"] or manifest.get("known_in") == DOCUMENT:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
