@@ -138,11 +138,21 @@ _ATTRIBUTES = _words(
 _DRAWN = _words("d points viewbox transform x y x1 x2 y1 y2 cx cy r rx ry width height stroke-width")
 """Attributes of lines and curves: of numbers alone they are not read."""
 _NUMBERS = re.compile(r"[MmZzLlHhVvCcSsQqTtAaEe\d\s,.()%+-]*(?:px|pt|em)?")
+_CODED = _words(
+    """
+    as autocomplete charset class dir for form headers http-equiv id is itemprop kind lang language media
+    method name property rel rev role scope shape slot target type usemap xml:lang
+    """
+)
+"""Attributes that name things for programs: where small letters and short numbers do, they are not read."""
+_CODE = re.compile(r"(?:[a-z_:\s/-]|(?<!\d)\d{1,3}(?!\d))*")
+_LETTERS = re.compile(r"(?:aria|data|on)(?:-?[a-z]+)+")
+_CONDITION = r"\[if(?:[ ()!&|]|\d|\.|mso|ie|vml|[gl]te?|true){1,20}\]"
 _TAG = re.compile(
-    r"(?P<mark><!--+>|<!--|--!?>|<!\[CDATA\[|\]\]>|<!\[(?:end)?if\b[\w ()|&!]{0,40}\]>)"
+    rf"(?P<mark><!--+>|<!--(?:{_CONDITION}>)?|--!?>|<!\[CDATA\[|\]\]>|<!(?:\[endif\]|{_CONDITION})>)"
     r"|<!doctype\s+html(?:\s+public\s+\"-//w3c//dtd x?html [\w. ]{1,30}//en\"(?:\s+\"http://www\.w3\.org"
     r"/[\w./-]{1,60}\")?)?\s*>|<\?xml\s+version=[\"'][\d.]+[\"'](?:\s+encoding=[\"'][\w-]{1,30}[\"'])?\s*\?>"
-    r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9:]*+)(?P<inner>"
+    r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9]*+(?:[-:][a-z0-9]++)*+)(?P<inner>"
     r"(?:\s++[^\s\"'<>/=]++(?:\s*+=\s*+(?:\"[^\"<>]*+\"|'[^'<>]*+'|[^\s\"'<>=]++))?)*+)\s*+/?>",
     re.IGNORECASE,
 )
@@ -208,6 +218,12 @@ def _in_script(new: str) -> str:
     return re.sub(r"[\"'\\]", lambda sign: f"\\u{ord(sign[0]):04x}", new)
 
 
+def _is_code(name: str, value: str) -> bool:
+    return (name in _CODED and _CODE.fullmatch(value) is not None) or (
+        name in _DRAWN and _NUMBERS.fullmatch(value) is not None
+    )
+
+
 class _Groups:
     """Goes through a page once; ``flow`` is the sentence that it is in, below it those around a comment."""
 
@@ -228,11 +244,13 @@ class _Groups:
         position = 0
         for tag in _TAG.finditer(self.text):
             name = (tag["name"] or "").lower()
-            if name and name not in _TAGS:
+            if name and name not in _TAGS and name.isalnum():
                 # nobody knows whether this is one
                 continue
             self._text(position, tag.start())
             position = tag.end()
+            if name and name not in _TAGS:
+                yield [self._value(tag["name"], tag.start("name"))], False
             if tag["mark"]:
                 yield from self._mark(tag["mark"])
             elif name == "br":
@@ -256,7 +274,7 @@ class _Groups:
 
     def _mark(self, mark: str) -> Iterator[tuple[list[Node], bool]]:
         """A comment does not end the sentence that it stands in."""
-        if mark == "<!--":
+        if mark.startswith("<!--") and not mark.endswith("->"):
             self.around.append(self.flow)
             self.flow = []
         elif mark.startswith("--") and self.around:
@@ -273,11 +291,11 @@ class _Groups:
     def _attributes(self, inner: str, start: int) -> Iterator[tuple[list[Node], bool]]:
         for found in _ATTRIBUTE.finditer(inner):
             name = found[1].lower()
-            if name not in _ATTRIBUTES:
+            if name not in _ATTRIBUTES and not _LETTERS.fullmatch(found[1]):
                 yield [self._value(found[1], start + found.start(1))], False
             for group in (2, 3, 4):
                 value = found[group]
-                if value and not (name in _DRAWN and _NUMBERS.fullmatch(value)):
+                if value and not _is_code(name, value):
                     yield [self._value(value, start + found.start(group), name)], False
 
     def _value(self, value: str, start: int, name: str = "") -> Node:
