@@ -403,14 +403,14 @@ def _with_parameters(field: re.Match[bytes], kind: _ContentType, end: bytes) -> 
     start = field["name"] + b": "
 
     def render(changes: Edits) -> bytes:
-        news = zip(others.items(), changes[1:], strict=True)
-        news_by_name = {name: edited(value, own) for (name, value), own in news}
-        written = [_parameter(name, {**kept, **news_by_name}[name]) for name in parameters]
-        return _folded(start, "; ".join([edited(first, changes[0]), *written]), end)
+        news = [edited(value, own) for value, own in zip(others.values(), changes, strict=True)]
+        values = {**kept, **dict(zip(others, news, strict=True))}
+        written = [_parameter(name, values[name]) for name in parameters]
+        return _folded(start, "; ".join([first, *written]), end)
 
     stems = [re.fullmatch(r"(.*?)(?:\.[A-Za-z0-9]{1,5})?", value, re.DOTALL) for value in others.values()]
     sure = [[Found(*stem.span(1), "IDENTIFIER")] if stem and stem[1] else [] for stem in stems]
-    return Told([first, *others.values()], [[], *sure], render)
+    return Told([*others.values()], sure, render)
 
 
 def _parameter(name: str, value: str) -> str:
@@ -429,8 +429,14 @@ _IN_LINES = _words("delivery-status disposition-notification feedback-report tra
 _IN_FULL = _words("rfc822 global news")
 _CARDS = _words("vcard x-vcard directory")
 _UNFOLD = re.compile(rf"\r?\n[ \t]|{INVISIBLE.pattern}")
+_CARD = re.compile(
+    r"^(?:BEGIN|END):(?:VCARD|VCALENDAR|VEVENT|VTODO|VJOURNAL|VFREEBUSY|VTIMEZONE|VALARM|STANDARD|DAYLIGHT)(?=\r?$)"
+    rf"|^VERSION:[\d.]+(?=\r?$)|{_UNFOLD.pattern}",
+    re.MULTILINE,
+)
+"""What a card or a calendar is made of is not read."""
 _FLOWED = re.compile(rf"(?<= )(?<!\n-- )\r?\n(?:>+ ?)?|{INVISIBLE.pattern}")
-_CARD_LINE = re.compile(r"^(?!BEGIN:|END:|VERSION:)[\w.-]+[^:\n]{0,200}:(?P<value>[^\r\n]+)", re.MULTILINE)
+_CARD_LINE = re.compile(r"^[\w.-]+[^:\n]{0,200}:(?P<value>[^\r\n]+)", re.MULTILINE)
 _ATTENDEE = re.compile(r"""\bCN=(?:"(?P<a>[^"\n]+)|(?P<b>[^";:\n]+))""")
 
 
@@ -464,8 +470,9 @@ def _lines(kind: _ContentType, data: bytes) -> Told:
     if kind.sub in _PAGES:
         return page_told(text, data, lambda new: new.encode(charset, "xmlcharrefreplace"))
     flows = kind.parameters.get("format", "").lower() == "flowed"
-    in_lines = kind.sub in {*_CARDS, "calendar"} or kind.main == "message"
-    escapes = _UNFOLD if in_lines else _FLOWED if flows else INVISIBLE
+    is_card = kind.sub in {*_CARDS, "calendar"}
+    in_lines = is_card or kind.main == "message"
+    escapes = _CARD if is_card else _UNFOLD if in_lines else _FLOWED if flows else INVISIBLE
 
     def sure(said: str) -> list[Found]:
         if kind.sub in _CARDS:
