@@ -61,7 +61,7 @@ class View:
         """``written`` with escapes resolved; invisible characters are not read."""
         pieces, found, position, at = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for match in escapes.finditer(written):
-            said = _resolved(match[0])
+            said = INVISIBLE.sub("", _resolved(match[0]))
             if said != match[0]:
                 at += match.start() - position
                 pieces += (written[position : match.start()], said)

@@ -436,6 +436,7 @@ _CARD = re.compile(
 )
 """What a card or a calendar is made of is not read."""
 _FLOWED = re.compile(rf"(?<= )(?<!\n-- )\r?\n(?:>+ ?)?|{INVISIBLE.pattern}")
+_FLOWED_TIGHT = re.compile(rf"(?<!\n--) \r?\n(?:>+ ?)?|{INVISIBLE.pattern}")
 _CARD_LINE = re.compile(r"^[\w.-]+[^:\n]{0,200}:(?P<value>[^\r\n]+)", re.MULTILINE)
 _ATTENDEE = re.compile(r"""\bCN=(?:"(?P<a>[^"\n]+)|(?P<b>[^";:\n]+))""")
 
@@ -470,9 +471,10 @@ def _lines(kind: _ContentType, data: bytes) -> Told:
     if kind.sub in _PAGES:
         return page_told(text, data, lambda new: new.encode(charset, "xmlcharrefreplace"))
     flows = kind.parameters.get("format", "").lower() == "flowed"
+    flowed = _FLOWED_TIGHT if kind.parameters.get("delsp", "").lower() == "yes" else _FLOWED
     is_card = kind.sub in {*_CARDS, "calendar"}
     in_lines = is_card or kind.main == "message"
-    escapes = _CARD if is_card else _UNFOLD if in_lines else _FLOWED if flows else INVISIBLE
+    escapes = _CARD if is_card else _UNFOLD if in_lines else flowed if flows else INVISIBLE
 
     def sure(said: str) -> list[Found]:
         if kind.sub in _CARDS:

@@ -133,8 +133,8 @@ def _plain_names(names: Iterable[str]) -> dict[str, str]:
 
 _AUTHORS = _words("author initials lastModifiedBy creator Manager Company userId")
 _BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_NEVER = _words("rFonts font altName lsdException latin ea cs sym buFont mathFont")
-"""Elements whose attributes name fonts and built-in styles."""
+_NEVER = _words("rFonts font altName lsdException latin ea cs sym buFont mathFont compatSetting")
+"""Elements whose attributes name fonts, built-in styles and settings."""
 _ALWAYS = _words(
     """
     alias tag docVar default listEntry listItem statusText helpText docPart placeholder category lvlText
@@ -151,6 +151,8 @@ _SAYING = _words(
 _CODE = re.compile(r"[\w.:%#{}+/,;()=!$&*~'-]{0,80}|(?:\b[a-z]+\d*\b ?){1,20}|[\d\s.,-]{0,200}", re.ASCII)
 _GUID = re.compile(r"\{[0-9A-Fa-f-]{36}\}")
 _SIZES = _words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
+_OF_WORD = re.compile(r"-?\d{1,9}|Normal(?:\.dotm?)?|Microsoft (?:Office |Macintosh )?Word|(?:true|false)")
+"""What Word itself writes as a property."""
 _ON_A_DISK = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)
 _SOME_DAY = "1970-01-01T00:00:00Z"
 
@@ -179,7 +181,8 @@ class _Part:
 
     def __init__(self, name: str, root: Any, is_new: bool) -> None:
         self.name, self.root, self.is_new = name, root, is_new
-        self.is_of_user = name.startswith(("customXml/", "docProps/")) and "/_rels/" not in name
+        self.is_of_user = re.match(r"customXml/(?!_rels/|itemProps)", name) is not None
+        self.built_in = frozenset(_names_of_styles(root))
 
     @classmethod
     def of(cls, name: str, data: bytes) -> _Part:
@@ -260,7 +263,7 @@ class _Part:
                 open_[-1].now.append(node)
             if not inserted or is_deleted:
                 open_[-1].before.append(node)
-        elif element.text.strip() and not (tag in _SIZES and element.text.strip().lstrip("-").isdigit()):
+        elif element.text.strip() and not self._is_of_word(tag, element.text.strip()):
             sure = "PERSON" if tag in _AUTHORS else ""
             yield _Group([self._node(element, "text", IN_URLS)], sure)
 
@@ -274,6 +277,10 @@ class _Part:
             if any(node.text.strip() for node in nodes):
                 yield _Group(nodes, "", shown)
 
+    def _is_of_word(self, tag: str, text: str) -> bool:
+        is_place = tag in _SIZES or self.name == "docProps/app.xml"
+        return is_place and _OF_WORD.fullmatch(text) is not None
+
     def _node(self, element: Any, where: str, escapes: re.Pattern[str] = INVISIBLE) -> Node:
         written = getattr(element, where)
         view = View.of(written, escapes)
@@ -281,7 +288,7 @@ class _Part:
 
         def put(new: str) -> None:
             setattr(element, where, _SOME_DAY if is_day else new)
-            if new != new.strip() and _local(element.tag) in ("t", "delText", "instrText"):
+            if new != new.strip() and "wordprocessingml" in element.tag:
                 element.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
 
         return Node(view.text, (self, written, view, put))
@@ -310,13 +317,18 @@ class _Part:
         if tag == "Relationship":
             return name == "Target" and element.get("TargetMode") == "External"
         if tag == "name" and name == "val":
-            # built-in styles have the names that Word knows them by
-            style = element.getparent()
-            own = style is None or _local(style.tag) != "style"
-            return own or any(_local(key) == "customStyle" for key in style.attrib)
+            return value.casefold().removesuffix(" char") not in self.built_in
         if tag in _ALWAYS or name in _SAYING or self.is_of_user:
             return True
         return not _CODE.fullmatch(value)
+
+
+def _names_of_styles(root: Any) -> Iterator[str]:
+    """What Word calls the styles that are not the user's own."""
+    for style in root.iter("{*}style"):
+        if not any(_local(key) == "customStyle" for key in style.attrib):
+            for name in style.iterchildren("{*}name"):
+                yield from (value.casefold() for value in name.attrib.values())
 
 
 def _local(name: Any) -> str:

@@ -1,0 +1,249 @@
+"""Documents with an address in a corner: none of it stands in the copy, however that is decoded."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import quopri
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from redactory.pipelines.redact import redact
+
+SECRET = "ann.kovacs@example.org"
+LEFT = ("kovacs", "ann.k", "a.n.n")
+"""What of it must not be left."""
+BASE64 = base64.b64encode(f"write to {SECRET}".encode()).decode()
+HIDDEN = "".join(f"&#{ord(letter)};" for letter in SECRET)
+ESCAPED = "".join(f"\\u{ord(letter):04x}" for letter in SECRET)
+PERCENT = "".join(f"%{ord(letter):02X}" for letter in SECRET)
+
+PAGES = {
+    "alt": f'<img alt="{SECRET}">',
+    "link": f"<a href='mailto:{PERCENT}'>x</a>",
+    "unquoted": f"<a href=mailto:{SECRET}>x</a>",
+    "class": f'<p class="user {SECRET}" id="{SECRET}">x</p>',
+    "style of an element": f"<p style=\"content: '{SECRET}'\">x</p>",
+    "name of an attribute": f"<p {SECRET}>x</p>",
+    "meta": f'<meta name="author" content="{SECRET}">',
+    "sources": f'<img srcset="/a?to={PERCENT} 2x, b.png">',
+    "event": f"<b onclick=\"f('{ESCAPED}')\">x</b>",
+    "script": f'<script>to = "{ESCAPED}"</script>',
+    "data": f'<script type="application/ld+json">{json.dumps({"to": SECRET})}</script>',
+    "entities": f"<p>{HIDDEN}</p><p title='{HIDDEN}'>x</p>",
+    "soft hyphen": f"<p>{SECRET[:6]}&shy;{SECRET[6:12]}&#8203;{SECRET[12:]}</p>",
+    "comment inside": f"<p>{SECRET[:6]}<!-- x -->{SECRET[6:]}</p>",
+    "in a comment": f"<!--[if mso]><p>{SECRET[:6]}<b>{SECRET[6:]}</b></p><![endif]-->",
+    "cells of text": f"<a>Home</a><a>{SECRET}</a><a>Out</a>",
+    "line break": f"<p>to<br>{SECRET}<br>now</p>",
+    "unclosed": f'<a title="{SECRET} <p>x</p>',
+    "unknown tag": f"<{SECRET}><my-tag>{SECRET}</my-tag>",
+    "document type": f'<!DOCTYPE html SYSTEM "{SECRET}">',
+    "instruction": f"<?php {SECRET} ?>",
+    "marked section": f"<svg><![CDATA[{SECRET}]]><text>{SECRET}</text></svg>",
+    "embedded": f'<img src="data:text/plain;base64,{BASE64}">',
+    "base64": f'<p data-state="{BASE64}">x</p>',
+}
+TOP = "From: x@example.net\nSubject: x\n"
+PARTS = TOP + 'Content-Type: multipart/mixed; boundary="b"\n\n'
+MAILS = {
+    "preamble": f"{PARTS}{SECRET}\n--b\n\nx\n--b--\n",
+    "epilogue": f"{PARTS}--b\n\nx\n--b--\n{SECRET}\n",
+    "name of a part": f'{PARTS}--b\nContent-Type: text/plain; name="{SECRET}"\n\nx\n--b--\n',
+    "file name": f"{PARTS}--b\nContent-Disposition: inline;\n filename*0*=utf-8''{PERCENT[:15]};\n"
+    f" filename*1*={PERCENT[15:]}\n\nx\n--b--\n",
+    "description": f"{PARTS}--b\nContent-Description: {SECRET}\n\nx\n--b--\n",
+    "attachment": f"{PARTS}--b\nContent-Type: image/png\nContent-ID: <{SECRET}>\n\n{SECRET}\n--b--\n",
+    "message in a message": f"{PARTS}--b\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n"
+    f"{base64.encodebytes(f'Subject: {SECRET}'.encode()).decode()}\n--b--\n",
+    "digest": TOP + f"Content-Type: multipart/digest; boundary=b\n\n--b\n\nTo: {SECRET}\n\n{SECRET}\n--b--\n",
+    "boundary": f"{PARTS}--b\n\nx\n--b--\n".replace('"b"', f'"{SECRET}"').replace("--b", f"--{SECRET}"),
+    "comment": f"{TOP}To: y@example.net (Kovacs)\n\nx\n",
+    "group": f"{TOP}To: Kovacs: y@example.net;\n\nx\n",
+    "folded": f"{TOP}X-To: {SECRET[:6]}\n  x\n\nx\n".replace(SECRET[:6], SECRET),
+    "encoded": f"{TOP}To: =?utf-8?b?S292?=\n =?utf-8?q?=61cs?= <{SECRET}>\n\nx\n",
+    "8 bit": f"{TOP}X-To: Café {SECRET}\n\nx\n",
+    "identifier": f"{TOP}References: <1@kovacs.example>\n <2@kovacs.example>\n\nx\n",
+    "list": f"{TOP}List-Id: <kovacs.example>\nList-Unsubscribe: <https://x/?u={PERCENT}>\n\nx\n",
+    "trace": f"{TOP}Received: from kovacs.example (x [192.0.2.1]) by y id kovacs1; 1 Jan 2024\n\nx\n",
+    "signature": f"{TOP}ARC-Seal: d=kovacs.example\nDKIM-Signature: d=kovacs.example\n\nx\n",
+    "key": f"{TOP}Autocrypt: addr=x; keydata={BASE64}\n\nx\n",
+    "comment of a type": f"{TOP}Content-Type: text/plain ({SECRET})\nMIME-Version: 1.0 ({SECRET})\n\nx\n",
+    "flowed": f"{TOP}Content-Type: text/plain; format=flowed; delsp=yes\n\n"
+    f"> to \n> {SECRET[:5]} \n> {SECRET[5:]}\n",
+    "calendar": f"{TOP}Content-Type: text/calendar\n\n"
+    f"ATTENDEE;CN=Kovacs:mailto:{SECRET[:5]}\n {SECRET[5:]}\n",
+    "card": f"{TOP}Content-Type: text/vcard\n\nFN:Kovacs\nNOTE:{SECRET[:5]}\n {SECRET[5:]}\n",
+    "message that came back": f"{TOP}\nSubject: =?utf-8?b?{BASE64}?=\n\n{BASE64}\n",
+}
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+RUNS = f"<w:p><w:r><w:t>{SECRET[:5]}</w:t></w:r><w:r><w:t>{SECRET[5:]}</w:t></w:r></w:p>"
+TEXT = "<w:p><w:r><w:t>x</w:t></w:r></w:p>"
+
+
+def word(body: str = TEXT, comment: bytes = b"", **parts: str | bytes) -> bytes:
+    packed = io.BytesIO()
+    document = f"<w:document {W}><w:body>{body}</w:body></w:document>"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.comment = comment
+        for name, content in {"word/document.xml": document, **parts}.items():
+            file.writestr(name, content)
+    return packed.getvalue()
+
+
+LINK = f'<Relationship Id="r" Type="t" Target="x:{PERCENT}" TargetMode="External"/>'
+FILES = {
+    "glossary": word(**{"word/glossary/document.xml": f"<w:x {W}>{RUNS}</w:x>"}),
+    "custom": word(**{"customXml/item1.xml": f"<a b='{SECRET}'>{SECRET}<c/>{SECRET}</a>"}),
+    "utf-16": word(**{"customXml/item1.xml": f"<a>{SECRET}</a>".encode("utf-16")}),
+    "chart": word(**{"word/charts/chart1.xml": f"<c><a:v xmlns:a='a'>{SECRET}</a:v></c>"}),
+    "settings": word(**{"word/settings.xml": f'<w:s {W}><w:docVar w:val="{SECRET}"/></w:s>'}),
+    "properties": word(**{"docProps/custom.xml": f'<p><property name="{SECRET}"><v>x</v></property></p>'}),
+    "links": word(**{"word/_rels/document.xml.rels": f"<R>{LINK}</R>"}),
+    "macros": word(**{"word/vbaProject.bin": SECRET}),
+    "fonts": word(**{"word/fonts/font1.odttf": SECRET}),
+    "name of a part": word(**{"word/media/kovacs.png": b"x"}),
+    "of the archive": word(comment=SECRET.encode()),
+    "note": word(f"<!-- {SECRET} --><?x {SECRET}?>{TEXT}"),
+    "picture": word(f'<w:p><w:r><x descr="{SECRET}" title="{SECRET}" alt="{SECRET}"/></w:r></w:p>'),
+    "people": word(**{"word/people.xml": f'<p {W}><w:person w:author="Kovacs" userId="S::Kovacs"/></p>'}),
+    "field": word(
+        f'<w:p><w:r><w:instrText>HYPERLINK "mailto:{SECRET[:5]}</w:instrText></w:r><w:r><w:t>x</w:t></w:r>'
+        f'<w:r><w:instrText>{SECRET[5:]}"</w:instrText></w:r></w:p>'
+    ),
+    "simple field": word(f'<w:p><w:fldSimple w:instr=" COMMENTS {SECRET} "/></w:p>'),
+    "deleted": word(
+        f"<w:p><w:r><w:t>{SECRET[:5]}</w:t></w:r><w:ins><w:r><w:t>x</w:t></w:r></w:ins>"
+        f"<w:del><w:r><w:delText>{SECRET[5:]}</w:delText></w:r></w:del></w:p>"
+    ),
+    "inserted": word(
+        f"<w:p><w:r><w:t>{SECRET[:5]}</w:t></w:r><w:del><w:r><w:delText>x</w:delText></w:r></w:del>"
+        f"<w:ins><w:r><w:t>{SECRET[5:]}</w:t></w:r></w:ins></w:p>"
+    ),
+    "text box": word(f"<w:p><w:r><w:t>x</w:t><w:txbxContent>{RUNS}</w:txbxContent><w:t>y</w:t></w:r></w:p>"),
+    "content control": word(f'<w:sdt><w:alias w:val="{SECRET}"/>{RUNS}</w:sdt>'),
+    "hidden letters": word(f"<w:p><w:r><w:t>{SECRET[:5]}\u00ad{SECRET[5:]}</w:t></w:r></w:p>"),
+}
+
+
+def corners() -> dict[str, bytes]:
+    found = {f"{name}.html": f"<p>x</p>{page}".encode() for name, page in PAGES.items()}
+    found |= {f"{name}.eml": mail.encode() for name, mail in MAILS.items()}
+    return found | {f"{name}.docx": data for name, data in FILES.items()}
+
+
+def decodings(data: bytes, depth: int = 0) -> Iterator[str]:
+    """All that somebody may read in ``data``."""
+    if data.startswith(b"PK"):
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            yield "".join(file.namelist()) + file.comment.decode()
+            for name in file.namelist():
+                yield from decodings(file.read(name), depth + 1)
+        return
+    for text in (data.decode("latin-1"), data.decode("utf-16-le", "replace")):
+        said = re.sub(r"<!--.*?-->|\n[ >]*", "", text)
+        without_tags = re.sub("<[^>]*>", "", said)
+        for one in (text, said, without_tags):
+            shown = unquote(html.unescape(one))
+            yield re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), shown)
+            yield re.sub("[\u00ad\u200b]", "", shown)
+    if depth < 3:
+        yield from decodings(quopri.decodestring(data), 3)
+        for run in re.findall(rb"[A-Za-z0-9+/]{8,}(?:\n[A-Za-z0-9+/]+)*", data):
+            letters = run.replace(b"\n", b"")
+            yield from decodings(base64.b64decode(letters[: len(letters) // 4 * 4]), depth + 1)
+
+
+def is_left(data: bytes) -> bool:
+    return any(word in text.casefold() for text in decodings(data) for word in LEFT)
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    place = tmp_path_factory.mktemp("corners")
+    (place / "in").mkdir()
+    for name, data in corners().items():
+        (place / "in" / name).write_bytes(data)
+    return place / "out", redact(place / "in", place / "out", config={"detect": {"tagger": None}})
+
+
+@pytest.mark.parametrize("name", corners())
+def test_an_address_in_a_corner_is_not_in_the_copy(name: str, copied: tuple[Path, dict[str, Any]]) -> None:
+    assert is_left(corners()[name])
+    assert not is_left((copied[0] / name).read_bytes())
+
+
+def test_every_document_with_a_corner_is_written(copied: tuple[Path, dict[str, Any]]) -> None:
+    assert copied[1]["quarantined"] == {}
+    # the attachment, the embedded image, the macros, the font and the picture
+    assert copied[1]["taken_out"] == 5
+
+
+# What nobody can read for sure.
+
+TYPE = "Content-Type: text/plain"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        *(
+            ("a.html", f'<meta charset="{charset}"><p>{SECRET}</p>'.encode(), "undecodable")
+            for charset in ("utf-16", "UTF_16LE", "utf-7", "CP037", "u8-none", "unicode_escape", "idna", "hz")
+        ),
+        ("a.html", f"<p>{SECRET}</p>".encode("utf-16-le"), "undecodable"),
+        ("a.eml", f"{TYPE}; charset=UTF-16\n\n{SECRET}".encode(), "undecodable"),
+        ("a.eml", f"{TYPE}; charset*=us-ascii''cp037\n\n{SECRET}".encode(), "undecodable"),
+        ("a.eml", f"Subject: =?utf-7?q?{SECRET}?=\n\nx".encode(), "undecodable"),
+        ("a.eml", b"Subject: Caf\xe9\n\nx", "undecodable"),
+        ("a.eml", f"{TYPE}\nContent-Transfer-Encoding: base64\n\n{BASE64}!".encode(), "broken_document"),
+        ("a.eml", f"{TYPE}\nContent-Transfer-Encoding: x-uu\n\n{SECRET}".encode(), "broken_document"),
+        ("a.eml", f"{TYPE}\n{TYPE}; charset=utf-16\n\n{SECRET}".encode(), "broken_document"),
+        ("a.eml", PARTS.encode() + f"--c\n\n{BASE64}\n--c--\n".encode(), "broken_document"),
+        ("a.eml", PARTS.encode() + f"--b\n\n{BASE64}\n".encode(), "broken_document"),
+        ("a.eml", f"Content-Type: multipart/mixed\n\n--b\n\n{BASE64}\n--b--\n".encode(), "broken_document"),
+        ("a.eml", f"{SECRET} is no header\n\nx".encode(), "broken_document"),
+        ("a.eml", f"Subject: =?utf-8?b?{BASE64}\n\nx".encode(), "broken_document"),
+        ("a.docx", word(**{"word/a.xml": "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"}), "broken_document"),
+        ("a.docx", word(**{"word/a.xml": "<!DOCTYPE a SYSTEM 'file:///a'><a/>"}), "broken_document"),
+        ("a.docx", word(**{"WORD/document.xml": "<a/>"}), "broken_document"),
+        ("a.docx", word(**{"word/a.xml": b"<a/>" + b" " * 170_000}), "row_too_long"),
+    ],
+)
+def test_what_readers_may_see_otherwise_is_left_out(
+    tmp_path: Path, name: str, data: bytes, reason: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    config = {"detect": {"tagger": None}, "input": {"path": "unused", "max_row_bytes": 10_000}}
+    summary = redact(tmp_path / name, tmp_path / "out", config=config)
+    assert summary["quarantined"] == {reason: 1}
+    assert "kovacs" not in (tmp_path / "out.quarantine.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.md", b"\xef\xbb\xbf# Title\r\n\r\n* _one_ `two` <b>three</b>\r\n"),
+        ("a.html", "<!DOCTYPE html><html lang=en><p class='a b-2'>caf&eacute; &amp; é".encode()),
+        (
+            "a.eml",
+            b"Mime-Version: 1.0\r\nSubject:  =?utf-8?q?hello?=\r\n  there\r\n"
+            b"Content-Type: multipart/mixed;\r\n\tboundary=b\r\n\r\nhello\r\n--b\r\n"
+            b"Content-Type: text/html; charset=UTF-8\r\n"
+            b"Content-Transfer-Encoding: quoted-printable\r\n\r\n<p>hell=\r\no =66</p>\r\n--b-- \r\n",
+        ),
+        ("a.mbox", b"From - x\n\nhello\n>From here\nFrom there\n\nFrom nobody\nSubject: x\n\n\n"),
+    ],
+)
+def test_a_document_without_a_hit_is_the_same_to_the_byte(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    redact(tmp_path / name, tmp_path / "out", config={"detect": {"tagger": None, "patterns": None}})
+    assert (tmp_path / "out").read_bytes() == data
