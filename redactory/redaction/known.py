@@ -13,6 +13,8 @@ from redactory.redaction.replacements import Found
 from redactory.redaction.values import tells
 
 _NOT_TELLING = frozenset({"DATE", "AGE", "TITLE", "NRP", "TIME", "MONEY", "CARDINAL", "ORDINAL", "PERCENT"})
+_LISTS = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
+_LISTED = re.compile(r"\s*[,;]\s*")
 _SHORTEST = 3
 _NAME_PART = re.compile(r"[^\W\d_][\w'’-]+")
 
@@ -27,7 +29,8 @@ def with_known(
     """``found``, and every other place in ``texts`` where one of those values stands as a word of its own.
 
     A value counts that can point at somebody by itself (:func:`redactory.redaction.values.tells`); of a
-    person's name each part does that is no ordinary word.  ``declared`` are values with their labels.
+    person's name each part does that is no ordinary word, of a name with commas what stands between them.
+    ``declared`` are values with their labels.
     """
     words = words_if_any(language)
     known = [*declared.items()]
@@ -91,8 +94,10 @@ def _parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple[str,
     kind = kind_of(label)
     if kind in _NOT_TELLING:
         return
-    if len(value) >= _SHORTEST and tells(value, words):
-        yield value, label
+    # "Danvers, Massachusetts" is known as either
+    for one in dict.fromkeys((value, *_LISTED.split(value))) if kind in _LISTS else (value,):
+        if len(one) >= _SHORTEST and tells(one, words):
+            yield one, label
     for part in _NAME_PART.findall(value) if kind == "PERSON" else ():
         if len(part) >= _SHORTEST and part[0].isupper() and tells(part, words):
             yield part, label

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from redactory.redaction.known import with_known
+from redactory.detectors import Detection, Span
+from redactory.redaction.known import know, with_known
 from redactory.redaction.replacements import Found
 
 
@@ -16,3 +17,19 @@ def test_known_values_are_whole_words_that_tell() -> None:
     assert marked == [{"Quirin Ozols", "Quirin", "Ozols"}, set()]
     starts = [one.start for one in with_known(texts, found, {})[0]]
     assert texts[0].index("OzolsX") not in starts
+
+
+def test_names_in_a_row_are_known_one_by_one() -> None:
+    texts = ["KOVACS, OZOLS", "OZOLS; the, will of 5,1234 KOVACS"]
+    found = [[Found(0, 13, "LOCATION")], [Found(20, 26, "NUMBER")]]
+    assert {texts[1][one.start : one.end] for one in with_known(texts, found, {})[1]} == {
+        *("OZOLS", "KOVACS", "5,1234")
+    }
+
+
+def test_what_is_marked_already_is_not_said_twice() -> None:
+    texts = ["Quirin Ozols, and Ozols"]
+    found = Detection((Span(0, 12, "PERSON", 0.9, "names"),), (Span(14, 17, "X", 0.5, "rule"),))
+    assert know(texts, [found]) == [
+        Detection((*found.strict, Span(18, 23, "PERSON", 1.0, "known")), found.conservative)
+    ]
