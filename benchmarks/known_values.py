@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def documents_of(rows: Rows, sentences: int | None) -> Iterator[dict[str, Any]]:
-    """Documents: ``id``, ``text``, ``sentences`` in it, how often each ``PERSON`` and each ``value`` stands."""
+    """Documents: ``id``, ``text``, its ``sentences``, how often each ``PERSON`` and each ``value`` stands."""
     numbered = enumerate(rows)
 
     def source(row: tuple[int, dict[str, Any]]) -> Any:

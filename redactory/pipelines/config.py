@@ -141,7 +141,7 @@ class ReleaseSettings(Settings):
     by: Literal["example", "document"] = Field(
         "example",
         description="Who decides a side: each example for itself, or its whole document, which is private "
-        "with one private example and quarantined with one that was not processed.",
+        "with one example that is private or was not processed.",
     )
     known_values: bool = Field(
         False,

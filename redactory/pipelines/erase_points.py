@@ -274,12 +274,20 @@ def _inputs_of_redaction(
     write_part(job.part("repeated", number), REJECTED.empty_table())
     known = {row["point_id"]: row for row in held.to_pylist() if row["kind"] == "point"}
     failed = rows.filter(pc.equal(rows["fate"], QUARANTINED))["point_id"].to_pylist()
-    purged = {"source": "", "content": b"", "reason": "purged"}
+    purged = {"source": None, "content": b"", "reason": "purged"}
+    vault = _without(read_part(run.vault / name), gone)
+    # what is not known of a point's document is known of another point of it
+    owners = dict(zip(rows["point_id"].to_pylist(), rows["document"].to_pylist(), strict=True))
+    of_vault = zip(vault["point_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
+    doc_ids = {owners[p]: doc_id for p, doc_id in of_vault}
     points = [
-        {"point_id": p, "doc_id": one["source"], "text": one["content"].decode()}
+        {
+            "point_id": p,
+            "doc_id": one["source"] or doc_ids.get(owners[p], ""),
+            "text": one["content"].decode(),
+        }
         for p, one in ((p, known.get(p, purged)) for p in failed)
     ]
-    vault = _without(read_part(run.vault / name), gone)
     table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("point_id")
     for column in job.carried.names:
         table = table.append_column(job.carried.field(column), rows[column])

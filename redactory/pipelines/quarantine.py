@@ -164,7 +164,8 @@ def quarantine_retry(
         given["input"] = {**given["input"], "path": (f"{target.root.name}.jsonl",), "format": "jsonl"}
         given |= {"output": target.root, "store": None, **({} if workers is None else {"workers": workers})}
         now = check(given)
-        lines, retried, left = sealed(folder.state, _corpus_of, folder, before.input, now.input, key)
+        whole = before.release.by == "document"
+        lines, retried, left = sealed(folder.state, _corpus_of, folder, before.input, now.input, key, whole)
         stays = left.total()
         result = {"entries": retried + stays, "retried": retried, "left": dict(left.most_common())}
         if not retried:
@@ -249,12 +250,13 @@ def _in_memory(name: str, lines: list[bytes]) -> Iterator[Source]:
 
 
 def _corpus_of(
-    run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None
+    run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None, whole: bool = False
 ) -> tuple[list[bytes], int, Counter[str]]:
     """The lines to curate again, how many entries are in them, and how many are not, by why.
 
     ``run`` was read by the settings ``before``, and they are to be read by ``now``.  ``key`` is the run's
-    digest key, None where it is not to be had: fewer users are then known.
+    digest key, None where it is not to be had: fewer users are then known.  With ``whole`` documents decide
+    as a whole, and no point is tried without the rest of its own.
     """
     lines: list[bytes] = []
     size, retried, left = 0, 0, Counter[str]()
@@ -268,6 +270,9 @@ def _corpus_of(
                 "the quarantine holds more than a gigabyte: mend what failed, and curate the input again as "
                 "a new run"
             )
+        if entry["kind"] == "point" and whole:
+            left["their documents decide as a whole: give these to a new run"] += 1
+            continue
         if entry["kind"] == "point":
             points.setdefault(entry["source"], entry["point_id"])
             texts[entry["source"]].append((entry["point_id"], content.decode()))

@@ -231,18 +231,15 @@ def ids(seen: Seen) -> str:
 
 
 def whole_documents(seen: Seen) -> str | None:
-    """Where documents decide as a whole: all points of each lie on one side, or all in quarantine.
+    """Where documents decide as a whole: all points of each lie on one side, what was not processed too.
 
-    A value is then known in no public document, since nothing was masked in any.
+    No value is then known in a public document, since nothing was masked in it: the re-scan needs no more.
     """
     if seen.manifest["configuration"]["release"].get("by") != "document":
         return None
-    batches = read_batches(seen.run.points, ["document", "side", "fate"])
+    batches = read_batches(seen.run.points, ["document", "side"])
     rows = (row for batch in batches for row in batch.to_pylist())
-    of_documents = (
-        {row["fate"] if row["fate"] == "quarantined" else row["side"] for row in own}
-        for _, own in groupby(rows, itemgetter("document"))
-    )
+    of_documents = ({row["side"] for row in own} for _, own in groupby(rows, itemgetter("document")))
     whole = Counter(len(sides) == 1 for sides in of_documents)
     require([some(whole[False], "document is", "documents are") + " divided"] if whole[False] else [])
     return f"{some(whole[True], 'document')}, none divided"

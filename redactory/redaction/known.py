@@ -54,7 +54,7 @@ def known_hits(
     """What :func:`with_known` finds more in the ``texts`` of one document, outside of what π marks there.
 
     A function of these texts, of what the policies found in them and of ``declared``: no other document
-    bears on it.
+    bears on it.  Of a text that was not processed nothing is said.
     """
     found = [[Found(*span[:4]) for span in detection.strict] for detection in detections]
     every = with_known(texts, found, declared or {}, language)
@@ -64,7 +64,9 @@ def known_hits(
             for hit in dict.fromkeys(more[len(own) :])
             if not any(one.start <= hit.start and hit.end <= one.end for one in own)
         )
-        for own, more in zip(found, every, strict=True)
+        if detection.failure is None
+        else ()
+        for detection, own, more in zip(detections, found, every, strict=True)
     ]
 
 

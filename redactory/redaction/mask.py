@@ -89,11 +89,11 @@ def route(text: str, detection: Detection) -> Fate:
 def together(fates: Sequence[Fate]) -> list[Fate]:
     """The fates of all points of one document that decides as a whole (``release.by: document``).
 
-    With one point that was not processed all are quarantined, with one private point all are private.
+    With one private point, or one that was not processed, all are private.
     """
-    failure = next((fate.failure for fate in fates if fate.failure is not None), None)
-    if failure is not None:
-        return [Fate(PRIVATE, "", (), 0, failure) for _ in fates]
     if all(fate.side == PUBLIC for fate in fates):
         return list(fates)
-    return [replace(fate, side=PRIVATE, reasons=fate.reasons or (DOCUMENT_REASON,)) for fate in fates]
+    return [
+        replace(fate, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if fate.side == PUBLIC else fate
+        for fate in fates
+    ]

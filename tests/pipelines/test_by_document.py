@@ -31,6 +31,7 @@ DOCUMENTS = {
     "b": ["please ask Ozols", "thank you"],
     "c": ["call 5 now", "thank you", "broken"],
     "d": ["thank you", "good night"],
+    "e": ["thank you", "broken"],
 }
 Fates = dict[str, list[tuple[str, str | None]]]
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported", "few_hash_ranges")
@@ -50,8 +51,7 @@ class NameDetector(DigitDetector):
 
 def curated(folder: Path, documents: dict[str, list[str]], **more: Any) -> Path:
     folder.mkdir(parents=True)
-    user = more.pop("user", None)
-    rows = [{"id": name, "user_id": user or name, "text": "\n".join(own)} for name, own in documents.items()]
+    rows = [{"id": name, "user_id": name, "text": "\n".join(own)} for name, own in documents.items()]
     config = {**CONFIG, "input": str(write_rows(folder / "rows.jsonl", rows)), **more}
     redactory.curate(config, output=folder / "run", detector=NameDetector())
     return folder / "run"
@@ -78,7 +78,7 @@ def run(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Path) -> None:
-    a, b, c, d = fates_of(run).values()
+    a, b, c, d, e = fates_of(run).values()
     assert [side for side, _ in a] == ["private"] * 4
     assert [text for _, text in a] == [
         "I am <MASK>.",
@@ -87,11 +87,12 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
         "nothing here",
     ]
     assert b == [("public", "please ask Ozols"), ("public", "thank you")]
-    assert c == [("quarantined", None)] * 3
+    assert c == [("private", "call <MASK> now"), ("private", "thank you"), ("quarantined", None)]
     assert d == [("public", "thank you"), ("public", "good night")]
+    assert e == [("private", "thank you"), ("quarantined", None)]
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
     assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN] == [("PERSON", "strict")]
-    assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 2
+    assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 4
 
 
 def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
 
 
 def test_verify_finds_a_divided_document(run: Path) -> None:
-    assert checks(run)["whole documents"]["detail"] == "4 documents, none divided"
+    assert checks(run)["whole documents"]["detail"] == "5 documents, none divided"
     assert failed(run) == {"report"}  # none was written here
     records = [row for batch in read_batches(RunFolder(run).points) for row in batch.to_pylist()]
     records[0]["side"] = "public"
@@ -170,23 +171,23 @@ def test_dependence_on_another_document_is_seen(
 # The rest of a run's life.
 
 
-def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: Path, purged: bool) -> None:
     run = curated(tmp_path / "job", DOCUMENTS)
     before = fates_of(run)
+    if purged:
+        # what was not processed still decides about the rest of its document
+        redactory.purge(run, ["quarantine"])
     redactory.takedown([run], user_ids=["b"])
     assert fates_of(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
+    spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
+    assert sum(span["detector"] == KNOWN for span in spans) == 1
 
 
-def test_a_quarantined_document_is_tried_again_as_a_whole(tmp_path: Path) -> None:
-    class Mended(NameDetector):
-        def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-            return super().detect(text.replace("broken", "mended") for text in texts)
-
-    lines = ["I am Quirin Ozols", "broken", "ask Ozols"]
-    run = curated(tmp_path / "job", {"c": lines, "d": ["x"]}, user="one")
-    result = redactory.quarantine_retry(run, detector=Mended())
-    [own] = fates_of(Path(result["run"])).values()
-    assert own == [("private", "I am <MASK>"), ("private", "broken"), ("private", "ask <MASK>")]
+def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
+    result = redactory.quarantine_retry(run, detector=NameDetector())
+    assert (result["run"], result["retried"]) == (None, 0)
+    assert result["left"] == {"their documents decide as a whole: give these to a new run": 2}
 
 
 def test_known_values_are_refused_where_examples_decide(tmp_path: Path) -> None:

@@ -332,10 +332,6 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
         fates = [
             fate for _, own in groupby(pairs, itemgetter(0)) for fate in together([one for _, one in own])
         ]
-        lost = [point for point, fate in zip(text_of, fates, strict=True) if fate.failure is not None]
-        # of a point that is quarantined with its document no hit is told, as of any other
-        held = np.isin(numbers(found, "point_id"), lost) & pc.is_null(found["failure"]).to_numpy()
-        found = kept(found, ~held)
     users = users_of(points) if job.config.dedup.scope == "user" else None
     roles = points[ROLE].to_pylist() if ROLE in job.carried.names else None
     digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users, roles)
