@@ -143,12 +143,13 @@ _ENGINES = {
     "tagger": _Registered("tagger:TaggerEngine"),
     "spacy": _Registered("spacy_ner:SpacyEngine"),
     "patterns": _Registered("patterns:PatternEngine"),
+    "presidio": _Registered("presidio_engine:PresidioEngine"),
     "stanza": _Registered("stanza_ner:StanzaEngine", "stanza"),
     "transformers": _Registered("classifier.engine:TransformersEngine", "train"),
     "lists": _Registered("lists:ListEngine"),
 }
 """The engines by their section of the settings, in the order in which they read."""
-MODELS = ("tagger", "spacy", "stanza", "transformers")
+MODELS = ("tagger", "spacy", "presidio", "stanza", "transformers")
 """Engines that read running text, and so find names that nobody listed."""
 _WHOLE = frozenset({"lists"})
 """Engines that read a long text whole: their cost is bounded, and a term may be longer than an overlap."""

@@ -43,6 +43,7 @@ _NOT_HASHED: dict[str, Any] = {
     "spacy": True,
     "lists": True,
     "patterns": {"files"},
+    "presidio": {"configuration"},
     "stanza": {"folder"},
     "transformers": {"folder"},
     "engines": True,

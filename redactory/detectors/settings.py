@@ -295,6 +295,18 @@ class PatternSettings(Settings):
     )
 
 
+class PresidioSettings(Settings):
+    """Presidio's own analyzer, as a file of its own configures it."""
+
+    configuration: str = Field(
+        description="Presidio's YAML file of an analyzer, with nlp_configuration; nothing is downloaded."
+    )
+    languages: tuple[str, ...] = Field(
+        (),
+        description="Languages of that file in which each text is read; detect.language where none is given.",
+    )
+
+
 class StanzaSettings(Settings):
     """A Stanza entity recognizer from a local folder; needs the extra ``stanza``."""
 
@@ -393,6 +405,7 @@ class DetectSettings(Settings):
             "spacy.model": self.spacy is not None
             and ("/" in self.spacy.model or os.path.exists(self.spacy.model)),
             "patterns.files": self.patterns is not None and self.patterns.files,
+            "presidio.configuration": self.presidio,
             "stanza.folder": self.stanza,
             "transformers.folder": self.transformers,
             "lists.file": any(terms.file is not None for terms in (*lists.deny, *lists.allow)),
@@ -404,6 +417,7 @@ class DetectSettings(Settings):
     tagger: TaggerSettings | None = Field(TaggerSettings(), description="Our own token taggers.")
     spacy: SpacySettings | None = Field(None, description="A spaCy pipeline.")
     patterns: PatternSettings | None = Field(PatternSettings(), description="Pattern recognizers.")
+    presidio: PresidioSettings | None = Field(None, description="Presidio's own analyzer.")
     stanza: StanzaSettings | None = Field(None, description="A Stanza model.")
     transformers: TransformersSettings | None = Field(None, description="A Hugging Face model.")
     lists: ListSettings | None = Field(None, description="Deny and allow lists.")

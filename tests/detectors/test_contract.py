@@ -26,7 +26,7 @@ from tests.detectors.support import EMPTY, NASTY, OFF, TEXTS, alone, covered_by
 
 LONG = "Anna lives in Paris and I don't know Robert. " * 12
 ALL_TEXTS = (*TEXTS[:20], LONG, *NASTY, *EMPTY)
-ENGINES = ("tagger", "spacy", "patterns", "stanza", "transformers", "bytes", "lists")
+ENGINES = ("tagger", "spacy", "patterns", "stanza", "transformers", "bytes", "lists", "presidio")
 Load = Callable[[str], Any]
 
 
@@ -35,9 +35,10 @@ def settings_of(name: str, section: dict[str, Any]) -> DetectSettings:
 
 
 @pytest.fixture(scope="session")
-def sections(models: dict[str, Path]) -> dict[str, dict[str, Any]]:
+def sections(models: dict[str, Path], presidio_file: Path) -> dict[str, dict[str, Any]]:
     """The settings of every engine."""
     return {
+        "presidio": {"configuration": str(presidio_file)},
         "tagger": {"models": [str(models["tagger"])]},
         "spacy": {},
         "patterns": {},

@@ -312,13 +312,16 @@ def sections() -> set[str]:
     }
 
 
-def test_every_section_switches_an_engine_on(tagger_folder: Path, tmp_path: Path) -> None:
+def test_every_section_switches_an_engine_on(
+    tagger_folder: Path, presidio_file: Path, tmp_path: Path
+) -> None:
     """One that no engine reads would be a setting that is silently without effect."""
     (tmp_path / "broken").mkdir()
     some: dict[str, Any] = {
         "tagger": {"models": [str(tagger_folder)]},
         "spacy": {"model": "blank:en"},
         "patterns": {},
+        "presidio": {"configuration": str(presidio_file)},
         "stanza": {"folder": str(tmp_path / "broken")},
         "transformers": {"folder": str(tmp_path / "broken")},
         "lists": {"deny": [{"words": ["Anna"]}]},
