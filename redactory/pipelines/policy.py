@@ -96,19 +96,19 @@ class Policy:
     with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
     """
 
-    def __init__(self, config: Config, detector: TextDetector | None = None) -> None:
-        """Of a checked configuration; :meth:`load` takes files and mappings."""
-        self._config = config
-        self._given = detector
-        self._cut = segmenter(config.segment)
-
-    @classmethod
-    def load(cls, config: Given | None = None, *, detector: TextDetector | None = None) -> Policy:
+    def __init__(self, config: Given | None = None, detector: TextDetector | None = None) -> None:
         """Of a configuration: a YAML file or a mapping, which need no ``input``; the default without one.
 
         ``detector`` replaces the configured engines.  ``ConfigurationError`` for a mistake in it.
         """
-        return cls(load_for_texts(config), detector)
+        self._config = config if isinstance(config, Config) else load_for_texts(config)
+        self._given = detector
+        self._cut = segmenter(self._config.segment)
+
+    @classmethod
+    def load(cls, config: Given | None = None, *, detector: TextDetector | None = None) -> Policy:
+        """The same as the class itself."""
+        return cls(config, detector)
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -171,7 +171,7 @@ class Policy:
 
     def split_many(self, texts: Iterable[str]) -> Iterator[list[Point]]:
         """:meth:`split` of each text, in order, as they are asked for; the engines see many at once."""
-        remaining = iter(texts)
+        remaining = _each_a_text(texts)
         while batch := list(islice(remaining, _AT_ONCE)):
             cut = [self._cut(text) for text in batch]
             detections = self._detector.detect([segment.text for own in cut for segment in own])
@@ -194,7 +194,7 @@ class Policy:
 
     def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
         """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
-        asked, looked_at = tee(texts)
+        asked, looked_at = tee(_each_a_text(texts))
         for number, (text, points) in enumerate(zip(asked, self.split_many(looked_at), strict=False), 1):
             failures = sorted({point.failure for point in points if point.failure is not None})
             if failures:
@@ -203,6 +203,15 @@ class Policy:
                     "what is in it: split() says which data points of it are quarantined"
                 )
             yield text, points
+
+
+def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str):
+        raise InputError("several texts are needed, as a list; one text goes to the method without _many")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"text {number}: a text is needed, and this is {type(text).__name__}")
+        yield text
 
 
 def _points(segments: list[Segment], detections: list[Detection], fates: list[Fate]) -> Iterator[Point]:

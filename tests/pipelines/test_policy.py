@@ -243,3 +243,26 @@ def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) ->
         redactory.scan([str(files / "b.csv")], config=LISTED, column="body")
     with pytest.raises(ConfigurationError, match="nothing"):
         redactory.scan([str(files / "absent.csv")], config=LISTED)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["ok", None], "text 2: a text is needed, and this is NoneType"),
+        ("call 55", "several texts are needed"),
+    ],
+)
+def test_what_is_no_text_or_not_several_is_refused(texts: Any, said: str) -> None:
+    policy = Policy(WHOLE, detector=DigitDetector())
+    for method in (policy.scan_many, policy.redact_many, policy.split_many):
+        with pytest.raises(InputError, match=said):
+            list(method(texts))
+
+
+def test_a_data_set_is_masked_in_batches() -> None:
+    import datasets
+
+    policy = Policy(WHOLE, detector=DigitDetector())
+    data = datasets.Dataset.from_dict({"id": [1, 2], "text": ["call 55", "hello"]})
+    masked = data.map(lambda rows: {"text": list(policy.redact_many(rows["text"]))}, batched=True)
+    assert masked.to_list() == [{"id": 1, "text": "call <MASK>"}, {"id": 2, "text": "hello"}]
