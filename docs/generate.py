@@ -439,7 +439,7 @@ REASONS = {
             "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
             "(images, sound).",
             "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",
-            "broken_document": "A Word or PDF file or a mailbox that cannot be read.",
+            "broken_document": "A mail, Word or PDF file that cannot be read, or that readers could take otherwise.",
             "encrypted_document": "A Word or PDF file with a password.",
             "document_without_text": "A PDF file whose pages are images.",
         },

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pypdf
 import pytest
+from pypdf.annotations import FreeText
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from redactory.pipelines.redact import redact
 
@@ -247,3 +250,63 @@ def test_a_document_without_a_hit_is_the_same_to_the_byte(tmp_path: Path, name: 
     (tmp_path / name).write_bytes(data)
     redact(tmp_path / name, tmp_path / "out", config={"detect": {"tagger": None, "patterns": None}})
     assert (tmp_path / "out").read_bytes() == data
+
+
+# A name in a sentence, wherever the sentence stands.
+
+SENTENCE = "Please call Quirin Ozols today."
+BY_RUNS = "".join(
+    f"<w:r><w:t xml:space='preserve'>{part}</w:t></w:r>" for part in re.split("(?=i)", SENTENCE)
+)
+NAMED = {
+    "a.html": f"<p title='{SENTENCE}'>{SENTENCE.replace('rin', '<b>rin</b>')}<!-- {SENTENCE} -->"
+    f"<textarea>{SENTENCE}</textarea><script>a = '{SENTENCE}'</script>".encode(),
+    "a.eml": f"Subject: =?utf-8?q?{SENTENCE.replace(' ', '_')}?=\nX-Note: {SENTENCE}\nContent-Type: "
+    f"multipart/mixed; boundary=b\n\n{SENTENCE}\n--b\nContent-Transfer-Encoding: base64\n\n"
+    f"{base64.b64encode(SENTENCE.encode()).decode()}\n--b--\n{SENTENCE}\n".encode(),
+    "a.docx": word(
+        f'<w:p w:alt="{SENTENCE}">{BY_RUNS}</w:p>', **{"customXml/item1.xml": f"<a b='{SENTENCE}'>x</a>"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_in_a_sentence_is_found_wherever_it_stands(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(NAMED[name])
+    redact(tmp_path / name, tmp_path / "out")
+    said = " ".join(decodings((tmp_path / "out").read_bytes()))
+    assert "Ozols" not in said
+    assert "Please call <MASK>" in said
+
+
+# PDF.
+
+
+def test_of_a_pdf_file_nothing_but_the_text_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = pypdf.PdfWriter()
+    font = DictionaryObject(
+        {NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")}
+    )
+    font[NameObject("/BaseFont")] = NameObject("/Helvetica")
+    for said in (b"BT /F1 12 Tf 10 100 Td (hello) Tj ET", b""):
+        page = writer.add_blank_page(200, 200)
+        stream = DecodedStreamObject()
+        stream.set_data(said)
+        page[NameObject("/Contents")] = stream
+        page[NameObject("/Resources")] = DictionaryObject(
+            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
+        )
+    writer.add_metadata({"/Author": "Ann Kovacs"})
+    writer.add_attachment("kovacs.txt", SECRET.encode())
+    writer.add_annotation(0, FreeText(text=SECRET, rect=(0, 0, 50, 50)))
+    with (tmp_path / "a.pdf").open("wb") as file:
+        # what it begins with is told by the library
+        file.write(b"kovacs\n")
+        writer.write(file)
+    summary = redact(tmp_path / "a.pdf", tmp_path / "out", config={"detect": {"tagger": None}})
+    assert (tmp_path / "out").read_bytes() == b"hello\n\x0c"
+    # the page without text
+    assert summary["taken_out"] == 1
+    assert "kovac" not in caplog.text

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redactory.pipelines.readers.formats import FORMATS, Columns
 from redactory.pipelines.readers.shape_documents import Node, gathered, joined, shape_of
 from redactory.pipelines.readers.shape_html import Page
 from redactory.pipelines.redact import redact
@@ -206,6 +207,22 @@ def pdf(text: str) -> bytes:
 def test_of_a_pdf_file_the_text_is_written(tmp_path: Path) -> None:
     made, _ = copied(tmp_path, "a.pdf", pdf(f"write to {SECRET}"))
     assert made.decode().strip() == "write to <MASK>"
+
+
+def test_of_a_document_as_an_input_is_read_what_is_shown() -> None:
+    made = {
+        name: [
+            record["text"]
+            for _, record, _, _ in FORMATS[name].records(io.BytesIO(data), 10_000, Columns(), "a")
+            if record
+        ]
+        for name, data in (("html", PAGE.encode()), ("mail", MAIL.encode()), ("docx", word()))
+    }
+    assert made == {
+        "html": [f"A & B\n\nWrite to {SECRET} \xa0 now\n\n\nhere\n\n\n 1 < 2 \n"],
+        "mail": [f"Café {SECRET}\n\nCafé: write to {SECRET}\n\nwrite to {SECRET}"],
+        "docx": [f"write to {SECRET}"],
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
@@ -195,13 +196,12 @@ class Pdf(OneRow):
     def told(self, data: bytes) -> Told:
         """One text a page; a page without text is one that is taken out."""
         pypdf = library("pypdf", "documents")
-        # it would quote the file
-        logging.getLogger("pypdf").setLevel(logging.CRITICAL + 1)
         try:
-            reader = pypdf.PdfReader(io.BytesIO(data))
-            if reader.is_encrypted:
-                raise Unreadable(ENCRYPTED)
-            pages = [page.extract_text() or "" for page in reader.pages]
+            with _silent("pypdf"):
+                reader = pypdf.PdfReader(io.BytesIO(data))
+                if reader.is_encrypted:
+                    raise Unreadable(ENCRYPTED)
+                pages = [page.extract_text() or "" for page in reader.pages]
         except Unreadable:
             raise
         except Exception:
@@ -217,6 +217,18 @@ class Pdf(OneRow):
             return "\n\f".join(edited(page, own) for page, own in zip(pages, changes, strict=True)).encode()
 
         return Told(pages, [[] for _ in pages], render, frozenset(range(len(pages))), empty)
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Without the log of a library that quotes the files that it reads."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def library(name: str, extra: str) -> Any:
