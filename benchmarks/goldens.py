@@ -54,7 +54,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
         {"segment": {"mode": "turn"}},
         {
             "crt": {"trainer": "crt", "epsilon": 4.0},
-            "crt-mixed": {"trainer": "crt", "interleaving": "mixed", "optimizers": "one", "noise": "float"},
+            "crt-mixed": {"trainer": "crt", "public_share": 0.5, "noise": "float"},
             "dpsgd": {"trainer": "dpsgd", "noise_multiplier": 0.9, "learning_rate_schedule": "linear"},
             "crt-awd": {
                 "trainer": "crt",
@@ -124,7 +124,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "all": {
                 **UNITS,
                 "trainer": "uedp-alg1",
-                "federated": {**FEDERATED, "rule": "all", "estimator": "f_E"},
+                "federated": {**FEDERATED, "rule": "all", "extended_rate": 0.0},
                 "noise_multiplier": 40.0,
             },
             "user-level": {

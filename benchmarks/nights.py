@@ -37,7 +37,7 @@ partition: {documents: 20}
 dedup: {index: {path: index}}
 nightly:
   quiet_minutes: 0
-  keep: {vault_days: 14, quarantine_days: 21}
+  keep: {vault: 14, quarantine: 21}
   drift: {runs: 14, least: 5}
   hook: [/bin/sh, -c, "echo $REDACTORY_EVENT $REDACTORY_RUN >> hooks.txt"]
 """

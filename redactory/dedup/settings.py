@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,7 +33,7 @@ class Rule:
     planned: bool = False
     """Whether it begins with a plan over the digests of redacted texts."""
     folded: bool = False
-    """Whether texts that differ in case, signs, white space or digits alone have one digest."""
+    """Whether texts that differ in case, punctuation, white space or digits alone have one digest."""
     one_pass: bool = False
     """Whether repeats are dropped in one pass, by a Bloom filter."""
     near: bool = False
@@ -63,12 +63,8 @@ class BloomSettings(Settings):
         description="Distinct texts that a side's filter is made for; as many as the corpus has points if "
         "absent. With more texts than this more of them are taken for repeats.",
     )
-    error_rate: float = Field(
-        1e-4,
-        ge=1e-9,
-        le=0.1,
-        description="Share of new texts that a filter at its capacity takes for repeats, and drops.",
-    )
+    error_rate: ClassVar[float] = 1e-4
+    """Share of new texts that a filter at its capacity takes for repeats, and drops."""
 
 
 class NearSettings(Settings):
@@ -97,13 +93,10 @@ class IndexSettings(Settings):
         description="The folder of the index, made by its first run; private. Relative to the configuration "
         "file."
     )
-    keep_runs: int | None = Field(
-        None, ge=1, description="Once a run is in the index, only the last so many are kept; all if absent."
-    )
-    keep_days: int | None = Field(
-        None,
-        ge=1,
-        description="Once a run is in the index, older ones than this are removed; none if absent.",
+    keep: dict[Literal["runs", "days"], Annotated[int, Field(ge=1)]] = Field(
+        {},
+        description="Once a run is in the index, only the last so many runs are kept, and none that is older "
+        "than so many days; all where nothing is said.",
     )
 
     @field_validator("path")
@@ -119,7 +112,7 @@ class DedupSettings(Settings):
     mode: Mode = Field(
         "exact",
         description="exact: from the second occurrence on, a redacted text is a duplicate (rule S1); folded: "
-        "texts that differ only in case, signs, white space or digits are one (rule S2, groups count "
+        "texts that differ only in case, punctuation, white space or digits are one (rule S2, groups count "
         "twofold); none: every point is kept. Without a stability proof, so without a finite epsilon: "
         "minhash: near-duplicates are dropped; bloom: one pass in fixed memory, false positives are lost.",
     )

@@ -1,4 +1,4 @@
-"""Words of a text, as near-duplicates are compared: case, signs and white space are not part of them."""
+"""Words of a text, as near-duplicates are compared: without case, punctuation and white space."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Words:
         self._pattern = re.compile(rf"{re.escape(token.casefold())}|[{_ALONE}]|[^\W{_ALONE}]+")
 
     def of(self, text: str) -> list[str]:
-        """The words of ``text`` in order, case folded; a text of signs alone has none."""
+        """The words of ``text`` in order, case folded; a text of punctuation alone has none."""
         return self._pattern.findall(text.casefold())
 
     def folded(self, text: str) -> str:
-        """The local key of rule S2: compatible characters, case, signs, white space, digits are folded.
+        """The local key of rule S2: case, compatible characters, punctuation, white space and digits folded.
 
-        A function of ``text`` alone; each run of digits becomes ``#``.  A text of signs alone is its own.
+        A function of ``text`` alone; each run of digits becomes ``#``.  One of punctuation alone is its own.
         """
         words = self.of(unicodedata.normalize("NFKC", text))
         return " ".join(_DIGITS.sub("#", word) for word in words) if words else f"\x00{text}"
@@ -62,8 +62,8 @@ class Shingler:
     """Texts into sets of shingles of ``length`` words.
 
     A word is hashed by keyed BLAKE2b, a shingle mixes its words' hashes, so that nobody without the key
-    can look a word or a shingle up.  A text of fewer words is one shingle, and one of signs alone is
-    itself: they are near-duplicates of nothing but the same words, or the same signs.
+    can look a word or a shingle up.  A text of fewer words is one shingle, and one of punctuation alone is
+    itself: they are near-duplicates of nothing but the same words, or the same punctuation.
     """
 
     def __init__(self, key: DigestKey, length: int, words: Words) -> None:

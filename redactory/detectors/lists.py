@@ -1,7 +1,7 @@
-"""One form for the many ways a term is written, with every place of the source kept.
+"""Deny and allow lists: one form for the many ways a term is written, every place of the source kept.
 
 Folded away: case, accents, width and other compatibility forms, the kind of apostrophe and hyphen, runs of
-white space (line breaks and no-break spaces too), and signs that do not show, such as zero-width spaces.
+white space (line breaks and no-break spaces too), and characters that do not show, such as zero-width spaces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import ahocorasick
 
 from redactory.detectors.engine import Finds, Reading, Span
-from redactory.detectors.settings import ListSettings, WordList
+from redactory.detectors.settings import ListSettings, Terms, WordList
 from redactory.foundation.canonical import hash_of, version_of
 from redactory.foundation.errors import ConfigurationError
 
@@ -54,7 +54,7 @@ class Folded:
         """The code points [start, end) of the source behind a non-empty piece of the folded text.
 
         A source letter that the piece holds in part ("s" of "ß") is covered whole; so are the marks and
-        unshown signs that follow the last one, which fold to nothing.
+        unshown characters that follow the last one, which fold to nothing.
         """
         last = self.origins[end - 1]
         while self.origins[end] == last:
@@ -147,7 +147,7 @@ class Term(NamedTuple):
     label: str
 
 
-def terms_of(lists: Iterable[WordList], key: str) -> Iterator[Term]:
+def terms_of(lists: Iterable[Terms], key: str) -> Iterator[Term]:
     """Every term of ``lists``, which stand under ``key`` in the configuration, in order, repeats included.
 
     ``ConfigurationError``, with the key or with file and line, for a file that cannot be read, a term of
@@ -155,13 +155,14 @@ def terms_of(lists: Iterable[WordList], key: str) -> Iterator[Term]:
     """
     for number, given in enumerate(lists):
         where = f"{key}.{number}"
-        _check_label(given.label, f"{where}.label")
+        # a public term is no hit: it needs no label
+        label = _check_label(given.label, f"{where}.label") if isinstance(given, WordList) else ""
         if not given.words and given.file is None:
             raise ConfigurationError(f"{where}: this list is empty; it needs words or a file")
         for place, word in enumerate(given.words):
-            yield _term(word, given.label, f"{where}.words.{place}")
+            yield _term(word, label, f"{where}.words.{place}")
         if given.file is not None:
-            yield from _in_file(Path(given.file), given.label, f"{where}.file")
+            yield from _in_file(Path(given.file), label, f"{where}.file")
 
 
 def _in_file(path: Path, label: str, key: str) -> Iterator[Term]:
@@ -204,7 +205,7 @@ def _row(line: str, label: str, where: str) -> Term:
     known = isinstance(row, dict) and row.keys() <= {"text", "label"}
     if not known or not isinstance(row.get("text"), str):
         raise ConfigurationError(f'{where}: a line is {{"text": "…"}} or {{"text": "…", "label": "…"}}')
-    return _term(row["text"], _check_label(row.get("label", label), where), where)
+    return _term(row["text"], _check_label(row["label"], where) if "label" in row else label, where)
 
 
 def _term(text: str, label: str, where: str) -> Term:
@@ -247,7 +248,7 @@ class ListEngine:
     """Marks every whole-word occurrence of a denied term, overlapping ones too, with score 1.
 
     Terms match whatever their case, accents, white space, apostrophes and hyphens (``folding``).  An end of a
-    term that is a letter or digit must be the end of a word; one that is a sign may stand anywhere.  A place
+    term that is a letter or digit must be the end of a word; another character may stand anywhere.  A place
     of an allowed term is vouched for unless a denied term shares a code point with it.
     """
 

@@ -38,7 +38,6 @@ _NOT_HASHED: dict[str, Any] = {
     # each policy's own settings stand beside; paths are named by their content, in the identities
     "strict": True,
     "conservative": True,
-    "batch_size": True,
     "tagger": True,
     "spacy": True,
     "lists": True,

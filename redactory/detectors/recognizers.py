@@ -233,8 +233,8 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
         from presidio_analyzer import Pattern, PatternRecognizer
 
     key = f"detect.patterns.custom: '{settings.name}'"
-    if not settings.patterns and not settings.deny_list:
-        raise ConfigurationError(f"{key} has neither patterns nor a deny_list")
+    if not settings.patterns:
+        raise ConfigurationError(f"{key} has no patterns; words that are always hits go to detect.lists.deny")
     patterns = []
     for number, (expression, score) in enumerate(settings.patterns.items(), 1):
         try:
@@ -248,9 +248,7 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
         "supported_entity": settings.label,
         "name": settings.name,
         "supported_language": language,
-        "patterns": patterns or None,
-        "deny_list": list(settings.deny_list) or None,
-        "deny_list_score": 1.0,
+        "patterns": patterns,
         "context": list(settings.context) or None,
     }
     return PatternRecognizer(**given)

@@ -113,7 +113,7 @@ def _given_names() -> frozenset[str]:
 _FOLDER = files("redactory.detectors") / "words"
 _SUFFIX = ".txt.gz"
 _SIGNS = str.maketrans("’‘ʼ＇‐‑", "''''--", "\u00ad\u200b\u200c\u200d\u2060\ufeff")
-# letters, digits, accents typed after their letter, and signs that do not show: those end no word
+# letters, digits, accents typed after their letter, and characters that do not show: those end no word
 _RUN = "(?:[^\\W_]+|[\u0300-\u036f\u00ad\u200b-\u200d\u2060\ufeff]+)+"
 _LETTERS = f"{_RUN}(?:['’‘ʼ＇]{_RUN})*"
 _WORD_words = re.compile(f"['’‘ʼ＇]?(?P<word>{_LETTERS})")

@@ -1,4 +1,4 @@
-"""What is kept of a policy's fit (on which labels, with which bound), and the settings of detection.
+"""The settings of detection, and what is kept of a policy's fit (on which labels, with which bound).
 
 Thresholds that were fitted on labels are a function of those labels (``docs/guarantees.md``, "Side
 channels", item 2), and what a policy misses is never measured on the rows that it was fitted on.
@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
@@ -270,7 +270,6 @@ class CustomRecognizer(Settings):
         "strict.labels gives it another bound than the default."
     )
     patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
-    deny_list: tuple[str, ...] = Field((), description="Words that are always hits, with score 1.")
     context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")
 
     @field_validator("label")
@@ -318,21 +317,27 @@ class TransformersSettings(Settings):
     """A Hugging Face token classifier from a local folder; needs the extra ``train``."""
 
     folder: str = Field(description="Folder with the model and its fast tokenizer; nothing is downloaded.")
-    plain_label: str = Field("O", description="The model's label of tokens outside every entity.")
+    plain_label: ClassVar[str] = "O"
+    """The model's label of tokens outside every entity, as nearly all have it."""
     device: str = Field("cpu", description="Where the model runs, in torch's terms.")
 
 
-class WordList(Settings):
+class Terms(Settings):
     """Terms, given here or one a line in a file."""
+
+    words: tuple[str, ...] = Field((), description="The terms.")
+    file: str | None = Field(
+        None, description='A file of terms: one a line, or .jsonl with "text" and maybe "label".'
+    )
+
+
+class WordList(Terms):
+    """Terms that are hits of a label."""
 
     label: str = Field(
         "LISTED",
         description="Label of the hits: capital letters, digits and _; a .jsonl file may give each term "
         "its own.",
-    )
-    words: tuple[str, ...] = Field((), description="The terms.")
-    file: str | None = Field(
-        None, description='A file of terms: one a line, or .jsonl with "text" and maybe "label".'
     )
 
 
@@ -342,7 +347,7 @@ class ListSettings(Settings):
     deny: tuple[WordList, ...] = Field(
         (), description="Terms that are always hits, masked with score 1: a client's sensitive entities."
     )
-    allow: tuple[WordList, ...] = Field(
+    allow: tuple[Terms, ...] = Field(
         (), description="Public terms: a hit of another engine, or of a rule, that lies within one is none."
     )
 
@@ -382,8 +387,8 @@ class ConservativeSettings(Settings):
     )
     rules: tuple[RuleName, ...] = Field(
         ("digit", "symbol", "capital", "name", "word"),
-        description="Rules that make a point private: a digit; an @ or URL sign; a capital away from a "
-        "sentence's start; a word of the public list of given names; a word outside the public word list.",
+        description="Rules that make a point private: a digit; an @ or a mark of a URL; a capital away from "
+        "a sentence's start; a word of the public list of given names; a word outside the public word list.",
     )
     fitted: FittedPolicy | None = Field(
         None, description="The file that redactory fit --policy wrote beside these numbers."
@@ -424,7 +429,8 @@ class DetectSettings(Settings):
     engines: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_-]*$")], dict[str, JsonValue]] = Field(
         {}, description="Engines of other packages, by the name under which each is installed: its options."
     )
-    batch_size: int = Field(64, ge=1, description="Texts in one pass of the model; changes speed only.")
+    batch_size: ClassVar[int] = 64
+    """Texts in one pass of the model; changes speed only."""
     max_chars: int = Field(
         1_000_000,
         ge=1,

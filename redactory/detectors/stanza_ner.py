@@ -1,4 +1,4 @@
-"""Marginals of a linear-chain CRF: the probability of each tag at each token, over all tag sequences."""
+"""Stanza's recognizer, and the probability of each tag at each token: marginals of its linear-chain CRF."""
 
 from __future__ import annotations
 

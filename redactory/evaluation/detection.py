@@ -191,7 +191,7 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: It
     when they cover any (overlap); a mark is right under the same conditions towards the labelled spans. Marks
     that overlap count as one; outer white space, and a span of nothing else, counts nowhere.
     """
-    solid = np.fromiter((not sign.isspace() for sign in text), np.bool_, len(text))
+    solid = np.fromiter((not letter.isspace() for letter in text), np.bool_, len(text))
     found = _united(_bare(text, marks))
     wanted = [(bounds, label) for start, end, label in labelled for bounds in _bare(text, [(start, end)])]
     masked, true = np.zeros_like(solid), np.zeros_like(solid)

@@ -298,7 +298,7 @@ def control_values(
 
 
 def _formed(value: str) -> tuple[list[str], tuple[str, ...]]:
-    """The runs of letters, digits and signs of ``value``, and its form."""
+    """The runs of letters, digits and punctuation of ``value``, and its form."""
     pieces = _PIECE.findall(value)
     return pieces, tuple("w" if piece.isalpha() else "d" if piece.isdecimal() else piece for piece in pieces)
 

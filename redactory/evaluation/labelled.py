@@ -70,7 +70,7 @@ def _check(row: Any) -> None:
     text, spans = row.get("text"), row.get("spans")
     if not isinstance(text, str) or not isinstance(spans, list):
         raise _Invalid(f"'text' and 'spans' are needed, like {_FORM}")
-    if any("\ud800" <= sign <= "\udfff" for sign in text):
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise _Invalid("'text' holds half of a surrogate pair, which is no character")
     for number, span in enumerate(spans, 1):
         if not isinstance(span, dict) or not all(type(span.get(key)) is int for key in ("start", "end")):
@@ -165,7 +165,7 @@ def _place(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
     """Code points of a span: some versions count UTF-16 units, and the quoted span says which."""
     start, end, quoted = int(value["start"]), int(value["end"]), value.get("text")
     if quoted is None:
-        found = set() if any(ord(sign) > 0xFFFF for sign in text) else {(start, end)}
+        found = set() if any(ord(letter) > 0xFFFF for letter in text) else {(start, end)}
     else:
         units = text.encode("utf-16-le")
         moved = len(units[: 2 * start].decode("utf-16-le", "replace"))

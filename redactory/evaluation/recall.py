@@ -121,7 +121,7 @@ def casing(secret: str) -> str:
 
     In title case every word begins with a capital and none of several letters is all capitals.
     """
-    if any(sign.isdigit() for sign in secret):
+    if any(letter.isdigit() for letter in secret):
         return "digits"
     if secret.islower():
         return "lower"

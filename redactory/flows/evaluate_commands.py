@@ -37,11 +37,11 @@ _BESIDE = 60
     "scan: own_config",
     what=argument(
         "FILE|FOLDER|TEXT|-",
-        "What to look at, one or several; - is standard input. A text has several words.",
+        "Files, folders, URLs, or a text of several words; - is standard input.",
         list[str],
         None,
     ),
-    text=option("A text, of one word too.", list[str]),
+    text=option("A text, even of a single word.", list[str]),
     explain=switch("Show one text, and what each policy does with it, and why."),
     every=switch("With --explain: every mark of every engine and rule.", flag="--all"),
     policy=option(
@@ -50,7 +50,7 @@ _BESIDE = 60
         "strict",
     ),
     column=option("The column of the text; the configuration's by default.", str),
-    allow=option("A file of terms that are no hits; repeatable.", list[str]),
+    allow=option("A file of terms that never count as hits; repeatable.", list[str]),
     check=switch("End with 1 where something was found or could not be read."),
     reveal=switch("Show the text around each hit, on a terminal alone.", flag="--show"),
     limit=option("List at most so many hits; all are counted.", int, 1_000, min=0),
@@ -112,10 +112,10 @@ def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
 
     paths, texts = list[str](), list[str]()
     for number, one in enumerate(given, 1):
-        spaced = any(sign.isspace() for sign in one)
+        spaced = any(letter.isspace() for letter in one)
         if one == "-":
             texts.append(standard_input())
-        elif os.path.exists(one) or (not spaced and (is_url(one) or any(sign in one for sign in "*?["))):
+        elif os.path.exists(one) or (not spaced and (is_url(one) or any(letter in one for letter in "*?["))):
             paths.append(one)
         elif spaced and format_of(one) is None and not is_url(one):
             texts.append(one)
@@ -234,8 +234,8 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
     policy=switch("Fit the conservative policy, so that what is missed is bounded."),
     base=option("A Hugging Face model's folder to train further, instead of our own small tagger.", Path),
     epochs=option("Passes over the rows.", int, min=1),
-    language=option("Language code of the tokenizer of our own tagger; en without one.", str),
-    miss_rate=option("With --policy: bound of the share of secrets that are missed.", float, 0.001),
+    language=option("Language code of our own tagger's tokenizer; en by default.", str),
+    miss_rate=option("With --policy: the bound on the share of secrets missed.", float, 0.001),
 )
 def fit(
     labelled: list[Path],
@@ -274,12 +274,12 @@ def fit(
     ),
     labelled=option("JSONL with the true spans (text, spans).", Path),
     engine=option(
-        "Of a run: who looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
+        "For a run: the engine that looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
         "transformers:FOLDER; one that did not mask.",
         str,
     ),
-    sample=option("Of a run: points of each side it looks at.", int, 5_000, min=1),
-    rare=option("Of a run: a phrase is rare that at most so many public points hold.", int, 2, min=1),
+    sample=option("For a run: how many points of each split are looked at.", int, 5_000, min=1),
+    rare=option("For a run: a phrase is rare if at most so many public points hold it.", int, 2, min=1),
 )
 def evaluate_detection(
     what: str | None,
@@ -336,7 +336,7 @@ Attack = Literal["canary", "extraction", "membership"]
     completions=option("extraction: secrets that are tried with the words before them (500).", int, min=0),
     secrets=option("membership: a corpus with true spans, instead of evaluate.labelled.", Path),
     others=option("membership: labelled JSONL whose values were never trained on (drawn).", Path),
-    label=option("membership: the kind of secret (the commonest).", str),
+    label=option("membership: the kind of secret (the most common).", str),
     reference=option("membership: another model of this run, or another run: a stronger attack.", str),
     count=option("membership: sentences of each kind, at most (1,000).", int, min=4),
     group_size=option("membership: sentences in a group (20).", int, min=1),
@@ -384,7 +384,7 @@ def evaluate_audit(
     progress: Progress,
     **planting: Any,
 ) -> Shown:
-    """One-run audit: the least epsilon that a model shows, beside the most that is stated; 1 where larger.
+    """One-run audit: the least epsilon a model shows, beside the most that is stated; exit 1 if larger.
 
     Canaries are planted by fair coins first (--plant), then curated, trained on and guessed.
     """
@@ -405,7 +405,7 @@ def evaluate_audit(
 
 @command(
     "label sample: run seed sample",
-    n=option("Most texts to label.", int, 400, flag="-n", min=1),
+    n=option("At most so many texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of them that is public.", float, 0.6),
 )
 def label_sample(run: Path, sample: str, **given: Any) -> Shown:
@@ -416,7 +416,7 @@ def label_sample(run: Path, sample: str, **given: Any) -> Shown:
 @command(
     "label score: run confidence sample",
     labelled=argument("LABELLED", "The labelled JSON lines, or Label Studio's JSON export.", Path),
-    unchanged=switch("Score labels of which none differs from what was filled in."),
+    unchanged=switch("Score the labels even though none differs from what was filled in."),
 )
 def label_score(run: Path, labelled: Path, sample: str, progress: Progress, **given: Any) -> Shown:
     """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""

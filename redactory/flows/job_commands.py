@@ -23,7 +23,7 @@ from redactory.foundation.progress import Progress
     date=option("The day that {date} in input.path stands for; today in UTC.", str),
     first=option("Backfill: a run for each day from this one.", str, flag="--from"),
     last=option("Backfill: the last day.", str, flag="--to"),
-    again=option("A changed file to read whole, as new; repeatable.", list[str]),
+    again=option("A changed file to read again from its start, as new; repeatable.", list[str]),
 )
 def nightly(
     config: str, progress: Progress, dask: str | None, again: list[str] | None, **given: Any
@@ -40,7 +40,7 @@ def nightly(
 
 @command(
     "schedule: config workers dask",
-    cron=option("When, like '0 2 * * *'; without it, when you ask for it.", str),
+    cron=option("When to run, like '0 2 * * *'; without it, only on request.", str),
     timezone=option("Time zone of the schedule and of {date}.", str, "UTC"),
     out=option(
         "Where runs go: {start} and {date} stand for when a run was due; without them each run gets a folder "
@@ -56,7 +56,7 @@ def nightly(
     verify=option(
         "Verify each run; one that does not hold has failed.", bool, True, flag="--verify/--no-verify"
     ),
-    limit=option("Most tasks at once, over all runs on the server.", int, min=1),
+    limit=option("At most so many tasks at once, over all runs on the server.", int, min=1),
     port=option("Port of the server that is started here.", int, 4200),
     deploy=switch("Register it on the server that PREFECT_API_URL names, for its workers."),
     pool=option("With --deploy: the work pool; made where it is missing.", str, "redactory"),
@@ -74,7 +74,7 @@ def schedule(
     return None
 
 
-@command("release list: job", log=switch("The release log, a line a record; it is checked."))
+@command("release list: job", log=switch("Print the release log, checked, one record a line."))
 def release_list(job: Path, log: bool) -> Shown:
     """List the runs of a job: when, their state, how many points, and why; or read its release log."""
     if log:
@@ -201,7 +201,7 @@ def purge(run: Path, by: str | None, **asked: Any) -> Shown:
 @command(
     "export: run by",
     to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
-    whole=switch("Mirror the whole, encrypted run at a URL; again, to update it."),
+    whole=switch("Mirror the whole, encrypted run at a URL; run it again to update the copy."),
     model=option("A trained model to bring along; repeatable.", list[str]),
 )
 def export(
@@ -227,11 +227,11 @@ def fetch(url: str, to: Path, progress: Progress) -> Shown:
 @command(
     "index",
     folder=argument("FOLDER", "The folder of dedup.index.path.", Path),
-    keep_runs=option("Prune: keep the last so many runs.", int, min=0),
-    keep_days=option("Prune: keep the runs of the last so many days.", int, min=0),
+    keep_runs=option("Prune: keep only so many runs, the latest.", int, min=0),
+    keep_days=option("Prune: keep only the runs of so many days, the latest.", int, min=0),
 )
 def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> Shown:
-    """List the runs that an index across runs holds, or prune it: what old runs saw is no duplicate then."""
+    """List the runs that an index across runs holds, or prune it: what only pruned runs saw is new again."""
     from redactory.pipelines.index import prune_index, show_index
 
     if keep_runs is None and keep_days is None:
@@ -291,12 +291,12 @@ def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
     to_service=option("The new key service, package.module:function.", str),
 )
 def keys_rotate(places: list[Path], progress: Progress, **given: Any) -> Shown:
-    """Have another key wrap the data keys of runs; the configured key opens them, asking again goes on."""
+    """Have another key wrap the data keys of runs; the configured key opens them. Repeat it to go on."""
     done = redactory.rotate_key(*places, progress=progress, **given)
     return Shown("keys_rotated", done, 0 if done["ok"] else 1)
 
 
-@command("keys shred: run", by=BY, yes=switch("Do it: nobody can undo it."))
+@command("keys shred: run", by=BY, yes=switch("Confirm: this cannot be undone."))
 def keys_shred(run: Path, by: str, yes: bool) -> Shown:
     """Destroy the data key of an encrypted run: nobody can read its private part any more."""
     if not yes:
@@ -313,9 +313,9 @@ def keys_shred(run: Path, by: str, yes: bool) -> Shown:
     "ldp train: encoder set_ declared_public",
     data=argument("DATA", "JSON lines: text, label, and user_id or text_b if any.", Path, None),
     out=option("The service's folder.", Path),
-    public=option("Instead of DATA: make the encoder, of these public rows alone.", Path),
+    public=option("Instead of DATA: make the encoder from these public rows.", Path),
     budget=option("The user's own folder: what all their messages spent.", Path),
-    limit=option("With --budget: most epsilon of one user.", float, 8.0),
+    limit=option("With --budget: the most epsilon that one user may spend.", float, 8.0),
     delta=option("Delta of --limit.", float, 1e-5),
 )
 def ldp_train(
@@ -327,9 +327,9 @@ def ldp_train(
     set_: list[str] | None,
     **given: Any,
 ) -> Shown:
-    """Users and server in one process: noisy messages alone pass, and a service learns from them.
+    """Users and server in one process: only noisy messages pass, and a service learns from them.
 
-    The users' encoder is made first (--public): no private text may be in it.
+    Make the users' encoder first (--public): it must hold no private text.
     """
     if (data is None) == (public is None):
         raise ConfigurationError("give the users' DATA and --out, or --public to make the encoder")
@@ -347,7 +347,7 @@ def ldp_train(
     service=argument("SERVICE", "A service's folder.", Path),
     test=option("Held-out JSON lines with text and label.", Path, NEEDED),
     draws=option("How often the noise is drawn.", int, 5, min=1),
-    limit=option("Rows to ask at most.", int, min=1),
+    limit=option("Ask at most so many rows.", int, min=1),
 )
 def ldp_evaluate(service: Path, encoder: Path, test: Path, progress: Progress, **given: Any) -> Shown:
     """Accuracy on held-out text, with fresh noise on every query."""

@@ -24,7 +24,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 
 @dataclass(frozen=True)
 class Option:
-    """An option, or an argument: its type, its default, and what Typer is told of it."""
+    """An option, or an argument: its type, its default, and what Typer is told about it."""
 
     kind: Any
     default: Any
@@ -41,12 +41,12 @@ def option(meaning: str, kind: Any, default: Any = None, *, flag: str = "", **mo
 
 
 def switch(meaning: str, **more: Any) -> Option:
-    """An option that is on where it is given."""
+    """An option that is on if it is present."""
     return option(meaning, bool, False, **more)
 
 
 def argument(metavar: str, meaning: str, kind: Any, default: Any = NEEDED, **more: Any) -> Option:
-    """What is given by its place."""
+    """What is named by its position."""
     kind = kind | None if default is None else kind
     return Option(kind, default, typer.Argument(metavar=metavar, help=meaning, **more))
 
@@ -80,7 +80,7 @@ SHARED = {
     "places": argument("PLACE...", "Run folders, or jobs' folders with all their runs.", list[Path]),
     "model": option("A trained model; the configured one by default.", str),
     "output": option("The run folder, or a URL; the configuration's by default.", str, flag="--out"),
-    "resume": switch("Go on where an interrupted run stopped."),
+    "resume": switch("Continue where an interrupted run stopped."),
     "workers": option("Processes that share the work.", int, min=1),
     "prefect": switch("Run as a Prefect flow."),
     "dask": option(
@@ -90,7 +90,7 @@ SHARED = {
     "set_": option(
         "A setting, in YAML; a.b is b below a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"
     ),
-    "seed": option("The same seed draws the same.", int),
+    "seed": option("The same seed gives the same draws.", int),
     "confidence": option("Confidence of each bound.", float, 0.95),
     "sample": option("Name of the sample.", str, "sample", flag="--name"),
     "by": option("Who answers for it; goes into the release log.", str),

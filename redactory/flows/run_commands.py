@@ -76,9 +76,9 @@ def curate(
         list[str],
         metavar="NAME=WHAT",
     ),
-    keep_columns=switch("Columns of which nothing is said stay as they are."),
+    keep_columns=switch("Columns that are not named stay as they are."),
     replace=option(
-        "What stands in place: mask (the default), label, number, pseudonym or surrogate.",
+        "What replaces a hit: mask (the default), label, number, pseudonym or surrogate.",
         str,
         flag="--replace",
     ),
@@ -97,9 +97,9 @@ def redact(
     format_: str,
     **asked: Any,
 ) -> Shown | None:
-    """A copy of a file or folder in its own shape, with what is found in its texts replaced.
+    """Copy a file or folder in its own shape, with what is found in its texts replaced.
 
-    What is said here counts before what the section redact of the configuration says.
+    Options given here override the section redact of the configuration.
     """
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and what for name, _, what in pairs):
@@ -234,7 +234,7 @@ workers: {workers}
     prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
 )
 def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> Shown:
-    """The whole job on a simulated corpus, a few minutes long; beside it a model without protection.
+    """Run the whole job on a simulated corpus in a few minutes; beside it a model without protection.
 
     The corpora and the configuration are left in OUT-input, to be looked at and run again.
     """
@@ -267,9 +267,9 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 @command(
     "simulate",
     out=option("The JSONL file to write.", Path, NEEDED),
-    rows=option("Dialogues.", int, 1_000, min=1),
+    rows=option("How many dialogues.", int, 1_000, min=1),
     seed=option("The same seed gives the same corpus.", int, 0),
-    canaries=option("Planted numbers 'My ID is: 123456'.", int, 0, min=0),
+    canaries=option("How many canaries are planted, like 'My ID is: 123456'.", int, 0, min=0),
     copies=option("How often each canary is planted.", int, 1, min=1),
     miss_rate=option(
         "Probability that a canary is marked as one that π is to miss.",
@@ -282,7 +282,7 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
     canary_template=option("Words before a canary, and its digits: 'My PIN is {4}'; repeatable.", list[str]),
 )
 def simulate(canary_template: list[str] | None, progress: Progress, **given: Any) -> Shown:
-    """Support dialogues of invented people, with every secret's place."""
+    """Write support dialogues of invented people, with the place of every secret."""
     if canary_template:
         given["templates"] = canary_template
     return Shown("simulated", redactory.simulate(progress=progress, **given))
@@ -297,7 +297,7 @@ def simulate(canary_template: list[str] | None, progress: Progress, **given: Any
     plot=option("SVG file: epsilon against steps.", Path),
 )
 def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
-    """Say what a training would cost, before it is run: of a configuration, or of --set numbers alone."""
+    """Compute what a training would cost before it runs: from a configuration, or from --set alone."""
     result = redactory.plan(config, progress=progress, **given, **settings_of(set_))
     if "participation" in result:
         return Shown("planned_messages", result)
@@ -307,10 +307,10 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
 @command(
     "guarantee",
     runs=argument("RUN...", "A run folder, or several.", list[Path], None),
-    model=option("A trained model. Several: what holds of all of them together.", list[str]),
+    model=option("A trained model; repeat it for what holds of several together.", list[str]),
     delta=option("Of several models: delta of the figures.", float, show_default=False),
     budget=option(
-        "What is spent of this configuration's train.budget, and by which trainings.",
+        "What has been spent of this configuration's train.budget, and by which trainings.",
         str,
         metavar="CONFIG",
         **READ,
@@ -319,7 +319,7 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
 def guarantee(
     runs: list[Path] | None, model: list[str] | None, delta: float | None, budget: str | None
 ) -> Shown:
-    """What may be promised of a trained model, or of several, derived again from the ledgers."""
+    """State what can be promised of a trained model, or of several, derived again from the ledgers."""
     if (budget is None) != bool(runs):
         raise ConfigurationError("give a run whose guarantee is asked for, or --budget and a configuration")
     if budget is not None:
@@ -353,10 +353,10 @@ def _other_models(run: Path, name: str) -> dict[str, Any]:
     file=argument("FILE", "Texts, one a line, or JSONL with a column text; - is stdin.", str, None),
     text=option("A text; repeatable.", list[str]),
     top=option("Answers for each text, the likeliest first.", int, 5, min=1),
-    generate=option("Write N texts after each text, or after none.", int, min=1, metavar="N"),
-    tokens=option("With --generate: most tokens of a text.", int, 100, min=1),
+    generate=option("Write N texts that continue each text, or from nothing.", int, min=1, metavar="N"),
+    tokens=option("With --generate: at most so many tokens in a text.", int, 100, min=1),
     temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
-    top_k=option("Draw from so many likeliest tokens alone.", int, min=1),
+    top_k=option("Draw only from so many of the likeliest tokens.", int, min=1),
 )
 def predict(
     model: Path,
@@ -366,7 +366,7 @@ def predict(
     progress: Progress,
     **given: Any,
 ) -> Shown:
-    """Use a trained model: the next word, or the class, of each text; or texts that it writes."""
+    """Use a trained model: the next word, or the class, of each text; or texts that the model writes."""
     if (file is not None and text) or (file is None and not text and generate is None):
         raise ConfigurationError("give texts: either --text, or a file, or - for standard input")
     texts = tuple(text or ()) if file is None else tuple(_texts(file))

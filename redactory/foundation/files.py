@@ -161,7 +161,7 @@ def _opened_in(folder: int, name: str, flags: int) -> int:
 
 
 def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
-    """What is told where something else than is ``wanted`` lies at ``path``; else the error itself."""
+    """What is said where something other than is ``wanted`` lies at ``path``; else the error itself."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return RunStateError(
             f"{path} is not a {wanted} but a link, or of another kind: look at it, and remove it"

@@ -236,7 +236,7 @@ def _given(variable: str) -> tuple[bytes, str] | None:
 
 
 def _of_file(path: Path) -> bytes:
-    """The key in the file; a file of this user's that others may read is told of, and read."""
+    """The key in the file; a file of this user's that others may read is warned about, and read."""
     secret = path.read_bytes().strip()
     if multiprocessing.parent_process() is None:
         _tell_of_readers(path)

@@ -51,7 +51,7 @@ _BOUNDS = {
 def plainly(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors in the words of somebody who writes a configuration.
 
-    Where the error has its input, the kind of it is told and, of a number that is out of bounds, the number;
+    Where the error has its input, its kind is named and, of a number that is out of bounds, the number;
     no other value is quoted, for it may be text.
     """
     kind, told = str(error["type"]), error.get("ctx", {})

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -31,14 +31,6 @@ from redactory.training.settings import TrainSettings
 # The nightly job (section ``nightly``); no shard follows from it.
 
 
-class KeepSettings(Settings):
-    """How long the private part of a run is kept, in days after it was released; null keeps it for ever."""
-
-    vault_days: int | None = Field(None, ge=0, description="The original text of the points.")
-    quarantine_days: int | None = Field(None, ge=0, description="What could not be processed.")
-    state_days: int | None = Field(None, ge=0, description="Samples, tracebacks, the orchestrator's home.")
-
-
 class NightlySettings(Settings):
     """What a scheduled run does beside the curation."""
 
@@ -52,7 +44,12 @@ class NightlySettings(Settings):
         None,
         description="URL below which each released run is mirrored, under its name; runs must be encrypted.",
     )
-    keep: KeepSettings = KeepSettings()
+    keep: dict[Literal["vault", "quarantine", "state"], Annotated[int, Field(ge=0)]] = Field(
+        {},
+        description="For how many days after its release each private part of a run is kept, for ever where "
+        "it is not named: vault (the original text), quarantine (what could not be processed), state "
+        "(samples, tracebacks, the orchestrator's home).",
+    )
     drift: DriftSettings = DriftSettings()
     hook: tuple[str, ...] = Field(
         (),
@@ -79,7 +76,7 @@ class Redaction(Settings):
         description="What becomes of columns: a label (the value is replaced whole), drop or keep. What is "
         "replaced or dropped is masked in the row's texts too.",
     )
-    keep_columns: bool = Field(False, description="Columns of which nothing is said stay as they are.")
+    keep_columns: bool = Field(False, description="Columns that are not named stay as they are.")
     replace: Replacements = Field("mask", description="What stands in place of what was found.")
     known_values: bool = Field(
         True, description="What was found once in a row is masked wherever it stands in that row."
@@ -132,7 +129,8 @@ class PartitionSettings(Settings):
     """The unit of work; part of the output's layout, so never chosen by the machine."""
 
     documents: int = Field(2_000, ge=1, description="Most documents in a partition.")
-    bytes: int = Field(8 << 20, ge=1, description="A partition is closed once its text passes this.")
+    bytes: ClassVar[int] = 8 << 20
+    """A partition is closed once its text passes this."""
 
 
 class ReleaseSettings(Settings):
@@ -202,12 +200,8 @@ class Config(Settings):
     output: Path = Field(
         Path("run"),
         description="The run folder; it must not exist, or be resumed. Or a URL (s3://…): the run is then "
-        "worked on in a folder of its name below `work`, and published there when it is finished.",
-    )
-    work: Path | None = Field(
-        None,
-        description="The folder for runs whose output is a URL; $REDACTORY_WORK, or else the configuration's "
-        "own folder, if absent.",
+        "worked on in a folder of its name below $REDACTORY_WORK, or beside the configuration, and "
+        "published there when it is finished.",
     )
     store: str | None = Field(
         None, description="The URL that the finished run is published to, set by an output that is one."
@@ -275,7 +269,6 @@ class Config(Settings):
         """What determines the shards: everything but speed, places and the rooms above."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
         kept |= self.by_documents()
-        kept["detect"].pop("batch_size")
         # which runs of which index were seen stands in the journal
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True

@@ -78,7 +78,7 @@ def curate(
     else:
         check_output(run, resume)
         check_apart(Path(settings.output), "output", settings.input.path)
-        # before the engines: a mistyped path is told at once
+        # before the engines: a mistyped path is reported at once
         found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
         wordless("checking the engines", check_before_reading, settings, progress)
         wordless("looking at input.keep", check_kept, settings, found, detector)

@@ -24,7 +24,7 @@ MENDS = {
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
-    "separator_in_text": "A field holds a sign (U+001E or U+001F) that stands between texts; take it out.",
+    "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
     "text_not_string": "What stands in the column of the text is no text; name the right one (input.text).",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",

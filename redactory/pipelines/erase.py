@@ -7,7 +7,7 @@ Models are not trained anew: what learnt from a person, or knows them otherwise,
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -18,7 +18,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import SILENCE, RecordLog, ages
-from redactory.pipelines.config import Config, KeepSettings
+from redactory.pipelines.config import Config
 from redactory.pipelines.erase_points import (
     Person,
     body_without,
@@ -264,9 +264,9 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
 
 
 def due(
-    job: JobFolder, settings: KeepSettings, now: datetime.datetime, *, by_clock: bool = False
+    job: JobFolder, keep: Mapping[What, int], now: datetime.datetime, *, by_clock: bool = False
 ) -> dict[str, tuple[What, ...]]:
-    """What of which run is older than ``settings`` allow, by the release log: {run name: what}.
+    """What of which run is older than the days of ``keep``, by the release log: {run name: what}.
 
     A run's age counts from the moment at which it was decided on, released, approved or rejected; one that is
     held waits for that.  Nothing is older than the log can bear out (``foundation/records.py``), unless it is
@@ -281,12 +281,11 @@ def due(
         run = job.run(name)
         if record.type == Event.HELD or not is_finished(run):
             continue
-        days: dict[What, int | None] = {what: getattr(settings, f"{what}_days") for what in ALL}
         gone = read_manifest(run).get("purged", ())
         left = tuple(
             what
-            for what, kept in days.items()
-            if kept is not None and age[record.seq] > datetime.timedelta(kept) and what not in gone
+            for what in ALL
+            if what in keep and age[record.seq] > datetime.timedelta(keep[what]) and what not in gone
         )
         if left:
             with suppress(RunStateError):
@@ -295,9 +294,9 @@ def due(
     return found
 
 
-def check_clock(job: JobFolder, settings: KeepSettings, now: datetime.datetime) -> None:
+def check_clock(job: JobFolder, keep: Mapping[What, int], now: datetime.datetime) -> None:
     """``CheckFailed`` where runs are due by this machine's clock, and not by the log's."""
-    by_clock, by_log = due(job, settings, now, by_clock=True), due(job, settings, now)
+    by_clock, by_log = due(job, keep, now, by_clock=True), due(job, keep, now)
     if doubted := sorted(name for name, what in by_clock.items() if what != by_log.get(name)):
         raise CheckFailed(
             f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubted[:5])} "

@@ -199,7 +199,8 @@ def count(run: RunFolder, config: Config) -> None:
             if entry.folder.name in tokens and is_of(run, entry):
                 index.promote(entry)
         promote_finished(index)
-        index.retain(settings.keep_runs, settings.keep_days, datetime.datetime.now(datetime.UTC))
+        keep = settings.keep
+        index.retain(keep.get("runs"), keep.get("days"), datetime.datetime.now(datetime.UTC))
 
 
 def promote_finished(index: IndexFolder) -> None:

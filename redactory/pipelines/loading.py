@@ -1,4 +1,4 @@
-"""Reading a configuration's YAML: one mapping, no key twice, and every mistake told with its line."""
+"""Reading a configuration's YAML: one mapping, no key twice, and every mistake reported with its line."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def worked_on_here(value: Mapping[str, Any], changes: Mapping[str, Any], beside: Path) -> dict[str, Any]:
     """The configuration ``value`` with ``changes``; an ``output`` at a URL becomes a folder and ``store``.
 
-    The folder is named after the run, below ``work``, ``$REDACTORY_WORK`` or ``beside``, the configuration's
-    own folder.  An ``output`` on this machine that is asked for instead of a URL is not published.
+    The folder is named after the run, below ``$REDACTORY_WORK`` or ``beside``, the configuration's own
+    folder.  An ``output`` on this machine that is asked for instead of a URL is not published.
     """
     changed = {**_placed(value, beside)}
     if "output" in changes and not is_url(changes["output"]):
@@ -99,7 +99,7 @@ def _placed(value: Mapping[str, Any], beside: Path) -> dict[str, Any]:
     name = url.rpartition("/")[2]
     if not name or name in (".", "..") or is_url(f"{name}//"):
         raise ConfigurationError(f"output: {url} names no folder: give one below the bucket")
-    work = value.get("work") or os.environ.get(WORK_VARIABLE) or beside
+    work = os.environ.get(WORK_VARIABLE) or beside
     return {**value, "output": str(Path(work) / name), "store": url}
 
 
@@ -137,14 +137,14 @@ def load_for_texts(given: Given | None, paths: Sequence[str] = ("-",), **input_c
     """The configuration that ``given`` stands for, for texts that come from elsewhere, or from ``paths``.
 
     As :func:`load_config`, but nothing has to be said of an input or an output: what ``given`` says of
-    ``input.path``, ``output`` and ``work`` does not count.  The default configuration where it is None.
+    ``input.path`` and ``output`` does not count.  The default configuration where it is None.
     """
     value, file = _mapping_of({} if given is None else given)
     if value is None:
         raise ConfigurationError(f"'{given}' is no configuration: give a file that ends in .yaml")
     section = value.get("input")
     columns = section if isinstance(section, Mapping) else {}
-    kept = {key: part for key, part in value.items() if key not in ("output", "work", "store")}
+    kept = {key: part for key, part in value.items() if key not in ("output", "store")}
     return check({**kept, "input": {**columns, "path": tuple(paths), **input_changes}}, file)
 
 

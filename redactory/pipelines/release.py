@@ -122,7 +122,7 @@ def _manifest(
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
     run_key = key_of(job.run.vault / "part")
-    configuration = config.model_dump(mode="json", exclude={"output", "work", "store", "workers", "nightly"})
+    configuration = config.model_dump(mode="json", exclude={"output", "store", "workers", "nightly"})
     rejected, found = _below(counts, "rejected/"), counted(config.dedup, counts)
     if job.index is not None:
         found["dedup"]["index"] = indexing.facts(job, counts)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.detectors import TextDetector
-from redactory.detectors.settings import ListSettings, WordList
+from redactory.detectors.settings import ListSettings, Terms
 from redactory.foundation.errors import InputError
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
@@ -143,7 +143,7 @@ def _settings(
     if not allow:
         return settings
     lists = settings.detect.lists or ListSettings()
-    more = (*lists.allow, *(WordList(file=str(file)) for file in allow))
+    more = (*lists.allow, *(Terms(file=str(file)) for file in allow))
     detect = settings.detect.model_copy(update={"lists": lists.model_copy(update={"allow": more})})
     return settings.model_copy(update={"detect": detect})
 

@@ -75,10 +75,8 @@ class Ingredients:
         first = Descent(make_optimizer(self.network, own.optimizer), own.learning_rate)
         plain, noisy = trainer.plain_steps(self, first), None
         if mechanism is not None and ledger is not None:
-            shared = (
-                first.optimizer if own.optimizers == "one" else make_optimizer(self.network, own.optimizer)
-            )
-            noisy = trainer.noisy_steps(self, Descent(shared, own.private_learning_rate), mechanism, ledger)
+            second = Descent(make_optimizer(self.network, own.optimizer), own.private_learning_rate)
+            noisy = trainer.noisy_steps(self, second, mechanism, ledger)
         return Phases(self.pretraining(), plain, noisy)
 
     def encode(self, *folders: Path) -> EncodedPoints:
@@ -175,19 +173,19 @@ class Schedule:
     def of(cls, settings: TrainSettings, phases: Phases, stream: RandomStream) -> Schedule:
         """The order that ``settings`` give; step sizes follow it where they are to fall."""
         pretraining, plain, noisy = phases
-        mixed = settings.interleaving == "mixed" and noisy is not None
+        share = settings.public_share if noisy is not None else None
         with_noise = 0 if noisy is None else TRAINERS[settings.trainer].steps(settings) // settings.epochs
         without = 0
         if plain is not None and len(plain.rows):
             without = plain.steps_a_pass * math.ceil(settings.minimum_plain_steps / plain.steps_a_pass)
-            if mixed:
-                without = round(with_noise * settings.public_share / (1.0 - settings.public_share))
+            if share is not None:
+                without = round(with_noise * share / (1.0 - share))
         if settings.learning_rate_schedule == "linear":
             for phase, steps in ((plain, without), (noisy, with_noise)):
                 if phase is not None:
                     phase.descent.steps = settings.epochs * steps
         before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_a_pass
-        return cls(phases, settings.epochs, before, without, with_noise, mixed, stream)
+        return cls(phases, settings.epochs, before, without, with_noise, share is not None, stream)
 
     def __iter__(self) -> Iterator[Step]:
         """Every step of the training, in order."""

@@ -206,8 +206,8 @@ class PoissonUsersGaussian(SampledGaussian):
     ``sampling_rate`` is q_u, ``clip_norm`` β, ``noise_multiplier`` ζ (on the un-normalised sum), ``users``
     |U| as it is publicly declared.  Without ``entities`` it is DP-FedAvg, with them Algorithm 1 of UeDP.
 
-    Formal guarantees: a user who is there or not moves the sum by at most β where her coin drew her; a user
-    who loses some of her points moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with
+    Formal guarantees: a user who is there or not moves the sum by at most β where their coin drew them; one
+    who loses some of their points moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with
     sound accounting").
     """
 

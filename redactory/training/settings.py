@@ -236,13 +236,10 @@ class TrainSettings(Settings):
         "occurred before deduplication. Public points are equal in both worlds of the guarantee: no epsilon "
         "changes; but a secret that both policies missed is then seen as often as it occurred.",
     )
-    interleaving: Literal["epoch", "mixed"] = Field(
-        "epoch",
-        description="crt, an epoch's steps: all without noise and then all with it, as published, or in an "
-        "order that is drawn, at the ratio public_share.",
-    )
-    public_share: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.5, description="interleaving mixed: the share of steps without noise, a public constant."
+    public_share: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="crt, an epoch's steps: all without noise and then all with it, as published; or, with "
+        "a number, in an order that is drawn, this share of them without noise, a public constant.",
     )
     learning_rate: PositiveFloat = Field(2e-3, description="Step size of steps without noise.")
     private_learning_rate: PositiveFloat = Field(
@@ -252,10 +249,8 @@ class TrainSettings(Settings):
         "constant",
         description="linear: both step sizes fall to zero over the training, by the number of the step.",
     )
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="Rule of both kinds of step.")
-    optimizers: Literal["two", "one"] = Field(
-        "two",
-        description="Whether the two kinds of step keep states of their own or share one: both are sound.",
+    optimizer: Literal["adam", "sgd"] = Field(
+        "adam", description="Rule of both kinds of step, each with a state of its own."
     )
 
     max_tokens: PositiveInt = Field(

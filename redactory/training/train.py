@@ -133,13 +133,12 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         )
         phases = made.phases(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         _require_same_text(public_text, head)
-        # an optimizer that two kinds of step share, once
-        optimizers = {id(own): own for own in (phase.descent.optimizer for phase in phases if phase)}
+        optimizers = [phase.descent.optimizer for phase in phases if phase]
         if originals is not None:
             binding = f"{binding} {originals.fingerprint(stream)}"
         training_loop(
             Schedule.of(settings, phases, stream),
-            Checkpoint(run.checkpoint(name), binding, model.network, list(optimizers.values())),
+            Checkpoint(run.checkpoint(name), binding, model.network, optimizers),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,

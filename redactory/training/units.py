@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -34,11 +34,7 @@ class FederatedSettings(Settings):
     extended_rate: Share = Field(
         1.0,
         description="uedp-alg1, q_s: probability in each step of each point without an entity (the extended "
-        "set S).",
-    )
-    estimator: Literal["f_E", "f_E+"] = Field(
-        "f_E+",
-        description="uedp-alg1: f_E learns from points with an entity, f_E+ from the extended set as well.",
+        "set S, estimator f_E+); at 0 points with an entity alone are learnt from (f_E).",
     )
     rule: Literal["any", "all"] = Field(
         "any",
@@ -50,7 +46,8 @@ class FederatedSettings(Settings):
         description="uedp-alg1: cap M on the users that one entity touches, enforced on the fixed graph by "
         "leaving points out; |U| if absent.",
     )
-    local_epochs: PositiveInt = Field(1, description="Passes of a sampled user over their own points.")
+    local_epochs: ClassVar[int] = 1
+    """Passes of a sampled user over their own points."""
     local_batch_size: PositiveInt = Field(8, description="B: points of a user's batch.")
     local_learning_rate: PositiveFloat = Field(
         0.02, description="η: step size of a user's own SGD, on the sum over a batch of the points' losses."
@@ -64,10 +61,6 @@ class FederatedSettings(Settings):
 
 
 # Who is hidden and which two worlds are compared: every figure of UeDP names both.
-
-
-PRIVATE_POINTS_OF_A_USER = "private points of a user"
-"""The only relation of a training with public points without noise: a user's own would vanish too."""
 
 
 class Protect(Enum):

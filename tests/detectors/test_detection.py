@@ -32,12 +32,11 @@ from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.detectors.tagger import TaggerEngine
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
-from tests.detectors.support import OFF, TEXTS, Finder, with_engines, with_settings
+from tests.detectors.support import OFF, TEXTS, Finder, with_engines
 
 
 def same_in_batches(detector: Detector, alone: dict[str, Reading], texts: Sequence[str], size: int) -> bool:
     """Whether every span and every probability is bit for bit that of the text alone."""
-    detector = with_settings(detector, batch_size=size)
     readings = [r for i in range(0, len(texts), size) for r in detector.read(texts[i : i + size])]
     return readings == [alone[text] for text in texts]
 
@@ -72,11 +71,13 @@ def test_a_reading_that_sees_its_neighbours_is_found(
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_detections_come_in_order_from_any_iterable(detector: Detector, size: int) -> None:
+def test_detections_come_in_order_from_any_iterable(
+    detector: Detector, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [next(iter(detector.detect([text]))) for text in TEXTS[:20]]
-    other = with_settings(detector, batch_size=size)
-    assert list(other.detect(iter(TEXTS[:20]))) == expected
-    assert list(other.detect([])) == []
+    monkeypatch.setattr(DetectSettings, "batch_size", size)
+    assert list(detector.detect(iter(TEXTS[:20]))) == expected
+    assert list(detector.detect([])) == []
 
 
 def test_our_decoding_is_spacys() -> None:
@@ -232,11 +233,14 @@ def test_windows_without_overlap_are_found_to_lose_names(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("short_windows")
-def test_a_text_in_windows_is_read_the_same_in_any_batch(detector: Detector) -> None:
+def test_a_text_in_windows_is_read_the_same_in_any_batch(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = [text for text in TEXTS if len(text) < 600]
     expected = [detector.read([text])[0] for text in texts]
     assert detector.read(texts) == expected
-    assert with_settings(detector, batch_size=3).read(texts) == expected
+    monkeypatch.setattr(DetectSettings, "batch_size", 3)
+    assert detector.read(texts) == expected
 
 
 @pytest.mark.usefixtures("short_windows")

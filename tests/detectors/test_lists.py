@@ -7,13 +7,14 @@ import pickle
 import re
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors.lists import ListEngine, Term, fold, terms_of
-from redactory.detectors.settings import ListSettings, WordList
+from redactory.detectors.settings import ListSettings, Terms, WordList
 from redactory.foundation.errors import ConfigurationError
 
 # what letters of the random texts must fold to, written by hand and not by the code under test
@@ -45,7 +46,7 @@ MARKS = set("\u093e\u3099")
 
 
 def engine(deny: list[str], allow: list[str] | None = None) -> ListEngine:
-    allowed = (WordList(words=tuple(allow)),) if allow else ()
+    allowed = (Terms(words=tuple(allow)),) if allow else ()
     return ListEngine(ListSettings(deny=(WordList(words=tuple(deny)),), allow=allowed), "en")
 
 
@@ -255,20 +256,20 @@ def test_a_file_without_terms_or_of_another_kind_is_refused(tmp_path: Path, name
 @pytest.mark.parametrize(
     ("given_list", "where"),
     [
-        (WordList(words=("Mark", "\u200b")), "detect.lists.allow.1.words.1: an empty term"),
-        (WordList(), "detect.lists.allow.1: "),
-        (WordList(label="Ann Lee", words=("x",)), "detect.lists.allow.1.label: "),
+        (WordList(words=("Mark", "\u200b")), "detect.lists.deny.1.words.1: an empty term"),
+        (WordList(), "detect.lists.deny.1: "),
+        (WordList(label="Ann Lee", words=("x",)), "detect.lists.deny.1.label: "),
     ],
 )
 def test_an_error_in_the_settings_names_the_key(given_list: WordList, where: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        ListEngine(ListSettings(allow=(WordList(words=("a",)), given_list)), "en")
+        ListEngine(ListSettings(deny=(WordList(words=("a",)), given_list)), "en")
     assert str(raised.value).startswith(where)
     assert "Ann" not in str(raised.value)
 
 
 def test_the_identity_is_that_of_the_terms(tmp_path: Path) -> None:
-    def identity(**lists: tuple[WordList, ...]) -> str:
+    def identity(**lists: Any) -> str:
         found = ListSettings(**lists)
         made = ListEngine.identity(found, "en")
         assert made["unicode"] == unicodedata.unidata_version
@@ -277,15 +278,15 @@ def test_the_identity_is_that_of_the_terms(tmp_path: Path) -> None:
         assert "ark" not in str(made)
         return str(made["terms_sha256"])
 
-    words = WordList(words=("Mark", "Zoë"))
+    words, public = WordList(words=("Mark", "Zoë")), Terms(words=("Mark", "Zoë"))
     base = identity(deny=(words,))
     path = _file(tmp_path, "t.txt", "zoe\nMARK\nmark\n")
     assert identity(deny=(WordList(file=path),)) == base
     _file(tmp_path, "t.txt", "zoe\nMARK\nmarc\n")
     others = {
         identity(deny=(WordList(file=path),)),
-        identity(allow=(words,)),
-        identity(deny=(words,), allow=(words,)),
+        identity(allow=(public,)),
+        identity(deny=(words,), allow=(public,)),
         identity(deny=(WordList(label="CLIENT", words=words.words),)),
         identity(),
     }

@@ -199,8 +199,8 @@ def detector_of(*custom: CustomRecognizer, **fields: Any) -> Detector:
 
 
 def test_own_recognizers_see_every_text() -> None:
-    loaded = detector_of(own(patterns={r"\bblue [a-z]+": 0.4}, context=("badge",)), own(deny_list=("Zorg",)))
-    texts = ["my badge is blue heron", "say blue heron", "Zorg was here", "zorgs were not", "nothing"]
+    loaded = detector_of(own(patterns={r"\bblue [a-z]+": 0.4}, context=("badge",)), own(patterns={"Zorg": 1}))
+    texts = ["my badge is blue heron", "say blue heron", "Zorg was here", "they were not", "nothing"]
     found = [
         [(text[s.start : s.end], s.score) for s in r.spans]
         for text, r in zip(texts, loaded.read(texts), strict=True)
@@ -347,7 +347,7 @@ SECRET = "hunter-secret"
         ({"recognizers": ("EntityRecognizer2",)}, "no 'EntityRecognizer2'"),
         ({"recognizers": ("AzureAILanguageRecognizer",)}, "AzureAILanguageRecognizer"),
         ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be made here (not a pattern"),
-        ({"custom": (own(),)}, "'Own' has neither"),
+        ({"custom": (own(),)}, "'Own' has no patterns"),
         ({"custom": (own(patterns={f"({SECRET}": 0.5}),)}, "'Own', pattern 1: invalid regular"),
         ({"custom": (own(patterns={"fine": 0.5, f"*{SECRET}": 0.5}),)}, "'Own', pattern 2"),
         ({"custom": (own(patterns={SECRET: 1.5}),)}, "between 0 and 1"),

@@ -15,7 +15,7 @@ from redactory.detectors.engine import MISALIGNED, Reading
 from redactory.detectors.settings import TransformersSettings
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import alone
-from tests.detectors.tiny_models import LABELS, bert_folder
+from tests.detectors.tiny_models import bert_folder
 
 LONG = "Anna lives in Paris and I don't know Robert. " * 12
 
@@ -122,15 +122,15 @@ def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(
     assert engine.read(texts) == [Reading(failure=MISALIGNED), alone(engine.read(texts[1:]))]
 
 
-def test_another_plain_label_and_labels_without_prefix(tmp_path: Path) -> None:
-    names = ("B-TOWN", "NAME", "none", "S-NAME", "L-TOWN")
-    folder = bert_folder(
-        tmp_path, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)}
-    )
-    reading = alone(engine_of(folder, plain_label="none").read([LONG]))
+def test_labels_without_prefix_and_a_model_without_a_plain_one(tmp_path: Path) -> None:
+    def labelled(name: str, *names: str) -> Path:
+        numbers = {n: i for i, n in enumerate(names)}
+        return bert_folder(tmp_path / name, id2label=dict(enumerate(names)), label2id=numbers)
+
+    reading = alone(engine_of(labelled("plain", "B-TOWN", "NAME", "O", "S-NAME", "L-TOWN")).read([LONG]))
     assert set() != {span.label for span in reading.spans} <= {"NAME", "TOWN"}
-    with pytest.raises(ConfigurationError, match=r"plain_label.*'O'.*B-TOWN, L-TOWN, NAME, S-NAME, none"):
-        engine_of(folder)
+    with pytest.raises(ConfigurationError, match=r"folder.*'O'.*L-TOWN, NAME, S-NAME, none.*id2label"):
+        engine_of(labelled("none", "B-TOWN", "NAME", "none", "S-NAME", "L-TOWN"))
 
 
 def _headless(folder: Path) -> None:
@@ -192,7 +192,6 @@ def test_a_folder_that_cannot_serve_is_a_configuration_error(tmp_path: Path, spo
     ("changes", "key"),
     [
         ({"folder": "bert-base-cased"}, r"folder.*not a folder"),
-        ({"plain_label": "PLAIN"}, rf"plain_label.*{LABELS[1]}"),
         ({"device": "nowhere"}, r"device.*'nowhere'"),
         # where there is no data, nothing can be read: the setting is honoured
         ({"device": "meta"}, r"folder.*cannot read"),

@@ -276,7 +276,6 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
             **config,
             "input": f"s3://{BUCKET}/corpus/*.jsonl",
             "output": f"s3://{BUCKET}/runs/x",
-            "work": str(tmp_path / "work"),
         }
         client.run(_set_key, ENCRYPTION_KEY)
         try:

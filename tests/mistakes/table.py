@@ -1,4 +1,4 @@
-"""The table of mistakes: what a new user does wrong, what she is told, and how it is mended.
+"""The table of mistakes: what a new user does wrong, what they are told, and how it is mended.
 
 ``mistakes.yaml`` is read by the test beside it, which makes every mistake, and by ``docs/generate.py``, which
 writes the reference page.  In a message ``…`` stands for what differs from run to run; paths are shown from

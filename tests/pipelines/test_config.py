@@ -151,7 +151,7 @@ def test_the_example_is_a_configuration_and_what_is_neither_is_named(tmp_path: P
 
 
 def test_speed_and_places_do_not_change_the_hash() -> None:
-    speed = {"workers": 7, "output": "elsewhere", "detect": {"batch_size": 3}, "train": {"epochs": 9}}
+    speed = {"workers": 7, "output": "elsewhere", "train": {"epochs": 9}}
     plain, same = check({"input": "a"}), check({"input": "b", **speed})
     other = check({"input": "a", "partition": {"documents": 3}})
     assert plain.curation_hash() == same.curation_hash() != other.curation_hash()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.dedup.settings import DedupSettings
+from redactory.dedup.settings import BloomSettings, DedupSettings
 from redactory.dedup.settings import summary as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
@@ -168,8 +168,11 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         assert ("across the split" in "\n".join(sentences)) == (name != "across-False")
 
 
-def test_a_filter_that_is_too_small_says_so(rows_file: Path, tmp_path: Path) -> None:
-    dedup = {"mode": "bloom", "bloom": {"capacity": 1, "error_rate": 0.1}, "across": False}
+def test_a_filter_that_is_too_small_says_so(
+    rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BloomSettings, "error_rate", 0.1)
+    dedup = {"mode": "bloom", "bloom": {"capacity": 1}, "across": False}
     summary = curate(rows_file, tmp_path / "run", dedup)
     assert summary["dedup"] == said(tmp_path / "run")
     assert any("raise dedup.bloom.capacity" in sentence for sentence in dedup_summary(summary["dedup"]))

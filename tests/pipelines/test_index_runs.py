@@ -105,7 +105,13 @@ def test_a_run_keeps_what_no_run_of_the_index_saw(
 ) -> None:
     seen: list[tuple[str, dict[str, set[str]]]] = []
     for number, texts in enumerate(nights(seed, 4, 5)):
-        run = curate(tmp_path, f"n{number}", texts, {"mode": mode}, index={"keep_runs": keep})
+        run = curate(
+            tmp_path,
+            f"n{number}",
+            texts,
+            {"mode": mode},
+            index={} if keep is None else {"keep": {"runs": keep}},
+        )
         asked = seen if keep is None else seen[-keep:]
         assert said(run)["runs"] == [name for name, _ in asked]
         kept = texts_of(run)

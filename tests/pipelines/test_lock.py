@@ -214,7 +214,7 @@ def test_another_key_or_version_is_refused_by_name(begun: Path, rows: Path, tmp_
     changed = {**head, "policies": {**head["policies"], "strict": {str(i): i for i in range(99)}}}
     assert str(difference(head, changed)).count(",") == 8
     # speed may differ
-    assert curated(rows, run, config={"detect": {**CONFIG["detect"], "batch_size": 3}}) == 0
+    assert curated(rows, run, config={"workers": 2}) == 0
 
 
 def test_a_difference_never_shows_a_value(begun: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_finished_run_of_something_else_is_no_answer(made: tuple[Path, Path]) 
 
 def test_a_finished_run_needs_neither_its_input_nor_the_same_speed(made: tuple[Path, Path]) -> None:
     folder, run = made
-    quicker = {"workers": 2, "detect": {**CONFIG["detect"], "batch_size": 3}, "train": {"epochs": 9}}
+    quicker = {"workers": 2, "train": {"epochs": 9}}
     assert curated(folder, run, config=quicker) == 0
     shutil.move(folder / "a.jsonl", folder.parent)
     assert curated(folder, run) == 0

@@ -30,7 +30,7 @@ def planned(config: Any = None, **settings: Any) -> dict[str, Any]:
 def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any) -> dict[str, Any]:
     users, a_step = data
     own = {"users": users, "user_rate": a_step / users, "max_users_per_entity": spread}
-    inner = {key: changes.pop(key) for key in [*changes] if key in ("rule", "estimator")}
+    inner = {key: changes.pop(key) for key in [*changes] if key in ("rule", "extended_rate")}
     federated = {f"federated.{key}": value for key, value in {**own, **inner}.items()}
     if "epsilon" not in changes:
         # z = 2 of the paper, ζ = z·(q_u·|U| + 1); in the patent ζ = z·(|U| + 1)
@@ -197,7 +197,7 @@ def test_what_the_paper_prints_stands_beside_it_under_its_label(
 ) -> None:
     """At an enforced M, so that the sound figure is quick; the published one does not know of M."""
     found = algorithm1(data, 1)
-    plain = algorithm1(data, 1, estimator="f_E")
+    plain = algorithm1(data, 1, extended_rate=0)
     printed = plain["as_published"]
     assert printed["note"] == "as published, not a guarantee"
     assert printed["all"]["f_E"] == plain["epsilon_as_published"] == pytest.approx(published[0], abs=0.008)

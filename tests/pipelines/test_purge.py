@@ -21,8 +21,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStat
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.config import KeepSettings
-from redactory.pipelines.erase import check_clock, due, purge_run
+from redactory.pipelines.erase import What, check_clock, due, purge_run
 from redactory.pipelines.release_log import Event, enter, history
 from redactory.redaction import RunFolder, parts, read_batches, read_column
 from redactory.redaction.folder import JobFolder
@@ -179,7 +178,7 @@ def test_each_run_has_its_own_records_of_its_log(made: Path, tmp_path: Path) -> 
 
 START = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
 DAY, FAR = datetime.timedelta(days=1), datetime.timedelta(days=3650)
-VAULT_30 = KeepSettings(vault_days=30, quarantine_days=None, state_days=None)
+VAULT_30: dict[What, int] = {"vault": 30}
 
 
 def _job(made: Path, root: Path, entries: Iterable[tuple[str, str, datetime.datetime]]) -> JobFolder:
@@ -198,10 +197,10 @@ def test_what_is_due_follows_from_the_log(made: Path, tmp_path: Path) -> None:
     job = _job(made, tmp_path / "job", [*entries, ("removed since", "released", START)])
     for name in days:
         shutil.copytree(made, job.root / name)
-    nothing = KeepSettings(vault_days=None, quarantine_days=None, state_days=None)
+    nothing: dict[What, int] = {}
     assert due(job, nothing, START) == {}
     assert due(job, VAULT_30, START) == {"old": ("vault",)}
-    keep = KeepSettings(vault_days=30, quarantine_days=4, state_days=50)
+    keep: dict[What, int] = {"vault": 30, "quarantine": 4, "state": 50}
     assert due(job, keep, START) == {"old": ("vault", "quarantine"), "late": ("quarantine",)}
     # a run on which a model is being trained waits
     with RecordLog(job.run("old").model("crt").ledger):
@@ -249,5 +248,5 @@ def test_no_clock_that_is_wrong_for_some_days_makes_a_run_older_than_it_is(
         job = _job(made, Path(folder) / "job", [(str(n), "released", when) for n, when in enumerate(told)])
         shutil.copytree(made, job.root / "0")
         age = true[-1] - true[0]
-        keep = KeepSettings(vault_days=age, quarantine_days=None, state_days=None)
+        keep: dict[What, int] = {"vault": age}
         assert due(job, keep, told[-1]) == {}

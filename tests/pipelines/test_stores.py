@@ -359,7 +359,7 @@ def test_an_output_at_a_url_is_worked_on_here(
     assert (made["run"], made["published"]["to"]) == (str(tmp_path / "run"), url)
     assert redactory.curate(file, detector=Numbers(), resume=True)["published"]["written"] == 0
     configured = read_manifest(RunFolder(tmp_path / "run"))["configuration"]
-    assert not {"store", "work", "output"} & set(configured)
+    assert not {"store", "output"} & set(configured)
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     assert load_config(file).output == tmp_path / "work" / "run"
     assert load_config({"input": str(source)}, output=url).store == url
@@ -371,7 +371,8 @@ def test_an_output_at_a_url_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_rows(tmp_path / "letters.jsonl", rows())
-    wanted = configuration(source, work=str(tmp_path / "work"))
+    wanted = configuration(source)
+    monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     with pytest.raises(StoreError) as refused:
         redactory.curate({**wanted, "output": "s3://no-such-bucket-here/run"}, detector=Numbers())
     assert refused.value.kind is Kind.NOT_FOUND

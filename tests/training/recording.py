@@ -320,12 +320,12 @@ class Oracle:
         own, noisy = self.settings, math.ceil(1.0 / self.rate)
         a_pass = math.ceil(len(self.plain) / own.public_batch_size)
         plain = a_pass * math.ceil(own.minimum_plain_steps / a_pass) if a_pass else 0
-        if own.interleaving == "mixed":
+        if own.public_share is not None:
             plain = round(noisy * own.public_share / (1 - own.public_share))
         found, done = [], [0, 0]
         for epoch in range(own.epochs):
             kinds = np.arange(plain + noisy) >= plain
-            if own.interleaving == "mixed":
+            if own.public_share is not None:
                 kinds = kinds[permutation(ENTROPY, "order of steps", epoch, len(kinds))]
             for kind in kinds.tolist():
                 found.append((kind, done[kind]))
@@ -372,7 +372,7 @@ class Oracle:
         own = self.settings.federated
         if self.settings.trainer == "user-level":
             return 1.0
-        assert (own.rule, own.estimator) == ("any", "f_E+")
+        assert (own.rule, own.extended_rate > 0) == ("any", True)
         assert self.originals is not None
         graph = self.originals.incidence
         assert graph is not None
@@ -440,9 +440,10 @@ class Oracle:
         users: dict[str, Any] = {}
         if self.federated:
             of = own.federated
-            names = ("entity_rate", "extended_rate", "estimator", "rule", "max_users_per_entity")
+            names = ("entity_rate", "extended_rate", "rule", "max_users_per_entity")
             shared = {
                 **{name: getattr(of, name) for name in names},
+                "estimator": "f_E+",
                 "entity_weight": 1.0,
                 "extended_weight": 1.0,
             }

@@ -113,7 +113,7 @@ def test_every_kind_trains_and_is_read_again(
     shutil.copytree(curated, run.root)
     section = FRESH.get(kind) or {"kind": kind.split()[0], "folder": folders[kind.split()[0]]}
     if "adapters" in kind:
-        section = {**section, "lora": {"rank": 2, "targets": ("q_proj", "v_proj", "down_proj")}}
+        section = {**section, "lora": {"rank": 2}}
     settings = small(model=section, max_tokens=40, epochs=1, name="m", learning_rate=0.01)
     summary = train_model(run, settings)
     assert all(norm > 0 for norm in summary["update_norms"].values())

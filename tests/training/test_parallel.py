@@ -38,7 +38,7 @@ from tests.training.dealt_work import QUOTED, failing
 
 CRT: dict[str, Any] = {
     "trainer": "crt",
-    "interleaving": "mixed",
+    "public_share": 0.5,
     "physical_tokens": 64,
     "checkpoint_steps": 3,
 }

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from redactory.training.steps import NoisyPhase, sampled_rows
 from redactory.training.trainers.crt import Crt
 from redactory.training.trainers.uedp_bounded import UedpBounded
 from redactory.training.uedp import federated, local_update
+from redactory.training.units import FederatedSettings
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 from tests.training.recording import (
     CHECKS,
@@ -83,6 +84,14 @@ def settings(**changes: Any) -> TrainSettings:
     return small(**{**SHORT, **changes})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def two_passes() -> Iterator[None]:
+    """Of each user, so that it is seen whether both are clipped as one update."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FederatedSettings, "local_epochs", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
 def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """The trainings by name, each with a run of its own."""
@@ -91,7 +100,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         "short": lambda to: Case(write_run(to, PUBLIC, PRIVATE[:-1]), settings(epochs=2)),
         "stopped": lambda to: Case(
             write_run(to, PUBLIC, PRIVATE[:20]),
-            settings(epochs=3, interleaving="mixed", checkpoint_steps=3),
+            settings(epochs=3, public_share=0.5, checkpoint_steps=3),
             stop=11,
         ),
         "crt-drop": lambda to: Case(
@@ -124,7 +133,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
 
 def _federated(root: Path, trainer: str) -> Case:
-    own = {"local_learning_rate": 0.2, "local_epochs": 2, "extended_rate": 0.6, "users": 40}
+    own = {"local_learning_rate": 0.2, "extended_rate": 0.6, "users": 40}
     users, epochs = (30, 1) if trainer == "user-level" else (9, 2)
     made = federation.small(root, trainer, own, seed=None, clip_norm=0.05, max_tokens=9, epochs=epochs)
     return Case(federation.write_run(root, users), made)

@@ -23,7 +23,7 @@ from redactory.training.settings import TrainSettings
 from tests.training.conftest import small
 from tests.training.crashes import Witness
 
-SETTINGS: dict[str, Any] = {"checkpoint_steps": 3, "interleaving": "mixed"}
+SETTINGS: dict[str, Any] = {"checkpoint_steps": 3, "public_share": 0.5}
 STEPS = 8
 
 

@@ -94,15 +94,12 @@ def phases_of(run: RunFolder, **changes: Any) -> Phases:
     return phases
 
 
-def test_one_optimizer_keeps_one_state_at_two_rates(curated: Path) -> None:
-    for kind, same in (("one", True), ("two", False)):
-        _, plain, noisy = phases_of(
-            RunFolder(curated), optimizers=kind, learning_rate=0.1, private_learning_rate=0.2
-        )
-        assert plain is not None
-        assert noisy is not None
-        assert (plain.descent.optimizer is noisy.descent.optimizer) == same
-        assert (plain.descent.learning_rate, noisy.descent.learning_rate) == (0.1, 0.2)
+def test_each_kind_of_step_has_a_state_and_a_rate_of_its_own(curated: Path) -> None:
+    _, plain, noisy = phases_of(RunFolder(curated), learning_rate=0.1, private_learning_rate=0.2)
+    assert plain is not None
+    assert noisy is not None
+    assert plain.descent.optimizer is not noisy.descent.optimizer
+    assert (plain.descent.learning_rate, noisy.descent.learning_rate) == (0.1, 0.2)
 
 
 def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) -> None:

@@ -89,7 +89,7 @@ def require_reasons(values: dict[str, Any], reasons: dict[str, str]) -> None:
     """``GuaranteeError`` where a figure is null without a reason."""
     missing = [name for name, value in values.items() if value is None and name not in reasons]
     if missing:
-        raise GuaranteeError(f"no reason is given for {', '.join(missing)}")
+        raise GuaranteeError(f"there is no reason for {', '.join(missing)}")
 
 
 # Secrets and points.

@@ -259,7 +259,7 @@ class UserSide:
 # What one user's messages may spend together, in training and queries: booked before the first one leaves.
 
 
-UNIT = "one user: all her messages, in training and queries, every sentence of hers exchanged for another"
+UNIT = "one user: all their messages, in training and queries, every sentence of theirs exchanged for another"
 _WHAT = {"train": "training", "query": "queries"}
 _KEY, _KEY_BYTES = "names.key", 32
 

@@ -186,7 +186,7 @@ def is_drawn(name: str, drawn: frozenset[str]) -> bool:
 
 
 def with_adapters(model: Any, settings: LoraSettings) -> Any:
-    """``model`` with adapters, everything else frozen; ``ConfigurationError`` where none fits."""
+    """``model`` with adapters, everything else frozen."""
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
@@ -198,15 +198,12 @@ def with_adapters(model: Any, settings: LoraSettings) -> Any:
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
-        target_modules=list(settings.targets or LIBRARY[kind][2]),
+        target_modules=list(LIBRARY[kind][2]),
         fan_in_fan_out=kind == "gpt2",
         bias="none",
     )
-    try:
-        with quiet():
-            return get_peft_model(model, config)
-    except ValueError:
-        raise ConfigurationError("lora.targets: no layer of the model has such a name") from None
+    with quiet():
+        return get_peft_model(model, config)
 
 
 def has_adapters(model: Any) -> bool:

@@ -67,7 +67,7 @@ class RecurrentEncoder(Encoder):
 
     def describe(self) -> dict[str, Any]:
         """The sizes."""
-        left_out = {"pooling"} if self.NESTED else {"pooling", "kind", "bottleneck"}
+        left_out = set() if self.NESTED else {"kind", "bottleneck"}
         sizes = self.settings.model_dump(mode="json", exclude=left_out)
         head = {"format": self.FORMAT, "vocabulary": self.embedding.num_embeddings}
         return {**head, "settings": sizes} if self.NESTED else {**head, **sizes}
@@ -266,7 +266,7 @@ class PooledClassifier(Classifier):
     """The states of ``encoder``, pooled over the places that are read, and a linear layer to the classes.
 
     ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit
-    (concat pooling: Howard and Ruder 2018, ULMFiT, section 3.3); the others are some of the three.  There is
+    (concat pooling: Howard and Ruder 2018, ULMFiT, section 3.3); ``max-mean`` joins the last two.  There is
     no output layer for words, so that no noise is spent on one.  With ``bottleneck`` a linear layer of that
     width stands before the last one.
 

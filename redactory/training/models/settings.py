@@ -9,13 +9,6 @@ from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
 from redactory.foundation.settings import Settings
 
-Pooling = Literal["last-max-mean", "last", "max", "mean"]
-"""What of the states over a text a class is read off; a network's section names those that it offers."""
-_POOLING = (
-    "task classify: what of the states over a text the class is read off: the last, the largest and the "
-    "mean value of each unit together, or one of them."
-)
-
 
 class LstmSettings(Settings):
     """LSTM layers over learnt embeddings; one of 200 units is the language model of the CRT paper."""
@@ -24,7 +17,8 @@ class LstmSettings(Settings):
     embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
     hidden_size: PositiveInt = Field(200, description="Width of each LSTM layer's state.")
     layers: PositiveInt = Field(1, description="LSTM layers, one on top of the other.")
-    pooling: Pooling = Field("last-max-mean", description=_POOLING)
+    pooling: ClassVar[str] = "last-max-mean"
+    """What of the states over a text a class is read off (:class:`.recurrent.PooledClassifier`)."""
 
 
 class AwdLstmSettings(Settings):
@@ -46,7 +40,8 @@ class AwdLstmSettings(Settings):
     """The same, after the last LSTM layer."""
     weight_dropout: ClassVar[float] = 0.5
     """Share of the recurrent weights left out of a step."""
-    pooling: Pooling = Field("last-max-mean", description=_POOLING)
+    pooling: ClassVar[str] = "last-max-mean"
+    """What of the states over a text a class is read off (:class:`.recurrent.PooledClassifier`)."""
 
 
 class BiLstmSettings(Settings):
@@ -55,11 +50,8 @@ class BiLstmSettings(Settings):
     kind: Literal["bilstm"] = Field(description="The network that this section describes.")
     embedding_size: PositiveInt = Field(128, description="Width of the token embedding.")
     hidden_size: PositiveInt = Field(128, description="Width of the state in each of the two directions.")
-    pooling: Literal["max-mean", "max", "mean"] = Field(
-        "max-mean",
-        description="What of the states over a text the class is read off: the largest and the mean value "
-        "of each unit together, or one of them.",
-    )
+    pooling: ClassVar[str] = "max-mean"
+    """The largest and the mean value of each unit."""
     bottleneck: PositiveInt | None = Field(
         None, description="Width of a linear layer before the classes: what a text is represented by."
     )
@@ -69,10 +61,11 @@ class LoraSettings(Settings):
     """Low-rank adapters (peft, the extra ``lora``): all other weights of ``folder`` stay as they are."""
 
     rank: PositiveInt = Field(8, description="Rank of each adapter.")
-    alpha: PositiveInt = Field(16, description="An adapter's output is multiplied by alpha / rank.")
-    targets: tuple[str, ...] = Field(
-        (), description="Names of the layers that get one; empty: the attention's projections."
-    )
+
+    @property
+    def alpha(self) -> int:
+        """An adapter's output is multiplied by alpha / rank: by 2, as is usual."""
+        return 2 * self.rank
 
 
 class TransformerSettings(Settings):

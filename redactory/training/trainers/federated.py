@@ -148,7 +148,7 @@ class Algorithm1(UserLevel):
         return EntitySampling(
             entity_rate=own.entity_rate,
             extended_rate=own.extended_rate,
-            estimator=own.estimator,
+            estimator="f_E+" if own.extended_rate else "f_E",
             rule=own.rule,
             max_users_per_entity=own.max_users_per_entity,
         )

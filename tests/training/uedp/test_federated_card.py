@@ -167,7 +167,7 @@ def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
 
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
     own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None, estimator="f_E"))
-    card = card_of(training(federated={"estimator": "f_E"}), own)
+    card = card_of(training(federated={"extended_rate": 0.0}), own)
     assert (card["relation"], card["M"]) == ("user-entity removal", 946)
     assert card["epsilon"] > 50
     assert "epsilon" not in card["reasons"]
@@ -189,7 +189,7 @@ def test_a_card_without_a_figure_says_why() -> None:
 def test_the_card_of_dp_fedavg_is_of_users_alone() -> None:
     card = card_of(training("user-level"), FEDAVG)
     assert card["relation"] == "user removal"
-    assert card["unit"] == "one user with all of her points"
+    assert card["unit"] == "one user with all of their points"
     assert card["M"] is None
     assert "epsilon_sound" in card["accountants"]["bounds"]
     assert any("entities" in gap for gap in card["not_covered"])
