@@ -277,7 +277,9 @@ def _parameter(parameter: Any) -> tuple[str, str, str, str]:
 # ----------------------------------------------------------------------------------------- tables
 
 FOLDERS = {
-    "public/": ("PUBLIC", "Points in which neither policy found anything, as they were written."),
+    "public/": ("PUBLIC", "Points in which neither policy found anything, as they were written. "
+        "Both sides, and `audit/points`, also have `role`, `document_id`, `position`, `turn` and columns of the "
+        "input where [they were asked for](../how-to/input.md#what-goes-with-each-example)."),
     "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
     "vault/": (
         "LABELLED_VAULT",
