@@ -25,6 +25,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_encryption_key
 from redactory.foundation.progress import Progress
+from redactory.pipelines.curated_hints import rejected_as
 
 
 @command("init", file=argument("[FILE]", "The configuration to write.", Path, Path("redactory.yaml")))
@@ -116,9 +117,10 @@ def redact(
         progress=progress,
     )
     if out == "-":
-        left_out = sum(result["quarantined"].values())
-        warn(f"{result['written']} rows written, {left_out} left out {result['quarantined'] or ''}".rstrip())
-        raise SystemExit(1 if left_out else 0)
+        warn(f"{result['written']:,} rows written, {sum(result['quarantined'].values()):,} left out.")
+        for reason, count in result["quarantined"].items():
+            warn(rejected_as(reason, count))
+        raise SystemExit(1 if result["quarantined"] else 0)
     return Shown("redacted", result | {"out": out}, 1 if result["quarantined"] else 0)
 
 

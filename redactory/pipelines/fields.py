@@ -111,9 +111,9 @@ class Fields:
         ]
 
 
-def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every string in ``value``, with the path to it, of which the entries of a list are one step."""
-    if isinstance(value, str):
+def leaves(value: Any, path: str) -> Iterator[tuple[str, str | float]]:
+    """Every string and number in ``value``, with the path to it, of which a list's entries are one step."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
         yield path, value
     elif isinstance(value, Mapping):
         for key, below in value.items():

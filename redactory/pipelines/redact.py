@@ -2,53 +2,55 @@
 
 Rows are taken in chunks: engines look for hits (in worker processes, if asked for), and this process puts the
 replacements in and writes the rows in their order.  What was found in a finished chunk is kept, without text,
-until the end, so that a run that was killed goes on where it was.
+until the end, so that a run that was killed goes on where it was (:mod:`redactory.pipelines.copies`).
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
 import json
-import lzma
-import os
-import shutil
-import sys
-import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
 
 from redactory.detectors.settings import kind_of
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, listed
-from redactory.foundation.files import make_private_folder, read_json, write_json
+from redactory.foundation.files import make_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import DROP, KEEP, Config, Redaction
+from redactory.pipelines.copies import (
+    PIPE,
+    Chunk,
+    copy_notes,
+    noted,
+    packed,
+    require_apart,
+    sources_of,
+    standard_output,
+    unfinished,
+)
 from redactory.pipelines.fields import Fields, NoText, leaves
 from redactory.pipelines.loading import Given, load_for_texts, settings_of
-from redactory.pipelines.personal import personal
+from redactory.pipelines.personal import REST, personal, shown, up
 from redactory.pipelines.policy import Policy
-from redactory.pipelines.readers import Source, find_by_path
-from redactory.pipelines.readers.shape import Row, Shape
+from redactory.pipelines.readers import Source
+from redactory.pipelines.readers.shape import Render, Row, Shape
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
-from redactory.pipelines.store import Store, is_url
+from redactory.pipelines.store import is_url
 from redactory.pipelines.unmask import Vault
 from redactory.redaction import MASK
 from redactory.redaction.known import with_known
 from redactory.redaction.replacements import REPLACEMENTS, Found, Put, Replacement, edits
 
-PIPE = "-"
 USUAL = ("text", "messages", "conversations")
 """Fields that are read where none is named."""
 _AT_ONCE, _CHUNK = 500, 1 << 19
@@ -80,47 +82,19 @@ def redact(
     asked = settings_of(Redaction, redaction)
     settings = load_for_texts(config, (given,), **({"text": tuple(text)} if text else {}))
     redaction = settings.redact.but(asked)
-    _require_apart(given, out)
-    sources, inside = _sources(given, format_)
+    require_apart(given, out)
+    sources, inside = sources_of(given, format_)
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
+    if redaction.vault is not None:
+        # before hours of work whose pseudonyms nobody could restore
+        Vault.begun(Path(redaction.vault))
     key = load_digest_key()
     kind = REPLACEMENTS[redaction.replace]
     if kind.needs_key and key.fresh:
         raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
     return wordless("rows were redacted", copy.run, given, out, sources, inside, workers)
-
-
-def _sources(given: str, format_: str) -> tuple[list[Source], bool]:
-    """The files to copy, and whether ``given`` is a folder: then each is named as it is below it."""
-    if given == PIPE:
-        return [_Pipe.named(format_)], False
-    found = find_by_path((given,), format_)
-    root = (
-        given.partition("://")[2].strip("/")
-        if is_url(given)
-        else Path(given).absolute().as_posix().strip("/")
-    )
-    below = [one.name.strip("/").removeprefix(root).strip("/") for one in found]
-    if below == [""]:
-        return [replace(found[0], name=PurePosixPath(found[0].name).name)], False
-    if len(set(below)) < len(below) or any("*" in part for part in root.split("/")):
-        raise ConfigurationError(f"'{given}': give one file, or a folder")
-    return [replace(one, name=name) for one, name in zip(found, below, strict=True)], True
-
-
-def _require_apart(given: str, out: str) -> None:
-    """``ConfigurationError`` where ``out`` is there, or is or lies in ``given``."""
-    if out == PIPE or is_url(out):
-        return
-    place = Path(out)
-    if place.exists():
-        raise ConfigurationError(f"--out: {out} is there already: remove it, or give another name")
-    if given != PIPE and not is_url(given) and place.resolve().is_relative_to(Path(given).resolve()):
-        raise ConfigurationError(f"--out: {out} lies in the input: give a place outside of it")
-    if not place.absolute().parent.is_dir():
-        raise ConfigurationError(f"--out: the folder {place.parent} is not there: make it first")
 
 
 @dataclass
@@ -136,7 +110,6 @@ class _Copy:
     as_text: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
-    notes: list[dict[str, Any]] = field(default_factory=list)
     vault: Vault = field(default_factory=Vault)
 
     @cached_property
@@ -149,55 +122,34 @@ class _Copy:
     ) -> dict[str, Any]:
         """Every file; the output appears under its name when all of it is there."""
         fields = [self._fields(source) for source in sources]
-        with _work_folder(out) as work, _finder(self.settings, workers) as find:
-            self._begin(work, sources)
+        made = {"policy": self.policy.hash, "settings": hash_of(_portable(self.settings))}
+        with unfinished(out, made) as work, _finder(self.settings, workers) as find:
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
-                kept = make_private_folder(work / "found" / f"{number:05d}")
                 self.as_text += source.format == "pdf"
                 written = self.rows - self.quarantined.total()
-                with _opened(work / "out" / name, source.url, out) as target:
-                    self._file(source, own, target, partial(find, kept))
+                place = work.staged / name
+                make_folder(place.parent)
+                with (
+                    standard_output() if out == PIPE else packed(place, name or out) as target,
+                    work.quarantine.open("a", encoding="utf-8", errors="backslashreplace") as notes,
+                ):
+                    self._file(source, own, target, partial(find, partial(work.chunk, number)), notes)
                 if source.reader.is_text and self.rows - self.quarantined.total() == written and out != PIPE:
                     # an empty document would look like one that held nothing
-                    (work / "out" / name).unlink()
+                    place.unlink()
             if inside and not is_url(given):
-                _copy_notes(Path(given), work / "out")
+                secret = self.redaction.secret.items()
+                columns = {name: None if label == DROP else label for name, label in secret}
+                copy_notes(Path(given), work.staged, sources, columns)
             if self.redaction.vault is not None:
                 paths = [*dict.fromkeys(path for own in fields for path in own.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.secret.items() if label != DROP]
-                self.vault.write(Path(self.redaction.vault))
+                self.vault.add_to(Path(self.redaction.vault))
             if out != PIPE:
-                self._publish(work / "out", out)
+                work.publish(out)
         return self._summary()
-
-    def _begin(self, work: Path, sources: Sequence[Source]) -> None:
-        """Go on with what an earlier call for the same left behind; begin anew where it was for another."""
-        made = {
-            "policy": self.policy.hash,
-            "redaction": hash_of(self.redaction.model_dump(mode="json")),
-            "text": self.settings.input.model_dump(mode="json", include={"text"}, exclude_unset=True),
-            "input": [[source.name, *_stamp(source)] for source in sources],
-        }
-        header = work / "header.json"
-        if header.exists() and read_json(header) != made:
-            shutil.rmtree(work)
-        write_json(make_private_folder(work) / "header.json", made)
-        shutil.rmtree(work / "out", ignore_errors=True)
-
-    def _publish(self, staged: Path, out: str) -> None:
-        noted = "".join(json.dumps(note, ensure_ascii=False) + "\n" for note in self.notes)
-        if is_url(out):
-            base, _, name = out.rstrip("/").rpartition("/")
-            store = Store.at(base)
-            for path in sorted(p for p in (staged, *staged.rglob("*")) if p.is_file()):
-                store.put(path, "/".join((name, *path.relative_to(staged).parts)))
-            return
-        if noted:
-            Path(out + ".quarantine.jsonl").write_text(noted)
-        if staged.exists():
-            os.replace(staged, out)
 
     def _summary(self) -> dict[str, Any]:
         left_out = self.quarantined.total()
@@ -220,22 +172,22 @@ class _Copy:
         if source.reader.is_text:
             return Fields(())
         rows = list(islice(self._cells(source), _LOOKED_AT))
-        columns = list(dict.fromkeys(name for row in rows for name in row))
+        seen = Counter(name for row in rows for name in row)
         asked = "text" in self.settings.input.model_fields_set
-        usual = tuple(name for name in USUAL if name in columns)
+        usual = tuple(name for name in USUAL if name in seen)
         fields = Fields(self.settings.input.fields.paths if asked else usual)
-        wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in columns)]
+        wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in seen)]
         if rows and (wrong or not fields.paths):
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"
-            raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(columns)}")
+            told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
+            raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(told)}")
         looks = [] if self.redaction.keep_columns else self._personal(fields, rows)
         if looks:
-            options = " ".join(f"--column {name}={DROP}" for name in looks if name in columns)
-            below = " ".join(f"--text {name!r}" for name in looks if name not in columns)
+            mends = " ".join(filter(None, dict.fromkeys(_mend(path, seen) for path in looks)))
             raise ConfigurationError(
                 f"{source.name}: fields that look personal would stay as they are: {listed(looks)}. Say "
-                f"what becomes of each ({' '.join(filter(None, (options, below)))}; of a column a label, "
-                f"{DROP} or {KEEP}), or give --keep-columns"
+                f"what becomes of each ({mends}; of a column a label, {DROP} or {KEEP}), or give "
+                "--keep-columns"
             )
         return fields
 
@@ -247,21 +199,29 @@ class _Copy:
                     yield row.cells
 
     def _personal(self, fields: Fields, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The fields that are neither read nor declared and look personal."""
-        values: dict[str, set[str]] = {}
+        """The fields that are neither read nor declared and look personal, as far as they may be named."""
+        values: dict[str, set[Any]] = {}
+        seen: Counter[str] = Counter()
         for row in rows:
             try:
                 rest = fields.changed(row, lambda _: "")
             except NoText:
                 continue
-            for name, value in rest.items():
-                for path, text in leaves(value, name) if name not in self.redaction.columns else ():
-                    values.setdefault(path, set()).add(text)
-        return list(personal(values, partial(_found, self.policy), self.settings.detect.language))
+            own = [
+                leaf
+                for name, value in rest.items()
+                if name not in self.redaction.columns
+                for leaf in leaves(value, name)
+            ]
+            for path, value in own:
+                values.setdefault(path, set()).add(value)
+            seen.update({above for path, _ in own for above in up(path)})
+        looks = personal(values, partial(_found, self.policy), self.settings.detect.language)
+        return [*dict.fromkeys(shown(path, seen, len(rows)) for path in looks)]
 
     # Row by row.
 
-    def _file(self, source: Source, fields: Fields, target: BinaryIO, find: Find) -> None:
+    def _file(self, source: Source, fields: Fields, target: BinaryIO, find: Find, notes: TextIO) -> None:
         limits = self.settings.input
         with source.open() as file:
             shape = shape_of(source.format, file)(
@@ -269,29 +229,28 @@ class _Copy:
             )
 
             def pieces() -> Iterator[Any]:
-                for chunk, found in find(_chunks(shape, limits.max_chars)):
+                for rows, found in find(_chunks(shape, limits.max_chars)):
                     coming = iter(found)
-                    for row in chunk:
+                    for row in rows:
                         if isinstance(row, bytes):
                             yield row
-                        elif (
-                            piece := self._piece(source, row, [next(coming) for _ in row.texts])
-                        ) is not None:
-                            yield piece
+                            continue
+                        own = [next(coming) for _ in row.texts]
+                        self.rows += row.number > 0
+                        reason = row.reason or next((one for one in own if isinstance(one, str)), None)
+                        if reason is None and row.render is not None:
+                            yield self._piece(source, row, row.render, cast(list[list[Found]], own))
+                            continue
+                        self.quarantined[str(reason)] += 1
+                        notes.write(noted(source.name, row.number, str(reason)))
                     self.progress("redact", self.rows, None, "rows")
 
             shape.write(target, pieces())
 
-    def _piece(self, source: Source, row: Row, found: Sequence[Finds]) -> Any | None:
-        """What stands for a row in the output; None where it is quarantined."""
-        self.rows += row.number > 0
-        reason = row.reason or next((one for one in found if isinstance(one, str)), None)
-        if reason is not None or row.render is None:
-            self.quarantined[str(reason)] += 1
-            self.notes.append({"file": source.name, "row": row.number, "reason": reason})
-            return None
+    def _piece(self, source: Source, row: Row, render: Render, found: Sequence[Sequence[Found]]) -> Any:
+        """What stands for a row in the output."""
         put = self._noting(self.replacement.of_document(f"{source.name}:{row.number}"))
-        hits = [list(one) for one in found if not isinstance(one, str)]
+        hits = [list(one) for one in found]
         for own, sure in zip(hits, row.sure, strict=False):
             own += sure
         self.taken_out += row.taken_out
@@ -302,7 +261,7 @@ class _Copy:
         changes = [edits(text, own, put) for text, own in zip(row.texts, hits, strict=True)]
         self.labels.update(change.kind for own in changes for change in own)
         whole = {name: _whole(value, label, put) for name, (value, label) in secret.items()}
-        return row.render(changes, whole)
+        return render(changes, whole)
 
     def _noting(self, put: Put | None) -> Put | None:
         """``put``, of which the vault knows what it replaced."""
@@ -317,6 +276,12 @@ class _Copy:
         return noting
 
 
+def _mend(path: str, seen: Collection[str]) -> str:
+    """The option that says what becomes of a field; nothing where it may not be named."""
+    column = path.partition(".")[0] if path.endswith(REST) else path
+    return f"--column {column}={DROP}" if column in seen else "" if column == REST else f"--text {path!r}"
+
+
 def _whole(value: Any, label: str, put: Put | None) -> str | None:
     """What stands in place of a column that is a secret; None where it is taken out."""
     if label == DROP or value in (None, ""):
@@ -328,14 +293,15 @@ def _whole(value: Any, label: str, put: Put | None) -> str | None:
 
 Finds = list[Found] | str
 """What was found in a text, or the reason why it could not be looked at in whole."""
-Chunk = list[Row | bytes]
-Ready = Iterator[tuple[Chunk, list[Finds]]]
-Find = Callable[[Iterator[Chunk]], Ready]
+Rows = list[Row | bytes]
+Ready = Iterator[tuple[Rows, list[Finds]]]
+Find = Callable[[Iterator[Rows]], Ready]
+Kept = Callable[[int, list[str]], Chunk]
 
 
-def _chunks(shape: Shape, max_chars: int) -> Iterator[Chunk]:
+def _chunks(shape: Shape, max_chars: int) -> Iterator[Rows]:
     """The rows of a file in chunks that depend on the file alone."""
-    chunk: Chunk = []
+    chunk: Rows = []
     size = 0
     for row in shape.rows():
         if isinstance(row, Row) and any(len(text) > max_chars for text in row.texts):
@@ -350,20 +316,20 @@ def _chunks(shape: Shape, max_chars: int) -> Iterator[Chunk]:
 
 
 @contextmanager
-def _finder(settings: Config, workers: int) -> Iterator[Callable[[Path, Iterator[Chunk]], Ready]]:
+def _finder(settings: Config, workers: int) -> Iterator[Callable[[Kept, Iterator[Rows]], Ready]]:
     """Finds what is in chunks: here, or in ``workers`` processes; chunks come back in their order."""
     given = _portable(settings)
     with process_pool(workers) if workers > 1 else nullcontext() as pool:
 
-        def find(kept: Path, chunks: Iterator[Chunk]) -> Ready:
-            waiting: deque[tuple[Path, Chunk, Any]] = deque()
-            for number, chunk in enumerate(chunks):
-                texts = [text for row in chunk if isinstance(row, Row) for text in row.texts]
-                place = kept / f"{number}.json"
-                result: Any = _saved(place, len(texts))
+        def find(kept: Kept, chunks: Iterator[Rows]) -> Ready:
+            waiting: deque[tuple[Chunk, Rows, Any]] = deque()
+            for number, rows in enumerate(chunks):
+                texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
+                chunk = kept(number, texts)
+                result: Any = _saved(chunk)
                 if result is None:
                     result = pool.submit(_search, given, texts) if pool else _search(given, texts)
-                waiting.append((place, chunk, result))
+                waiting.append((chunk, rows, result))
                 if len(waiting) > (2 * workers if pool else 0):
                     yield _ready(*waiting.popleft())
             while waiting:
@@ -372,18 +338,17 @@ def _finder(settings: Config, workers: int) -> Iterator[Callable[[Path, Iterator
         yield find
 
 
-def _ready(place: Path, chunk: Chunk, result: list[Finds] | Future[list[Finds]]) -> tuple[Chunk, list[Finds]]:
+def _ready(chunk: Chunk, rows: Rows, result: list[Finds] | Future[list[Finds]]) -> tuple[Rows, list[Finds]]:
     found = result.result() if isinstance(result, Future) else result
-    write_json(place, found)
-    return chunk, found
+    chunk.save(found)
+    return rows, found
 
 
-def _saved(place: Path, texts: int) -> list[Finds] | None:
-    """What an earlier call found in a chunk; None without one."""
-    if not place.exists():
+def _saved(chunk: Chunk) -> list[Finds] | None:
+    saved = chunk.saved()
+    if saved is None:
         return None
-    found = [one if isinstance(one, str) else [Found(*hit) for hit in one] for one in read_json(place)]
-    return found if len(found) == texts else None
+    return [one if isinstance(one, str) else [Found(*hit) for hit in one] for one in saved]
 
 
 def _portable(settings: Config) -> str:
@@ -410,84 +375,3 @@ def _found(policy: Policy, texts: Sequence[str]) -> list[Finds]:
         ]
         distinct[text] = failures[0] if failures else hits
     return [distinct.get(text, []) for text in texts]
-
-
-# Where it is read from and written to.
-
-
-@dataclass(frozen=True)
-class _Pipe(Source):
-    """Standard input: its first bytes can be looked at, and are read again."""
-
-    looked_at: list[io.BufferedReader] = field(default_factory=list)
-
-    @classmethod
-    def named(cls, format_: str) -> _Pipe:
-        """As JSON lines where nothing else is said."""
-        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else format_)
-
-    @contextmanager
-    def open(self, **_: Any) -> Iterator[BinaryIO]:
-        """A look at what is there already, then all of it."""
-        if self.looked_at:
-            yield cast(BinaryIO, self.looked_at.pop())
-            return
-        self.looked_at.append(io.BufferedReader(cast(Any, sys.stdin.buffer), 1 << 20))
-        start = self.looked_at[0].peek(1 << 20)
-        whole = start[: start.rfind(b"\n") + 1] or start
-        yield cast(BinaryIO, io.BufferedReader(cast(Any, io.BytesIO(whole))))
-
-
-@contextmanager
-def _work_folder(out: str) -> Iterator[Path]:
-    """Where the state of an unfinished copy lies: beside the output, so that the same command goes on."""
-    if out == PIPE or is_url(out):
-        with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
-            yield Path(folder) / "work"
-        return
-    work = Path(out + ".unfinished")
-    yield work
-    shutil.rmtree(work)
-
-
-@contextmanager
-def _opened(path: Path, source: str, out: str) -> Iterator[BinaryIO]:
-    """A file to be written, compressed as the name says that it will have: the output's or the source's."""
-    if out == PIPE:
-        yield cast(BinaryIO, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ending = PurePosixPath(source if path.name != "out" else out).suffix.lower()
-    with path.open("wb") as file:
-        if ending == ".gz":
-            # no name and no time: the same input gives the same bytes
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                yield cast(BinaryIO, packed)
-        elif ending == ".zst":
-            from zstandard import ZstdCompressor
-
-            with ZstdCompressor().stream_writer(file, closefd=False) as stream:
-                yield cast(BinaryIO, stream)
-        elif ending in (".bz2", ".xz"):
-            with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as packed_too:
-                yield cast(BinaryIO, packed_too)
-        else:
-            yield file
-
-
-def _stamp(source: Source) -> list[Any]:
-    if not source.url.startswith("file://"):
-        return []
-    found = os.stat(source.url.removeprefix("file://"))
-    return [found.st_size, found.st_mtime_ns]
-
-
-def _copy_notes(given: Path, out: Path) -> None:
-    """What a data set's folder says of itself, which is no text of a row."""
-    for note in given.rglob("*.json"):
-        if note.name in ("dataset_info.json", "state.json", "dataset_dict.json"):
-            value = read_json(note)
-            if note.name == "state.json":
-                value["_fingerprint"] = hash_of([value.get("_fingerprint"), "redacted"])[:16]
-            write_json(out / note.relative_to(given), value, 0o644)

@@ -18,9 +18,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import commit, write_bytes
+from redactory.foundation.files import commit, only_one, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
+from redactory.pipelines.copies import packed
 from redactory.pipelines.fields import Fields
 from redactory.pipelines.readers import find_by_path
 from redactory.pipelines.readers.shape import Row
@@ -31,6 +32,8 @@ from redactory.redaction.replacements import Edit
 _TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
 _NONCE = 12
 _ROW_BYTES = 1 << 30
+_PATIENCE = 60.0
+"""Seconds for which a copy waits until another has written the same vault."""
 
 
 @dataclass
@@ -40,7 +43,30 @@ class Vault:
     fields: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
 
-    def write(self, path: Path) -> None:
+    @classmethod
+    def begun(cls, path: Path) -> Vault:
+        """The vault at ``path``, or an empty one: what another copy put there stays.
+
+        ``ConfigurationError`` where it could not be written: no key, or no folder; ``InputError`` where
+        ``path`` is something else.
+        """
+        _key()
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise ConfigurationError(
+                f"vault: {path} cannot be written: its folder is missing, or closed to you"
+            )
+        return cls.read(path) if os.path.lexists(path) else cls()
+
+    def add_to(self, path: Path) -> None:
+        """Write what this vault knows into the one at ``path``, which keeps what it knew."""
+        path = path.absolute()
+        lock = path.parent.resolve() / f"{path.name}.lock"
+        with only_one(lock, f"the vault {path.name}", _PATIENCE):
+            known = Vault.begun(path)
+            fields = [*dict.fromkeys((*known.fields, *self.fields))]
+            Vault(fields, {**self.values, **known.values})._write(path)
+
+    def _write(self, path: Path) -> None:
         """Encrypted (AES-256-GCM) under ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
         nonce = os.urandom(_NONCE)
         data = json.dumps(vars(self), ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -101,7 +127,7 @@ def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, A
         # before anything is written: a use that was not logged must not happen
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         log.append("unmask", {"by": getpass.getuser(), "at": now, "file": source.name, "out": target.name})
-        with source.open() as file, commit(target) as path, path.open("wb") as written:
+        with source.open() as file, commit(target) as path, packed(path, target.name) as written:
             shape = shape_of(source.format, file)(
                 file, source.name, source.format, _ROW_BYTES, Fields(tuple(vault.fields))
             )

@@ -164,6 +164,15 @@ def test_there_are_no_other_commands_and_each_has_help(machine: Machine) -> None
 # ------------------------------------------------------------------------------------- plan
 
 
+def test_what_a_copy_on_standard_output_leaves_out_is_told_beside(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": 3}\n{"text": "x"}\n{"text": 4}\n')
+    (tmp_path / "job.yaml").write_text("detect: {tagger: null}")
+    given = ["redact", str(tmp_path / "a.jsonl"), "--out", "-", "--config", str(tmp_path / "job.yaml")]
+    done = CliRunner().invoke(app, given)
+    assert (done.exit_code, done.stdout) == (1, '{"text": "x"}\n')
+    assert "1 rows written, 2 left out.\nRejected as text_not_string: 2. What stands in" in done.stderr
+
+
 def _planned(*numbers: str) -> list[str]:
     return ["plan", *(part for number in numbers for part in ("--set", number))]
 

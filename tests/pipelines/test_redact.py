@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import lzma
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import ConfigurationError, InputError, RunStateError, SealedError
 from redactory.pipelines.config import Redaction
+from redactory.pipelines.copies import Unfinished, unfinished
 from redactory.pipelines.fields import Fields, changed_object, steps_of
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.redact import redact
@@ -283,9 +286,20 @@ def test_a_folder_at_a_url_keeps_its_files_apart(tmp_path: Path) -> None:
 
 def test_a_data_set_on_disk_is_one_again(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_dict({"text": [SECRET, "b"], "n": [1, 2]}).save_to_disk(tmp_path / "in")
-    redact(tmp_path / "in", tmp_path / "out", config=PATTERNS)
-    assert datasets.load_from_disk(str(tmp_path / "out")).to_dict() == {"text": ["<MASK>", "b"], "n": [1, 2]}
+    made = datasets.Dataset.from_dict({"text": [SECRET, "b"], "n": [1, 2], "name": [3, 4], "iban": ["", "x"]})
+    made.info.description = f"Ask {SECRET}."
+    made.save_to_disk(tmp_path / "in" / "set")
+    # a file of rows by the name of a note
+    (tmp_path / "in" / "state.json").write_text(json.dumps({"text": SECRET, "name": 1, "iban": 2}))
+    columns = {"name": "PERSON", "iban": "drop"}
+    redact(tmp_path / "in", tmp_path / "out", Redaction(columns=columns), config=PATTERNS)
+    assert datasets.load_from_disk(str(tmp_path / "out" / "set")).to_dict() == {
+        "text": ["<MASK>", "b"],
+        "n": [1, 2],
+        "name": ["<MASK>", "<MASK>"],
+    }
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert SECRET.encode() not in written
 
 
 # Columns.
@@ -324,6 +338,7 @@ def test_columns_are_replaced_or_taken_out_and_their_values_are_known(copy: Call
         ({"messages": [{"role": "user", "content": "x", "id": SECRET}]}, {}, r": messages\[\]\.id"),
         ({"ticket": {"body": "t", "email": "q"}}, {"text": ["ticket.body"]}, r": ticket\.email"),
         ({"note": "t"}, {}, "--text"),
+        ({"phone": 5551234567, "text": "t"}, {}, "look personal.*: phone"),
         ({"text": "t"}, {"text": ["txt"]}, "no field 'txt'; its fields are text"),
         ({"text": "t"}, {"redaction": {"columns": {"nam": "drop"}}}, "no field 'nam'"),
         ({"text": "t"}, {"redaction": {"columns": {"text": "Drop"}}}, "columns: 'text' needs a label"),
@@ -368,6 +383,18 @@ def test_an_output_in_the_input_or_over_something_is_refused(tmp_path: Path, out
     with pytest.raises(ConfigurationError, match="--out"):
         redact(tmp_path / "in", tmp_path / out, config=PATTERNS)
     assert (tmp_path / "there.jsonl").read_text() == "mine"
+
+
+def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> None:
+    """It may be somebody's name."""
+    rows = [{"text": "t", "n": {"id": "7"}} for _ in range(30)]
+    lines = [*rows, {"text": "t", "Ann Kovacs": 1, "n": {"Ann Kovacs": {"phone": "7"}}}]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    personal, fields = r"personal.*: n\.…\. Say .*\(--column n=drop;", "are text and n$"
+    for asked, told in (({}, personal), ({"text": ["txt"]}, fields)):
+        with pytest.raises(ConfigurationError, match=told) as refused:
+            copy("a.jsonl", data, **asked)
+        assert "Ann" not in str(refused.value)
 
 
 # Rows that cannot be processed; interruptions; workers.
@@ -423,6 +450,62 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+def test_what_was_found_in_one_text_is_never_applied_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redactory.pipelines.redact as module
+
+    source, out = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    lines = [json.dumps({"text": f"{n:4} {SECRET}, {n:4}"}) for n in range(600)]
+    source.write_text("\n".join(lines))
+    before = source.stat()
+    with monkeypatch.context() as patch:
+        patch.setattr(Unfinished, "publish", lambda *_: 1 / 0)
+        with pytest.raises(SealedError):
+            redact(source, out, config=PATTERNS)
+    # as long as it was, and as old: one sentence turned round
+    lines[3] = json.dumps({"text": f"   3, {SECRET}    3"})
+    source.write_text("\n".join(lines))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert source.stat().st_size == before.st_size
+    asked, found = list[int](), module._found
+    monkeypatch.setattr(
+        module, "_found", lambda policy, texts: asked.append(len(texts)) or found(policy, texts)
+    )
+    redact(source, out, config=PATTERNS)
+    assert sum(asked) == 500, "of the two chunks the one that changed"
+    assert out.read_text() == source.read_text().replace(SECRET, "<MASK>")
+
+
+def test_what_lies_where_a_copy_is_begun_is_never_lost(tmp_path: Path) -> None:
+    source, work = tmp_path / "a.jsonl", tmp_path / "out.jsonl.unfinished"
+    source.write_text('{"text": "x"}')
+    (work / "found").mkdir(parents=True)
+    (work / "found" / "mine").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"out\.jsonl\.unfinished is needed .* move it"):
+        redact(source, tmp_path / "out.jsonl", config=PATTERNS)
+    assert (work / "found" / "mine").read_text() == "mine"
+    work.rename(tmp_path / "elsewhere")
+    with unfinished(str(tmp_path / "out.jsonl"), {}), pytest.raises(RunStateError, match="being written by"):
+        redact(source, tmp_path / "out.jsonl", config=PATTERNS)
+    redact(source, tmp_path / "out.jsonl", config=PATTERNS)
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("place", ["{}/", "memory://redact-quarantine/"])
+def test_the_list_of_rows_that_are_left_out_is_of_this_call(tmp_path: Path, place: str) -> None:
+    place = place.format(tmp_path)
+    listed = f"{place}out.jsonl.quarantine.jsonl"
+    for rows, expected in (('{"text": 3}', 1), ('{"text": "x"}', 0)):
+        (tmp_path / "a.jsonl").write_text(rows)
+        redact(tmp_path / "a.jsonl", f"{place}out.jsonl", config=PATTERNS)
+        store, inner = fsspec.url_to_fs(f"{place}out.jsonl")
+        assert store.exists(listed) == expected
+        if expected:
+            assert json.loads(store.cat(listed)) == {"file": "a.jsonl", "row": 1, "reason": "text_not_string"}
+        store.rm(inner)
+
+
 # What stands in place.
 
 
@@ -438,16 +521,44 @@ def test_a_pseudonym_comes_back_by_vault_and_key_alone(
     assert b"Ozols" not in made
     assert SECRET.encode() not in made
     assert SECRET.encode() not in vault.read_bytes()
-    summary = unmask(copy.out, tmp_path / "back.jsonl", vault)  # type: ignore[attr-defined]
-    assert (tmp_path / "back.jsonl").read_bytes() == data
+    first = copy.out  # type: ignore[attr-defined]
+    copy("b.jsonl", json.dumps({"name": "Zita", "text": "x", "n": 1}).encode(), redaction)
+    summary = unmask(first, tmp_path / "back.jsonl", vault)
+    assert (tmp_path / "back.jsonl").read_bytes() == data, "what a vault knew it knows"
+    unmask(copy.out, tmp_path / "b.jsonl.xz", vault)  # type: ignore[attr-defined]
+    assert lzma.decompress((tmp_path / "b.jsonl.xz").read_bytes()) == (tmp_path / "b.jsonl").read_bytes()
     assert summary["rows"] == 1
     log = (tmp_path / "v.vault.log.jsonl").read_text()
-    assert log.count("\n") == 2
+    assert log.count("\n") == 4
     assert "Ozols" not in log
     assert SECRET not in log
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "f" * 32)
     with pytest.raises(InputError, match="not a vault, or"):
-        unmask(copy.out, tmp_path / "again.jsonl", vault)  # type: ignore[attr-defined]
+        unmask(first, tmp_path / "again.jsonl", vault)
+
+
+@pytest.mark.parametrize(
+    ("vault", "key", "told"),
+    [
+        ("v.vault", None, "REDACTORY_ENCRYPTION_KEY"),
+        ("no/such/folder/v.vault", "e" * 32, "vault: .* cannot be written"),
+        ("mine.txt", "e" * 32, "is not a vault"),
+    ],
+)
+def test_a_vault_that_cannot_be_written_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vault: str, key: str | None, told: str
+) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
+    monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", key)
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "a.csv").write_text("no,text\nin,it\n")
+    redaction = Redaction(replace="pseudonym", vault=str(tmp_path / vault))
+    with pytest.raises((ConfigurationError, InputError), match=told):
+        redact(tmp_path / "a.csv", tmp_path / "out.csv", redaction, config=PATTERNS)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "mine.txt"]
 
 
 # A thousand secrets.

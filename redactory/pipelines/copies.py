@@ -1,0 +1,296 @@
+"""Where a copy of files is read from and written to: beside its place until it is whole, then by a rename.
+
+What an unfinished copy needs to go on lies in ``OUT.unfinished``: what was found in each chunk of rows, with
+a keyed digest of its texts, so that nothing found in one text is ever applied to another.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+from redactory.foundation.canonical import hash_of
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import (
+    PUBLIC_FILE,
+    left_of,
+    make_private_folder,
+    only_one,
+    read_json,
+    remove,
+    sync,
+    take_away,
+    write_json,
+)
+from redactory.pipelines.readers import Source, find_by_path
+from redactory.pipelines.readers.files import is_hidden
+from redactory.pipelines.store import Store, is_url
+
+PIPE = "-"
+QUARANTINE = ".quarantine.jsonl"
+_FORMAT = "redactory-copy/1"
+_HEADER, _LOCK = "header.json", "lock"
+
+
+# What is read.
+
+
+@dataclass(frozen=True)
+class Pipe(Source):
+    """Standard input: its first bytes can be looked at, and are read again."""
+
+    looked_at: list[io.BufferedReader] = field(default_factory=list)
+
+    @classmethod
+    def named(cls, format_: str) -> Pipe:
+        """As JSON lines where nothing else is said."""
+        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else format_)
+
+    @contextmanager
+    def open(self, **_: Any) -> Iterator[BinaryIO]:
+        """A look at what is there already, then all of it."""
+        if self.looked_at:
+            yield cast(BinaryIO, self.looked_at.pop())
+            return
+        self.looked_at.append(io.BufferedReader(cast(Any, sys.stdin.buffer), 1 << 20))
+        start = self.looked_at[0].peek(1 << 20)
+        whole = start[: start.rfind(b"\n") + 1] or start
+        yield cast(BinaryIO, io.BufferedReader(cast(Any, io.BytesIO(whole))))
+
+
+def sources_of(given: str, format_: str) -> tuple[list[Source], bool]:
+    """The files to copy, and whether ``given`` is a folder: then each is named as it is below it."""
+    if given == PIPE:
+        return [Pipe.named(format_)], False
+    found = find_by_path((given,), format_)
+    root = (
+        given.partition("://")[2].strip("/")
+        if is_url(given)
+        else Path(given).absolute().as_posix().strip("/")
+    )
+    below = [one.name.strip("/").removeprefix(root).strip("/") for one in found]
+    if below == [""]:
+        return [replace(found[0], name=PurePosixPath(found[0].name).name)], False
+    if len(set(below)) < len(below) or any("*" in part for part in root.split("/")):
+        raise ConfigurationError(f"'{given}': give one file, or a folder")
+    return [replace(one, name=name) for one, name in zip(found, below, strict=True)], True
+
+
+# What is written.
+
+
+def require_apart(given: str, out: str) -> None:
+    """``ConfigurationError`` where ``out`` is there, or is or lies in ``given``."""
+    if out == PIPE or is_url(out):
+        return
+    place = Path(out)
+    _require_free(out)
+    if given != PIPE and not is_url(given) and place.resolve().is_relative_to(Path(given).resolve()):
+        raise ConfigurationError(f"--out: {out} lies in the input: give a place outside of it")
+    if not place.absolute().parent.is_dir():
+        raise ConfigurationError(f"--out: the folder {place.parent} is not there: make it first")
+
+
+def _require_free(out: str) -> None:
+    if os.path.lexists(out):
+        raise ConfigurationError(f"--out: {out} is there already: remove it, or give another name")
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A copy that is being made: the files of it in ``staged``, its quarantine, what was found so far."""
+
+    folder: Path
+    salt: bytes
+
+    @classmethod
+    def begun(cls, folder: Path, made: Mapping[str, Any]) -> Unfinished:
+        """Go on in ``folder`` where it was ``made`` with the same; begin anew where it was not."""
+        header, made = folder / _HEADER, {"format": _FORMAT, **made}
+        before = read_json(header) if header.exists() else {}
+        if any(before.get(key) != value for key, value in made.items()):
+            remove(folder / "found")
+            before = made | {"salt": secrets.token_hex(16)}
+            write_json(header, before)
+        begun = cls(folder, bytes.fromhex(before["salt"]))
+        remove(begun.staged)
+        begun.quarantine.write_bytes(b"")
+        return begun
+
+    @property
+    def staged(self) -> Path:
+        """The file or the folder that becomes the output."""
+        return self.folder / "out"
+
+    @property
+    def quarantine(self) -> Path:
+        """The list of the rows that are left out."""
+        return self.folder / "quarantine.jsonl"
+
+    def chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
+        """The place of what was found in these texts, chunk ``number`` of a file."""
+        digest = hashlib.blake2b(key=self.salt, digest_size=16)
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8) + data)
+        return Chunk(self.folder / "found" / f"{file:05d}" / f"{number}.json", digest.hexdigest())
+
+    def publish(self, out: str) -> None:
+        """Give the output its name, and its quarantine another beside; without one an old list goes."""
+        has_quarantine = self.quarantine.stat().st_size > 0
+        listed = out.rstrip("/") + QUARANTINE
+        if is_url(out):
+            self._upload(out.rstrip("/"), has_quarantine)
+            return
+        for path in (self.staged, *self.staged.rglob("*")):
+            if path.exists():
+                sync(path)
+        if has_quarantine:
+            sync(self.quarantine)
+            self.quarantine.replace(listed)
+        else:
+            Path(listed).unlink(missing_ok=True)
+        if self.staged.exists():
+            # whoever wrote there meanwhile keeps what is theirs
+            _require_free(out)
+            self.staged.rename(out)
+        sync(Path(out).absolute().parent)
+
+    def _upload(self, out: str, has_quarantine: bool) -> None:
+        base, _, name = out.rpartition("/")
+        store = Store.at(base)
+        for path in sorted(p for p in (self.staged, *self.staged.rglob("*")) if p.is_file()):
+            store.put(path, "/".join((name, *path.relative_to(self.staged).parts)))
+        if has_quarantine:
+            store.put(self.quarantine, name + QUARANTINE)
+        elif store.size(name + QUARANTINE) is not None:
+            store.remove(name + QUARANTINE)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The place of what was found in some texts, of which it has a keyed digest."""
+
+    place: Path
+    digest: str
+
+    def saved(self) -> Any:
+        """What an earlier call found in these very texts; None without one."""
+        try:
+            kept = read_json(self.place)
+        except (OSError, ValueError):
+            return None
+        return kept["found"] if kept["texts"] == self.digest else None
+
+    def save(self, found: Any) -> None:
+        """Keep what was found."""
+        write_json(self.place, {"texts": self.digest, "found": found})
+
+
+@contextmanager
+def unfinished(out: str, made: Mapping[str, Any]) -> Iterator[Unfinished]:
+    """A copy that is made with ``made``: beside ``out`` and for one call alone, so that the next goes on.
+
+    It is gone once the copy is finished.  ``ConfigurationError`` where something else lies in its place,
+    ``RunStateError`` where another call has it.
+    """
+    if out == PIPE or is_url(out):
+        with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
+            yield Unfinished.begun(Path(folder), made)
+        return
+    work = Path(f"{out.rstrip('/')}.unfinished").absolute()
+    _require_ours(work)
+    make_private_folder(work)
+    with only_one(work / _LOCK, out):
+        _require_free(out)
+        yield Unfinished.begun(work, made)
+        take_away(work)
+
+
+def _require_ours(work: Path) -> None:
+    """``ConfigurationError`` where a folder is there that no copy was begun in: it would be lost."""
+    if not os.path.lexists(work):
+        return
+    try:
+        # a call that was killed at its very beginning left no header
+        is_bare = all(path.name == _LOCK or left_of(path.name) == _HEADER for path in work.iterdir())
+        is_ours = is_bare or read_json(work / _HEADER)["format"] == _FORMAT
+    except (OSError, ValueError, TypeError, KeyError):
+        is_ours = False
+    if work.is_symlink() or not is_ours:
+        raise ConfigurationError(
+            f"--out: {work.name} is needed for the unfinished copy, but what lies there is none: move it, "
+            "or give another --out"
+        )
+
+
+@contextmanager
+def packed(path: Path, name: str) -> Iterator[BinaryIO]:
+    """The file ``path`` to be written, compressed as ``name`` ends."""
+    ending = PurePosixPath(name).suffix.lower()
+    with path.open("wb") as file:
+        if ending == ".gz":
+            # no name and no time: the same input gives the same bytes
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
+                yield cast(BinaryIO, zipped)
+        elif ending == ".zst":
+            from zstandard import ZstdCompressor
+
+            with ZstdCompressor().stream_writer(file, closefd=False) as stream:
+                yield cast(BinaryIO, stream)
+        elif ending in (".bz2", ".xz"):
+            with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as zipped_too:
+                yield cast(BinaryIO, zipped_too)
+        else:
+            yield file
+
+
+@contextmanager
+def standard_output() -> Iterator[BinaryIO]:
+    """Standard output, of which all is written at the end."""
+    yield cast(BinaryIO, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+# What a data set's folder says of itself.
+
+_NOTES = ("dataset_info.json", "state.json", "dataset_dict.json")
+
+
+def copy_notes(given: Path, out: Path, sources: Sequence[Source], columns: Mapping[str, str | None]) -> None:
+    """The notes of data sets of Hugging Face in the folder ``given`` beside the copies of ``sources``.
+
+    Of descriptions the types of columns alone: the rest is words.  ``columns`` became text, or (None) went.
+    """
+    rows = {source.name for source in sources}
+    for note in sorted(given.rglob("*.json")):
+        name = note.relative_to(given).as_posix()
+        # a file of rows may have such a name
+        if note.name not in _NOTES or name in rows or is_hidden(name):
+            continue
+        value = read_json(note)
+        if note.name == "dataset_info.json":
+            types = {key: kept for key, kept in value["features"].items() if columns.get(key, "") is not None}
+            types |= {key: {"dtype": "string", "_type": "Value"} for key in types.keys() & columns.keys()}
+            value = {"features": types}
+        elif note.name == "state.json":
+            value["_fingerprint"] = hash_of([value.get("_fingerprint"), "redacted"])[:16]
+        write_json(out / name, value, PUBLIC_FILE)
+
+
+def noted(file: str, row: int, reason: str) -> str:
+    """A line of the quarantine."""
+    return json.dumps({"file": file, "row": row, "reason": reason}, ensure_ascii=False) + "\n"
