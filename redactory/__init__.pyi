@@ -3,6 +3,7 @@
 A name is added by one line, ``from module import name as name``: the package finds it here, too.
 """
 
+from redactory.evaluation.one_run_audit import audit_plant as audit_plant
 from redactory.evaluation.simulator import write_simulation
 from redactory.foundation.errors import CheckFailed as CheckFailed
 from redactory.foundation.errors import ConfigurationError as ConfigurationError
@@ -19,7 +20,6 @@ from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain
 from redactory.pipelines.erase import purge as purge
 from redactory.pipelines.erase import takedown as takedown
-from redactory.pipelines.evaluate import audit_plant as audit_plant
 from redactory.pipelines.evaluate import evaluate_audit as evaluate_audit
 from redactory.pipelines.evaluate import evaluate_canary as evaluate_canary
 from redactory.pipelines.evaluate import evaluate_extraction as evaluate_extraction

@@ -271,9 +271,10 @@ def draw_coins(
     return Coins(form, template, pairs, coins, seed is not None)
 
 
-def plant(
-    corpus: Path,
-    out: Path,
+def audit_plant(
+    corpus: str | Path,
+    out: str | Path,
+    *,
     canaries: int = 1_000,
     form: Form = "pair",
     template: str = TEMPLATE,
@@ -283,11 +284,13 @@ def plant(
 ) -> dict[str, Any]:
     """Write ``corpus`` (JSON lines) to ``out`` with the canaries behind it, and the coins beside it.
 
+    To be curated is the copy; the file of the coins, which ``evaluate_audit`` guesses, stays out of it.
     ``columns`` names the columns text, id and user_id where they are called otherwise.  A planted row has
     these, and ``spans`` with the number's place where the first row of the corpus has ``spans``.  Returns
     {out, coins_file, canaries, planted, rows, form, seeded}.  ``InputError`` for a corpus that cannot be
     read, ``ConfigurationError`` where ``out`` exists.
     """
+    corpus, out = Path(corpus), Path(out)
     if out.exists() or coins_file(out).exists():
         raise ConfigurationError(f"{out.name}: it exists, or its coins do; give another name")
     coins = draw_coins(canaries, form, template, seed)
@@ -338,7 +341,7 @@ def _copied(corpus: Path, out: TextIO, progress: Progress) -> tuple[int, bool]:
 
 
 def read_coins(path: Path) -> Coins:
-    """The coins that :func:`plant` wrote; ``InputError`` for anything else."""
+    """The coins that :func:`audit_plant` wrote; ``InputError`` for anything else."""
     try:
         value = read_json(path)
         if value.pop("format") != FORMAT:

@@ -14,7 +14,7 @@ from redactory.evaluation import plots
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.membership import SecretSentence, commonest_label, member_texts
-from redactory.evaluation.one_run_audit import TEMPLATE, Coins, Form, coins_file, plant, read_coins
+from redactory.evaluation.one_run_audit import Coins, Form, coins_file, read_coins
 from redactory.evaluation.report import write_report
 from redactory.evaluation.utility import accuracy, perplexity
 from redactory.foundation.canonical import file_sha256
@@ -353,25 +353,6 @@ def evaluate_extraction(
 # The least epsilon that a model shows, beside the most that its guarantee states.
 
 
-def audit_plant(
-    corpus: str | Path,
-    out: str | Path,
-    *,
-    canaries: int = 1_000,
-    form: Form = "pair",
-    template: str = TEMPLATE,
-    seed: int | None = None,
-    columns: Mapping[str, str] | None = None,
-    progress: Progress = silent,
-) -> Result:
-    """Copy a corpus of JSON lines with canaries in it, whose coins :func:`evaluate_audit` then guesses.
-
-    As :func:`redactory.evaluation.one_run_audit.plant`, whose result this is.  To be curated is the copy.
-    The file of the coins lies beside it and must stay out of the corpus.
-    """
-    return plant(Path(corpus), Path(out), canaries, form, template, seed, columns, progress)
-
-
 def evaluate_audit(
     run: str | Path,
     model: str | None = None,
@@ -382,7 +363,7 @@ def evaluate_audit(
 ) -> Result:
     """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
 
-    ``coins`` is the file of :func:`audit_plant`, by default the one beside the run's input. Returns {form,
+    ``coins`` is the file of ``audit_plant``, by default the one beside the run's input. Returns {form,
     planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
     :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
     above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -

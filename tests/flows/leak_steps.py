@@ -49,7 +49,7 @@ LATER = {
         "redactory.evaluation.linkage:linkage",
         "redactory.evaluation.linkage:residual_identifiers",
     ),
-    "plant": ("redactory.evaluation.one_run_audit:plant",),
+    "plant": ("redactory.evaluation.one_run_audit:audit_plant",),
     "ldp-train": (
         "redactory.training.ldp.encoder:SentenceEncoder.represent",
         "redactory.training.ldp.user:DPLayer.forward",
