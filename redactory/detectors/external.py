@@ -24,13 +24,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from redactory.detectors.engine import ENGINE_ERROR, Finds, Plain, Reading, Span
 from redactory.detectors.settings import KNOWN_LABELS, kind_of
-from redactory.foundation.canonical import file_sha256, folder_sha256
+from redactory.foundation.canonical import file_sha256, folder_sha256, version_of
 from redactory.foundation.errors import ConfigurationError, RedactoryError
 
 GROUP = "redactory.engines"
@@ -77,7 +77,7 @@ class ExternalEngine:
 
     @classmethod
     def identity(cls, settings: Asked, language: str) -> dict[str, Any]:
-        """Package, version and content of the code, the options, and the contents of the files they name."""
+        """Package, version, code and requirements; the options, and the contents of the files they name."""
         kind, _ = _class(settings)
         files = {
             name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options
@@ -86,6 +86,7 @@ class ExternalEngine:
         return {
             "package": package and package.name,
             "version": package and package.version,
+            "versions": dict(_required(package)) if package else {},
             "code": _content(_code(kind)),
             "options": {name: value for name, value in settings.options.items() if name not in files},
             "files": {name: _given(settings.name, name, value) for name, value in files.items()},
@@ -186,6 +187,16 @@ def _entry(name: str) -> EntryPoint:
             f"detect.engines.{name}: no installed package offers an engine of this name; installed: {names}"
         )
     return found[0]
+
+
+def _required(package: Distribution) -> Iterator[tuple[str, str]]:
+    """The installed versions of what a package says that it requires, extras aside."""
+    for requirement in sorted(package.requires or ()):
+        name = re.match(r"[\w.-]+", requirement)
+        if name and not re.search(r"\bextra\b", requirement.partition(";")[2]):
+            # what only other systems require is not there
+            with contextlib.suppress(PackageNotFoundError):
+                yield name[0], version_of(name[0])
 
 
 def _class(settings: Asked) -> tuple[type[Any], frozenset[str | None]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 
 from redactory.detectors import (
@@ -47,7 +48,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         info = site / f"{package}-1.0.dist-info"
         info.mkdir(parents=True, exist_ok=True)
         (site / f"{package}.py").write_text(dedent(code))
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        needs = "Requires-Dist: numpy>=1\nRequires-Dist: torch; extra == 'gpu'\nRequires-Dist: not-here\n"
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n{needs}")
         (info / "entry_points.txt").write_text(f"[redactory.engines]\n{name} = {package}:Engine\n")
         monkeypatch.syspath_prepend(str(site))
         monkeypatch.delitem(sys.modules, package, raising=False)
@@ -231,6 +233,8 @@ def test_it_is_known_by_its_content_wherever_that_lies(install: Install, tmp_pat
         policy_hashes(asked(name, options={"words": "gone"}))
     install(more(code) + "\n# changed\n")
     assert policy_hashes(asked(name, options={"words": str(tmp_path / "one")})) != one
+    versions = identities_of(asked(name))[name]["versions"]
+    assert versions == {"numpy": np.__version__}, "of what it requires, and nothing else"
     assert asked(name).named_files() == ["detect.engines"], "whose options may name files of this machine"
 
 
