@@ -250,6 +250,15 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
+    def _what_is_declared_is_looked_for(self) -> Self:
+        if self.input.known and not self.release.known_values:
+            raise ValueError(
+                "input.known needs release.known_values (and that release.by: document): say so, or leave "
+                "the columns out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _what_is_limited_is_counted(self) -> Self:
         if self.release.max_cross_split is not None and not self.dedup.across:
             raise ValueError("release.max_cross_split needs dedup.across: nothing is counted without it")
@@ -274,7 +283,7 @@ class Config(Settings):
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
         # a run without classes, or that keeps nothing, is what it was before there were any
-        for name in ("label", "keep", "accept_personal", "keep_order"):
+        for name in ("label", "keep", "accept_personal", "known", "keep_order"):
             if not kept["input"][name]:
                 del kept["input"][name]
         return kept

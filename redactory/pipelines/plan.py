@@ -91,7 +91,9 @@ def _of_training(
     recall = train.recall or (measured_last(run) if finished else None)
     if recall is not None:
         recall.require_public(loaded.detect.public_labels)
-    rates = MissRates.measured(recall, loaded.detect.conservative.flags_everything)
+    # with declared values, misses were measured of another function than this one
+    known = None if loaded.input.known else recall
+    rates = MissRates.measured(known, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if finished and (noised := points_learnt(run, train.trainer)[0]):
         numbers.setdefault("points", noised)

@@ -42,6 +42,7 @@ DOCUMENTS = pa.schema(
         "row": pa.int64(),
         "label": pa.string(),
         "kept": pa.string(),
+        "known": pa.string(),
     }
 )
 REJECTED = pa.schema(

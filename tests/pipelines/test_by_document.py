@@ -49,6 +49,13 @@ class NameDetector(DigitDetector):
             yield Detection(found.strict + hits, (), found.failure)
 
 
+class Nothing:
+    """It finds nothing."""
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        return (Detection() for _ in texts)
+
+
 def curated(folder: Path, documents: dict[str, list[str]], **more: Any) -> Path:
     folder.mkdir(parents=True)
     rows = [{"id": name, "user_id": name, "text": "\n".join(own)} for name, own in documents.items()]
@@ -149,12 +156,12 @@ def test_dependence_on_another_document_is_seen(
     check_others_stay(tmp_path / "sound", *both)
     seen: dict[str, str] = {}
 
-    def remembering(texts: Sequence[str], found: Sequence[Detection], **more: Any) -> list[tuple[Span, ...]]:
+    def remembering(texts: Sequence[str], found: Sequence[Detection], *_: Any) -> list[tuple[Span, ...]]:
         """Values of earlier documents are known as well."""
         seen.update(
             (t[s.start : s.end], s.label) for t, d in zip(texts, found, strict=True) for s in d.strict
         )
-        return known_hits(texts, found, seen, **more)
+        return known_hits(texts, found, seen)
 
     def infected(fates: Sequence[Fate]) -> list[Fate]:
         """What comes behind a private document is private."""
@@ -194,6 +201,43 @@ def test_known_values_are_refused_where_examples_decide(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "x"}])
     with pytest.raises(ConfigurationError, match=r"release\.by: document.*no epsilon"):
         redactory.curate({"input": str(path), "release": {"known_values": True}}, output=tmp_path / "run")
+
+
+def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> None:
+    rows = [
+        {"id": "a", "name": "Zeta Ozols", "tel": 5551234, "text": "ask Ozols\nor 5551234\nor zeta"},
+        {"id": "b", "name": None, "tel": "", "text": "ask Ozols"},
+        {"id": "a", "name": "Other", "text": "the same id again"},
+        {"id": "c", "name": ["Ozols"], "text": "not a text"},
+    ]
+    columns = {"name": "PERSON", "tel": "PHONE_NUMBER"}
+    given: dict[str, Any] = {**CONFIG, "detect": {**LINES["detect"]}}
+    given["input"] = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "known": columns}
+    redactory.curate(given, output=tmp_path / "run", detector=Nothing())
+    a, b = fates_of(tmp_path / "run").values()
+    assert a == [("private", "ask <MASK>"), ("private", "or <MASK>"), ("private", "or zeta")]
+    assert b == [("public", "ask Ozols")]
+    assert read_manifest(RunFolder(tmp_path / "run"))["rejected"] == {
+        "duplicate_id": 1,
+        "known_not_string": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"release": LINES["release"]}, "input.known needs release.known_values"),
+        ({"input": {"keep": ["name"]}}, "'name' is to be masked, and would be read or kept"),
+        ({"input": {"known": {"name": "drop"}}}, "'name' needs a label"),
+    ],
+)
+def test_what_is_declared_is_looked_for_and_goes_nowhere_else(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = str(write_rows(tmp_path / "rows.jsonl", [{"name": "x", "text": "x"}]))
+    own = {"path": path, "known": {"name": "PERSON"}, **changes.get("input", {})}
+    with pytest.raises(ConfigurationError, match=message):
+        redactory.curate({**CONFIG, **changes, "input": own}, output=tmp_path / "run")
 
 
 def test_where_an_example_is_a_document_misses_are_measured_with_what_is_known(tmp_path: Path) -> None:

@@ -298,9 +298,12 @@ def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(
 
 
 def test_where_the_point_is_the_document_figures_are_of_documents(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "RUN", known_in="example")
+    declared = {"input": {"known": {"name": "PERSON"}}}
+    run = write_run(tmp_path / "RUN", known_in="example", configuration=declared)
     train_model(run, small(seed=None))
-    card = guarantee_card(run, "crt")
+    # measured on texts by themselves, which do not say what their rows declare
+    card = guarantee_card(run, "crt", GOOD)
+    assert (card["coverage_failure"], card["miss_rates"]["gamma_upper"]) == (None, 1.0)
     assert card["unit"] == "one secret in one document, replaced by <MASK>"
     own = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
     assert card["epsilon_substitution"] == epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)

@@ -69,6 +69,11 @@ class InputSettings(Settings):
         description="Columns of keep that may look personal; role: of a conversation, roles that are names "
         "nobody knows.",
     )
+    known: dict[str, str] = Field(
+        {},
+        description="Columns whose values are masked wherever they stand in the row's text, each with a "
+        "label (name: PERSON). Needs release.known_values. Nothing else is made of them.",
+    )
     keep_order: bool = Field(
         False,
         description="Examples carry document_id (keyed), their position in the document and, where that has "
@@ -119,6 +124,20 @@ class InputSettings(Settings):
                 raise ValueError(f"'{path}' {problem}; take it out, or rename it in the input")
         return value
 
+    @field_validator("known")
+    @classmethod
+    def _each_with_a_label(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, label in value.items():
+            if not re.fullmatch("[A-Z][A-Z0-9_]*", label):
+                raise ValueError(f"'{name}' needs a label (capitals, digits and _), like PERSON")
+        return value
+
+    @model_validator(mode="after")
+    def _what_is_masked_is_not_kept(self) -> Self:
+        if both := sorted({*self.known} & {*self.keep, *self.fields.columns, self.label}):
+            raise ValueError(f"known: '{both[0]}' is to be masked, and would be read or kept as it is")
+        return self
+
     @model_validator(mode="after")
     def _what_is_accepted_is_kept(self) -> Self:
         for name in self.accept_personal:
@@ -142,7 +161,8 @@ class InputSettings(Settings):
         """Columns that a file must have: the text's, and those that the configuration names itself."""
         named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
         kept = Fields(self.keep).columns
-        return [*self.fields.columns, *named, *([] if self.label is None else [self.label]), *kept]
+        classes = [] if self.label is None else [self.label]
+        return [*self.fields.columns, *named, *classes, *kept, *self.known]
 
     def of_text_files(self) -> InputSettings:
         """These settings for files that are one text each: the configured columns do not count."""
@@ -154,7 +174,7 @@ class Document:
     """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user.
 
     ``label`` is the row's class, None where it has none or none is read; ``kept`` are the values of
-    ``input.keep`` in its order, as JSON.
+    ``input.keep`` in its order, ``known`` those of ``input.known`` with their labels, both as JSON.
     """
 
     doc_id: str
@@ -164,6 +184,7 @@ class Document:
     row: int
     label: str | None = None
     kept: str | None = None
+    known: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +205,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     # of text files the configured columns do not count
     asked = settings.of_text_files() if source.reader.is_text else settings
     mapped = (*asked.fields.columns, *Fields(asked.keep).columns, asked.id, asked.user, asked.label)
-    names = [name for name in mapped if name is not None]
+    names = [name for name in (*mapped, *asked.known) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
         with source.open(part=part) as file:
@@ -218,7 +239,9 @@ def _document(record: dict[str, Any], asked: InputSettings, name: str, number: i
     label = None if asked.label is None else _name(record.get(asked.label), "label")
     # two spellings of one name are one person
     kept = json.dumps([_kept(record, path) for path in asked.keep]) if asked.keep else None
-    return Document(doc_id, user and forms_of(user)[0], text, name, number, label, kept)
+    said_of = ((_name(record.get(column), "known"), of) for column, of in asked.known.items())
+    known = json.dumps({value: of for value, of in said_of if value}) if asked.known else None
+    return Document(doc_id, user and forms_of(user)[0], text, name, number, label, kept, known)
 
 
 def _kept(record: Mapping[str, Any], path: str) -> str | int | float | None:

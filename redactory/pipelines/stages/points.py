@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
@@ -299,17 +300,22 @@ def spread_range(job: Job, partitions: int, number: int) -> StageReport:
 
 
 def know_part(job: Job, partitions: int, partition: int) -> StageReport:
-    """Write the hits of one partition whose values were found elsewhere in the same document.
+    """Write the hits of one partition whose values were found elsewhere in the same document, or declared.
 
-    A barrier of its own: a run that is written anew has them in its ledger already.
+    A stage of its own: a run that is written anew has them in its ledger already.
     """
+    declared: dict[str, dict[str, str]] = {}
+    for row in read_part(job.part("documents", partition), columns=["doc_id", "known"]).to_pylist():
+        # of several documents with one id the first counts
+        declared.setdefault(row["doc_id"], json.loads(row["known"] or "{}"))
     points = read_part(job.part("points", partition), columns=["point_id", "doc_id", "text"])
     ids, rows = numbers(points, "point_id"), list[tuple[Any, ...]]()
     known = detections_of(found_in(job, partition, ids))
     columns = (ids.tolist(), points["doc_id"].to_pylist(), points["text"].to_pylist())
-    for _, document in groupby(zip(*columns, strict=True), itemgetter(1)):
+    for doc_id, document in groupby(zip(*columns, strict=True), itemgetter(1)):
         own, _, texts = zip(*document, strict=True)
-        hits = known_hits(texts, [known.get(p, NOTHING) for p in own], language=job.config.detect.language)
+        found = [known.get(point, NOTHING) for point in own]
+        hits = known_hits(texts, found, declared[doc_id], job.config.detect.language)
         rows += [row for p, more in zip(own, hits, strict=True) for row in rows_of(0, p, Detection(more))]
     write_part(job.part("known", partition), _table(rows, DETECTED))
     return StageReport("know")

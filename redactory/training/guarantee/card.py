@@ -32,6 +32,7 @@ from redactory.training.guarantee.spec import (
     LedgerFacts,
     MissRates,
     TrainingSpec,
+    by_texts_alone,
     ledger_facts,
     parent_manifest,
 )
@@ -58,7 +59,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
         return units_card(name, facts)
     manifest = parent_manifest(run, facts)
     blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
-    measured = None if blind else recall or facts.settings.recall
+    measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
     spec = spec_of(facts, manifest, measured)
     claim, refusal = Claim.of(spec), spec.refusal
     figures = refused(EPSILONS, refusal, claim.group_sizes) if refusal else figures_of(claim)

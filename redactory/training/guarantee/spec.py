@@ -64,18 +64,24 @@ class MissRates:
     def of_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
         """The same of a finished run; nothing is known of one that is blind to some kind of names.
 
-        Nor of one whose points follow from their documents: misses are measured on texts by themselves.
+        Nor of one whose fates follow from more than a text: misses are measured on texts by themselves.
         ``ConfigurationError`` for a measurement under other public labels than the run's.
         """
         if recall is not None:
             recall.require_public(public_of(manifest))
-        if blind_of(manifest)["kinds"] or manifest.get("known_in") == DOCUMENT:
+        if blind_of(manifest)["kinds"]:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
-        return cls.measured(recall, everything)
+        return cls.measured(recall if by_texts_alone(manifest) else None, everything)
 
 
 NOT_MEASURED = MissRates()
+
+
+def by_texts_alone(manifest: Mapping[str, Any]) -> bool:
+    """Whether the text of a point decides its fate, and no other point or column of its document."""
+    declared = manifest.get("configuration", {}).get("input", {}).get("known")
+    return manifest.get("known_in") != DOCUMENT and not declared
 
 
 @dataclass(frozen=True)
