@@ -55,6 +55,7 @@ from redactory.foundation.progress import StageReport
 from redactory.pipelines.fields import ROLE as ROLE_MARK
 from redactory.pipelines.work import Job, OpenIndex, kept, numbers, scalar
 from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, read_part
+from redactory.redaction.shards import ROLE
 
 SIDES = {PUBLIC: PUBLIC_SIDE, PRIVATE: PRIVATE_SIDE}
 """The number of each side in the files of near-duplicates."""
@@ -120,17 +121,14 @@ def fate_digests(
     settings: DedupSettings,
     ids: Sequence[int],
     fates: Sequence[Fate],
-    users: list[str] | None,
-    roles: list[str | None] | None = None,
+    owners: list[str] | None,
 ) -> tuple[list[bytes], list[bytes] | None]:
     """The digests of the fates of points, and their ranks where a side is folded.
 
-    They are equal only within a side and, given ``users``, within a user, and given ``roles``, within a role:
-    a training may read a text with its role, and must not find another one where the text was there before.
-    A folded side's digest is that
-    of the local key, and the text's own its rank: the text with the smallest stays (rule S2); elsewhere
-    ranks are equal.  A quarantined point has no redacted text and must repeat nothing: its digest is of
-    its id.
+    They are equal only within a side and, given ``owners`` (:func:`owners_of`), within an owner.  A folded
+    side's digest is that of the local key, and the text's own its rank: the text with the smallest stays
+    (rule S2); elsewhere ranks are equal.  A quarantined point has no redacted text and must repeat nothing:
+    its digest is of its id.
     """
     words, alone = Words(MASK), key.purpose("dedup/alone")
     rules = settings.rules()
@@ -138,8 +136,7 @@ def fate_digests(
     folded = {s: key.purpose(purpose_of(settings, s)) for s, rule in rules.items() if rule.folded}
     digests, ranks = [], []
     for number, (point, fate) in enumerate(zip(ids, fates, strict=True)):
-        owner = f"{users[number]}\x00" if users is not None else ""
-        owner += f"{roles[number]}{ROLE_MARK}" if roles is not None and roles[number] is not None else ""
+        owner = f"{owners[number]}\x00" if owners is not None and owners[number] else ""
         rank = bytes(DIGEST_BYTES)
         if fate.failure is not None:
             digest = key.text_digest(alone, point.to_bytes(8, "big"))
@@ -162,6 +159,20 @@ def users_of(points: pa.Table) -> list[str]:
     """The user of each point; a row without one is its own user."""
     columns = (points["user_id"].to_pylist(), points["doc_id"].to_pylist())
     return [u if u is not None else f"\x00{d}" for u, d in zip(*columns, strict=True)]
+
+
+def owners_of(job: Job, points: pa.Table) -> list[str] | None:
+    """Of each point, what two equal texts must share: their user where that is asked for, and their role.
+
+    A training may read a text with its role.  Were the role not compared, one point exchanged could put the
+    text of another role in place of an equal one: two rows.  None where texts alone are compared.
+    """
+    users = users_of(points) if job.config.dedup.scope == "user" else None
+    roles = points[ROLE].to_pylist() if ROLE in job.carried.names else None
+    if roles is None:
+        return users
+    own = users if users is not None else [""] * len(roles)
+    return [one if role is None else f"{one}{ROLE_MARK}{role}" for one, role in zip(own, roles, strict=True)]
 
 
 def _on(points: pa.Table, sides: Sequence[str]) -> NDArray[np.bool_]:
@@ -237,9 +248,10 @@ def sign_part(job: Job, partitions: int, number: int) -> StageReport:
     rows["id"] = numbers(signed, "point_id")
     rows["side"] = [SIDES[side] for side in signed["side"].to_pylist()]
     rows["rank"] = _hashes(job.key, "dedup/rank", texts)
-    if settings.scope == "user":
-        points = read_part(job.part("points", number), columns=["user_id", "doc_id"])
-        rows["group"] = _hashes(job.key, "dedup/user", users_of(kept(points, own)))
+    told = [ROLE] if ROLE in job.carried.names else []
+    if told or settings.scope == "user":
+        points = read_part(job.part("points", number), columns=["user_id", "doc_id", *told])
+        rows["group"] = _hashes(job.key, "dedup/user", owners_of(job, kept(points, own)) or [])
     sets = Shingler(job.key, settings.near.shingle, Words(MASK)).sets(texts)
     banding = banding_for(settings.near.threshold, settings.near.permutations)
     write_signed(job.signed(number), rows, sets, banding)

@@ -33,7 +33,7 @@ from redactory.pipelines.stages.dedup import (
     earlier_places,
     fate_digests,
     first_points,
-    users_of,
+    owners_of,
 )
 from redactory.pipelines.work import (
     DETECTED,
@@ -338,9 +338,8 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
         fates = [
             fate for _, own in groupby(pairs, itemgetter(0)) for fate in together([one for _, one in own])
         ]
-    users = users_of(points) if job.config.dedup.scope == "user" else None
-    roles = points[ROLE].to_pylist() if ROLE in job.carried.names else None
-    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, users, roles)
+    owners = owners_of(job, points)
+    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, owners)
     write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
     spans = found.filter(pc.is_null(found["failure"]))
     write_part(job.run.spans / part_name(partition), _ledger(job.key, text_of, spans))
