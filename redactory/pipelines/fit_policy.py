@@ -199,10 +199,7 @@ def fit_policy(
     ``InputError`` where the file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)
-    if not (0 < miss_rate < 1 and 0 < confidence < 1):
-        raise ConfigurationError("miss_rate and confidence must lie between 0 and 1, both ends excluded")
-    if out.exists():
-        raise ConfigurationError(f"{out} exists; give another name")
+    _require_sound(out, miss_rate, confidence)
     given = None if config is None else load_config(config)
     detect, segment = (given.detect, given.segment) if given else (DetectSettings(), SegmentSettings())
     labels = read_labels(labelled, segment, detect.public_labels)
@@ -230,17 +227,24 @@ def fit_policy(
     if chosen is None:
         return result
     record = {key: result[key] for key in ("rows", "secrets", "unit", "miss_rate", "confidence")}
-    record |= {"misses": curve[chosen]["misses"], "segment": segment.mode}
-    record["policies"] = policy_hashes(detect.model_copy(update={"conservative": path[chosen]}))
-    record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+    policies = policy_hashes(detect.model_copy(update={"conservative": path[chosen]}))
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    record |= {"misses": curve[chosen]["misses"], "segment": segment.mode, "policies": policies, "date": date}
     key, side = load_digest_key(), out.with_name(f"{out.stem}.fitted.json")
     write_fitted(side, record, labels.texts, key)
     whole = given.model_dump(mode="json", exclude_unset=True) if given else {}
-    section = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(side.absolute())}
-    whole["detect"] = whole.get("detect", {}) | {"conservative": section}
+    fitted = {name: curve[chosen][name] for name in _KEYS} | {"fitted": str(side.absolute())}
+    whole["detect"] = whole.get("detect", {}) | {"conservative": fitted}
     check({"input": "any", **whole})
     write_text(out, _HEADER + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
     return result | {"out": str(out), "rows_file": str(side), "key_fresh": key.fresh}
+
+
+def _require_sound(out: Path, miss_rate: float, confidence: float) -> None:
+    if not (0 < miss_rate < 1 and 0 < confidence < 1):
+        raise ConfigurationError("miss_rate and confidence must lie between 0 and 1, both ends excluded")
+    if out.exists():
+        raise ConfigurationError(f"{out} exists; give another name")
 
 
 def _require_enough(labels: Labels, name: str, miss_rate: float, confidence: float) -> None:

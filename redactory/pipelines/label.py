@@ -193,10 +193,10 @@ def audit_score(
 
     ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no
     row differs from what was filled in is refused, unless ``unchanged``. What has a public label of the run
-    is no secret. ``fates`` replaces the run's own
-    engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of ``sample_bounds.py`` as
-    ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError`` for labels that
-    do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
+    is no secret. ``fates`` replaces the run's own engines. Returns ``misses`` as ``evaluate_recall`` does,
+    with the bounds of ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``,
+    ``left``; no text. ``InputError`` for labels that do not fit the draw, ``ConfigurationError`` where the
+    engines here are not the run's.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
@@ -206,14 +206,8 @@ def audit_score(
 
     def score() -> dict[str, Any]:
         draw = _read_draw(folder, sample)
-        drawn = [samples.SampledText.recorded(row) for row in draw["rows"]]
-        rows = samples.read_labels(Path(labelled), drawn, DigestKey(bytes.fromhex(draw["key"])))
+        rows = _labels(Path(labelled), draw, unchanged)
         changed = sum(row.changed for row in rows)
-        if not changed and not unchanged:
-            raise InputError(
-                f"{Path(labelled).name}: no row differs from what the policies had marked. Label every "
-                "secret in every row first; if there truly is nothing to change, score it with --unchanged"
-            )
         # asked after the labels were compared with what was filled in: π may have masked some of these
         kinds = kinds_of(public_of(manifest))
         rows = [row.but(kinds) for row in rows]
@@ -243,6 +237,18 @@ def audit_score(
         return result
 
     return sealed(folder.state, score)
+
+
+def _labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.SampledText]:
+    """The rows of the draw as people labelled them; ``InputError`` where nobody seems to have."""
+    drawn = [samples.SampledText.recorded(row) for row in draw["rows"]]
+    rows = samples.read_labels(file, drawn, DigestKey(bytes.fromhex(draw["key"])))
+    if not unchanged and not any(row.changed for row in rows):
+        raise InputError(
+            f"{file.name}: no row differs from what the policies had marked. Label every secret in every row "
+            "first; if there truly is nothing to change, score it with --unchanged"
+        )
+    return rows
 
 
 def _upper(misses: dict[str, Any]) -> dict[str, float]:
