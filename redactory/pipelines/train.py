@@ -78,7 +78,7 @@ def _changed(config: Given, output: str | Path | None, changes: dict[str, Any]) 
 
 
 def train_remarks(config: Given, *, output: str | Path | None = None, **changes: Any) -> list[str]:
-    """What is odd about the batches of the training that :func:`train` makes of the same, in words.
+    """What is odd about the training that :func:`train` makes of the same, in words.
 
     From the settings and the numbers of points; nothing where the run is not finished.
     """
@@ -87,9 +87,14 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
     if not is_finished(run):
         return []
     # the accountants are an extra, and whoever verifies may not have it
+    from redactory.training.guarantee import WORDS
     from redactory.training.guarantee.plan import remarks_on
+    from redactory.training.guarantee.spec import DOCUMENT
 
-    return remarks_on(settings.train, *points_learnt(run, settings.train.trainer))
+    trainer = TRAINERS[settings.train.trainer]
+    unstated = trainer.noised and not trainer.of_units and read_manifest(run).get("known_in") == DOCUMENT
+    remarks = remarks_on(settings.train, *points_learnt(run, trainer.name))
+    return [*([WORDS["known_in_document"]] if unstated else []), *remarks]
 
 
 def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]:

@@ -19,6 +19,7 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.pipelines.checks import Seen
 from redactory.pipelines.policy import Policy, detect_fates
 from redactory.pipelines.stages import points
+from redactory.pipelines.train import train_remarks
 from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import PRIVATE, Fate, RunFolder, parts, read_batches, read_manifest, together
 from redactory.redaction.known import KNOWN, known_hits
@@ -238,6 +239,14 @@ def test_what_is_declared_is_looked_for_and_goes_nowhere_else(
     own = {"path": path, "known": {"name": "PERSON"}, **changes.get("input", {})}
     with pytest.raises(ConfigurationError, match=message):
         redactory.curate({**CONFIG, **changes, "input": own}, output=tmp_path / "run")
+
+
+@pytest.mark.parametrize(("trainer", "told"), [("crt", True), ("redact-only", False)])
+def test_that_no_figure_will_be_stated_is_said_before_the_training(
+    run: Path, trainer: str, told: bool
+) -> None:
+    remarks = train_remarks({**CONFIG, "input": "x", "train": {"trainer": trainer}}, output=run)
+    assert any("release.known_values" in remark for remark in remarks) is told
 
 
 def test_where_an_example_is_a_document_misses_are_measured_with_what_is_known(tmp_path: Path) -> None:
