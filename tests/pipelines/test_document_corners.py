@@ -53,7 +53,8 @@ PAGES = {
     "instruction": f"<?php {SECRET} ?>",
     "marked section": f"<svg><![CDATA[{SECRET}]]><text>{SECRET}</text></svg>",
     "embedded": f'<img src="data:text/plain;base64,{BASE64}">',
-    "base64": f'<p data-state="{BASE64}">x</p>',
+    "base64": f'<p data-state="{BASE64}">x</p><a href="/u/{BASE64}/x">x</a>',
+    "zeros": f"<p>{SECRET.replace('@', '&#000000000064;')}</p>",
 }
 TOP = "From: x@example.net\nSubject: x\n"
 PARTS = TOP + 'Content-Type: multipart/mixed; boundary="b"\n\n'
@@ -80,6 +81,7 @@ MAILS = {
     "signature": f"{TOP}ARC-Seal: d=kovacs.example\nDKIM-Signature: d=kovacs.example\n\nx\n",
     "key": f"{TOP}Autocrypt: addr=x; keydata={BASE64}\n\nx\n",
     "comment of a type": f"{TOP}Content-Type: text/plain ({SECRET})\nMIME-Version: 1.0 ({SECRET})\n\nx\n",
+    "name of a header": f"{TOP}{SECRET.replace('@', '.')}: x\n\nx\n",
     "flowed": f"{TOP}Content-Type: text/plain; format=flowed; delsp=yes\n\n"
     f"> to \n> {SECRET[:5]} \n> {SECRET[5:]}\n",
     "calendar": f"{TOP}Content-Type: text/calendar\n\n"
@@ -203,6 +205,7 @@ TYPE = "Content-Type: text/plain"
             for charset in ("utf-16", "UTF_16LE", "utf-7", "CP037", "u8-none", "unicode_escape", "idna", "hz")
         ),
         ("a.html", f"<p>{SECRET}</p>".encode("utf-16-le"), "undecodable"),
+        ("a.md", f"write to {SECRET}".encode("utf-16-le"), "undecodable"),
         ("a.eml", f"{TYPE}; charset=UTF-16\n\n{SECRET}".encode(), "undecodable"),
         ("a.eml", f"{TYPE}; charset*=us-ascii''cp037\n\n{SECRET}".encode(), "undecodable"),
         ("a.eml", f"Subject: =?utf-7?q?{SECRET}?=\n\nx".encode(), "undecodable"),

@@ -8,7 +8,6 @@ is read; what cannot be read (images, attachments, blocks of base64) does not ge
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import logging
 import re
@@ -104,32 +103,42 @@ _BLOCK = re.compile(
     r"|=\?[\w-]{2,40}\?[bq]\?[^?\s]*\?=",
     re.MULTILINE | re.IGNORECASE,
 )
-_KEYS, _KEYS_END = re.compile("-----BEGIN PGP "), "-----END PGP "
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_LONGEST_RUN = 256
+_KEYS, _KEYS_END = "-----BEGIN PGP ", "-----END PGP "
+_SHORTEST_RUN, _LONGEST_RUN = 16, 256
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{_SHORTEST_RUN},}}={{0,2}}")
 
 
 def encoded(text: str) -> list[Found]:
     """Stretches that may say what nobody reads: base64 of a text or of several lines, keys, encoded words."""
     spans = [found.span() for found in _BLOCK.finditer(text)]
-    for found in _KEYS.finditer(text):
-        end = text.find(_KEYS_END, found.end())
-        spans.append((found.start(), len(text) if end < 0 else text.find("\n", end) % (len(text) + 1)))
+    end = 0
+    while end >= 0 and (start := text.find(_KEYS, end)) >= 0:
+        end = text.find(_KEYS_END, start)
+        spans.append((start, len(text) if end < 0 else end + len(_KEYS_END)))
     spans += [one.span() for one in _RUN.finditer(text) if _hides_text(one[0])]
     return [Found(start, end, "IDENTIFIER") for start, end in spans]
 
 
 def _hides_text(run: str) -> bool:
-    if len(run) >= _LONGEST_RUN:
-        return not run.isalpha()
+    if len(run) >= _LONGEST_RUN and not run.isalpha():
+        return True
     if run.isupper() or run.islower():
         return False
+    # what stands before it may look like a part of it
+    starts = {*range(4), *(found.end() for found in re.finditer("[/_-]", run))}
+    return any(_is_text(run[start:]) for start in starts if len(run) - start >= _SHORTEST_RUN)
+
+
+def _is_text(run: str) -> bool:
+    """Whether ``run`` is base64 of a text, as far as its first signs tell."""
     plain = run.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
+    said = base64.b64decode(plain[: len(plain) // 4 * 4])[: _SHORTEST_RUN * 3 // 4]
     try:
-        said = base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return False
-    return said.replace("\n", "").replace("\r", "").isprintable()
+        text = said.decode()
+    except UnicodeDecodeError as error:
+        # a letter that is cut in two
+        text = said[: error.start].decode() if error.start >= len(said) - 3 else "\0"
+    return text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable()
 
 
 @dataclass

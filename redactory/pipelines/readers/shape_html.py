@@ -35,8 +35,8 @@ def _words(text: str) -> frozenset[str]:
 
 # What is written, and what is read of it.
 
-_INVISIBLE = r"[\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
-_ENTITY = r"&(?:#[0-9]{1,9};?|#[xX][0-9a-fA-F]{1,8};?|[A-Za-z][A-Za-z0-9]{1,31};?)"
+_INVISIBLE = r"[\xad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
+_ENTITY = r"&(?:#0{0,99}[0-9]{1,9};?|#[xX]0{0,99}[0-9a-fA-F]{1,8};?|[A-Za-z][A-Za-z0-9]{1,31};?)"
 _PERCENT = r"%[0-7][0-9A-Fa-f]|%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3}"
 _BACKSLASH = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\u\{[0-9a-fA-F]{1,6}\}"

@@ -233,16 +233,30 @@ _IDENTIFIERS = _words(
     "message-id in-reply-to references resent-message-id content-id x-message-id x-google-original-message-id"
 )
 _TRACES = ("received", "x-received", "x-originating", "x-source", "x-sender-ip", "x-client", "x-host")
-_ADDRESS = re.compile(r"[^\s<>,;:\"()\[\]=]+@[^\s<>,;:\"()\[\]]+")
-_ENTRY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s,;:<>"()\\][^,;:<>"()]*)')
+_ADDRESS = re.compile(r"(?<![^\s<>,;:\"()\[\]=])[^\s<>,;:\"()\[\]=@]*+@[^\s<>,;:\"()\[\]]+")
+_ENTRY = re.compile(r'"((?:[^"\\]|\\.){0,200}+)"|([^\s,;:<>"()\\][^,;:<>"()]*)')
 _ANGLE = re.compile(r"<([^<>]+)>")
-_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+|\[[\d.:a-fA-F]+\]|(?<=\bid )\S+")
+_HOST = re.compile(r"(?<![\w-])[\w-]++(?:\.[\w-]++)++|\[[\d.:a-fA-F]+\]|(?<=\bid )\S+")
+_KINDS_OF_FIELDS = ("x-", "list-", "resent-", "content-", "received", "thread-", "auto-", "mime-", "mail-")
+_FIELDS = (
+    _TO
+    | _IDENTIFIERS
+    | _words(
+        """
+    date subject comments keywords encrypted importance priority precedence sensitivity organization
+    user-agent delivery-date feedback-id errors-to lines status path newsgroups followup-to xref
+    summary expires control distribution approved supersedes archive archived-at language accept-language
+    require-recipient-valid-since reporting-mta arrival-date action diagnostic-code remote-mta
+    last-attempt-date
+    """
+    )
+)
 _NO_ENTRY = re.compile(r"(?:undisclosed|unlisted)[- ]recipients?", re.IGNORECASE)
 _ENCODED = r"=\?[^?\s]+\?[bBqQ]\?[^?]*\?="
 _ENCODED_RUN = re.compile(rf"{_ENCODED}(?:\s*{_ENCODED})*")
 _ENCODED_WORD = re.compile(r"=\?([^?\s*]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?]*)\?=")
 _HALF = re.compile(r"=\?[\w-]+\?[bBqQ]\?")
-_NOT_ASCII = re.compile(r"[^\s<>,;:\"]*[^\s<>,;:\"\x00-\x7f][^\s<>,;:\"]*")
+_WORD = re.compile(r"[^\s<>,;:\"]+")
 _LONGEST_LINE = 76
 
 
@@ -254,6 +268,9 @@ def _header(field: re.Match[bytes], name: str, end: bytes) -> Told:
     """A field: its text with encoded words decoded."""
     text = _without_codes(_unfolded(field["value"]))
     start = field["name"] + (field["gap"] if field["gap"].strip() != field["gap"] else b": ")
+    if name not in _FIELDS and not name.startswith(_KINDS_OF_FIELDS):
+        # nobody knows whether a program or a person named it
+        start, text = b"", start.decode() + text
 
     def write(new: str) -> bytes:
         return _folded(start, new, end)
@@ -317,8 +334,10 @@ def _decoded_run(run: re.Match[str]) -> str:
 
 def _folded(start: bytes, value: str, end: bytes) -> bytes:
     """A field in lines; what is not ASCII in encoded words."""
-    value = re.sub(r"\s*[\r\n]\s*", " ", value)
-    value = _NOT_ASCII.sub(lambda word: Header(word[0], "utf-8").encode(linesep="\n"), value)
+    value = re.sub(r"[\r\n]+", " ", value)
+    value = _WORD.sub(
+        lambda word: word[0] if word[0].isascii() else Header(word[0], "utf-8").encode(linesep="\n"), value
+    )
     lines, length = [start], len(start)
     for n, word in enumerate(re.split(r"[ \n]", value)):
         if n and length + 1 + len(word) > _LONGEST_LINE and word:
@@ -331,7 +350,7 @@ def _folded(start: bytes, value: str, end: bytes) -> bytes:
 
 # Fields with parameters.
 
-_PARAMETER = re.compile(r""";\s*([\w-]+(?:\*\d{1,3})?\*?)\s*=\s*("(?:[^"\\]|\\.)*"|[^;"]*)""")
+_PARAMETER = re.compile(r""";\s*([\w-]+(?:\*\d{1,3})?\*?)\s*=\s*("(?:[^"\\]|\\.){0,1000}+"|[^;"]*)""")
 _FIRST = re.compile(
     r"(?:text|multipart|message|application|image|audio|video|font|model|chemical)/[\w.+-]{1,80}"
     r"|inline|attachment|form-data",
@@ -426,7 +445,7 @@ def _parameter(name: str, value: str) -> str:
 _PAGES = _words("html xml xhtml+xml x-amp-html")
 _UNREAD = _words("rtf x-rtf")
 _IN_LINES = _words("delivery-status disposition-notification feedback-report tracking-status global-headers")
-_IN_FULL = _words("rfc822 global news")
+_IN_FULL = _words("rfc822 global news rfc822-headers")
 _CARDS = _words("vcard x-vcard directory")
 _UNFOLD = re.compile(rf"\r?\n[ \t]|{INVISIBLE.pattern}")
 _CARD = re.compile(
@@ -452,10 +471,7 @@ def _body(kind: _ContentType, coding: str, data: bytes, depth: int, end: bytes) 
     if kind.main not in ("text", "message") or kind.sub in _UNREAD:
         return None
     inner = _uncoded(data, coding)
-    if kind.main == "message" and kind.sub in _IN_FULL:
-        told = message_told(inner, depth + 1)
-    else:
-        told = _lines(kind, inner)
+    told = message_told(inner, depth + 1) if kind.sub in _IN_FULL else _lines(kind, inner)
 
     def render(changes: Edits) -> bytes:
         new = told.render(changes)
@@ -472,7 +488,7 @@ def _lines(kind: _ContentType, data: bytes) -> Told:
         return page_told(text, data, lambda new: new.encode(charset, "xmlcharrefreplace"))
     flows = kind.parameters.get("format", "").lower() == "flowed"
     flowed = _FLOWED_TIGHT if kind.parameters.get("delsp", "").lower() == "yes" else _FLOWED
-    is_card = kind.sub in {*_CARDS, "calendar"}
+    is_card = kind.sub in {*_CARDS, "calendar", "x-vcalendar"}
     in_lines = is_card or kind.main == "message"
     escapes = _CARD if is_card else _UNFOLD if in_lines else flowed if flows else INVISIBLE
 
@@ -480,7 +496,7 @@ def _lines(kind: _ContentType, data: bytes) -> Told:
         if kind.sub in _CARDS:
             return [Found(*one.span("value"), "IDENTIFIER") for one in _CARD_LINE.finditer(said)]
         found = _addresses(said) if in_lines else []
-        if kind.sub == "calendar":
+        if is_card:
             for one in _ATTENDEE.finditer(said):
                 found.append(Found(*one.span("a" if one["a"] else "b"), "PERSON"))
         return found

@@ -248,6 +248,9 @@ class Text(Shape):
         try:
             text = data[len(mark) :].decode()
         except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:
+            # letters of two bytes: what they say would not be found
             yield Row(1, reason=UNDECODABLE)
             return
         yield Row(1, [text], {}, lambda changes, _: mark + edited(text, changes[0]).encode())
