@@ -37,8 +37,8 @@ def require_there(folder: Path) -> None:
 def table_digest(table: pa.Table) -> bytes:
     """sha256 over the names, types and values of ``table``, in row order; chunks do not count.
 
-    Columns are of numbers, strings, bytes, or lists of these.  Null is a value of its own, and no two
-    tables run into each other: every column tells its lengths before its bytes.
+    Columns are of numbers, booleans, strings, bytes, or lists of these.  Null is a value of its own, and no
+    two tables run into each other: every column tells its lengths before its bytes.
     """
     digest = hashlib.sha256(f"{table.num_rows}\n".encode())
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -76,6 +76,7 @@ def _pieces(array: Any) -> Iterator[bytes]:
         yield pc.binary_length(data).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
         yield b"".join(data.to_pylist())
     else:
+        array = array.cast(pa.uint8()) if pa.types.is_boolean(kind) else array
         yield pc.fill_null(array, 0).to_numpy(zero_copy_only=False).tobytes()
 
 

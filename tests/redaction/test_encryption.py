@@ -86,6 +86,8 @@ CELLS = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
     pa.int32(): st.integers(-(2**31), 2**31 - 1),
     pa.float32(): st.floats(width=32, allow_nan=False).filter(lambda x: x or str(x) == "0.0"),
+    pa.float64(): st.floats(allow_nan=False).filter(lambda x: x or str(x) == "0.0"),
+    pa.bool_(): st.booleans(),
     pa.list_(pa.string()): st.lists(st.text(max_size=3), max_size=3),
 }
 
