@@ -15,6 +15,8 @@ from redactory.detectors.engine import MODELS, Reading, Span
 
 _FORMS = frozenset({"API_KEY", "EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "CRYPTO"})
 """Labels that a form or a check digit tells; other recognizers go by numbers, of which code is full."""
+_BY_MODEL = frozenset(MODELS) - {"presidio"}
+"""Whose hits with these labels are guesses; of what Presidio finds, patterns find what has one of them."""
 _NAMES_SOMEBODY = re.compile(
     r"(?i:copyright|\(c\)|©|\bauthors?\b|maintainer|written by|contributed by)"
     r"|^\W*[A-Z][\w-]*:[^\n]*<[^<>\s]+@[^<>\s]+>|^\W*(?i:from|to|cc|bcc|reply-to|sender):\s"
@@ -64,7 +66,7 @@ def reading_of_code(text: str, reading: Reading) -> Reading:
     spans = [
         span
         for span in reading.spans
-        if (span.label in _FORMS and span.detector not in MODELS)
+        if (span.label in _FORMS and span.detector not in _BY_MODEL)
         or not any(start <= span.start and span.end <= end for start, end in code)
     ]
     plain = [token for token in reading.plain if not any(start <= token.start < end for start, end in code)]

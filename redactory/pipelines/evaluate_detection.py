@@ -9,7 +9,7 @@ from typing import Any
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
 from redactory.detectors.rules import words_if_any
-from redactory.detectors.settings import kinds_of, public_of, refuse_fitted_rows
+from redactory.detectors.settings import PatternSettings, kinds_of, public_of, refuse_fitted_rows
 from redactory.evaluation.detection import LabelledPoint, measure_detection
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
@@ -216,6 +216,9 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
 
     ``ConfigurationError`` where ``wanted`` is unknown, or one of those that masked.
     """
+    if detect.presidio is not None and detect.patterns is None:
+        # most of the patterns are its recognizers
+        detect = detect.model_copy(update={"patterns": PatternSettings()})
     free = [one for one in ENGINES if getattr(detect, one) is None]
     if wanted is None:
         masked = f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}"

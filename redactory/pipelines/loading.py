@@ -173,7 +173,8 @@ def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
 _FILES = (
     *("input.path", "output", "work", "evaluate.test", "evaluate.canaries", "evaluate.labelled"),
     *("dedup.index.path", "detect.tagger.models", "detect.spacy.model"),
-    *("detect.patterns.files", "detect.stanza.folder", "detect.transformers.folder"),
+    *("detect.patterns.files", "detect.presidio.configuration"),
+    *("detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
     *("train.recall", "train.public_text", "train.model.folder", "train.budget.path"),
     *("train.units.entities", "train.units.aliases", "train.units.hubs", "redact.vault"),
@@ -199,7 +200,9 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if key == "input":
             # a bare input is its path
             return {"path": place(given, "input.path")} if given is not None else None
-        if key not in _FILES or not isinstance(given, str) or "://" in given:
+        # which options of a package's engine are files, this engine alone knows
+        known = key in _FILES or (key.startswith("detect.engines.") and str(given).startswith(("./", "../")))
+        if not known or not isinstance(given, str) or "://" in given:
             return given
         return given if key in _NAMES and _NAMES[key](given) else str(folder / given)
 

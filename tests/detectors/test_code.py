@@ -46,6 +46,11 @@ def test_a_patch_keeps_its_code_and_no_name(policy: Policy) -> None:
     assert [after[number] for number in code] == [before[number] for number in code]
 
 
+def test_an_address_is_masked_in_code_too(policy: Policy) -> None:
+    line = '    send(user_id, quirin@ozols.org, "DE89370400440532013000");'
+    assert policy.redact(line) == '    send(user_id, <MASK>, "<MASK>");'
+
+
 def test_the_same_patch_as_text_would_lose_its_code() -> None:
     assert "free(fs_type)" not in Policy.load({"segment": {"mode": "line"}}).redact(PATCH)
 

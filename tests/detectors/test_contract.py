@@ -178,7 +178,8 @@ def test_the_identity_is_that_of_the_content_wherever_it_lies_and_loads_no_model
     assert len([k for k in one[name] if one[name][k] != three[name][k]]) == 1
 
 
-@pytest.mark.parametrize("name", [*MODELS, "bytes"])
+# Presidio scores no tokens (test_presidio.py)
+@pytest.mark.parametrize("name", [name for name in (*MODELS, "bytes") if name != "presidio"])
 def test_a_model_holds_public_kinds_for_plain_and_tells_them_from_the_others(load: Load, name: str) -> None:
     engine, texts = load(name), [*TEXTS[:20], LONG]
     before = engine.read(texts)

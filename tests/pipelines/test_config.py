@@ -113,6 +113,8 @@ detect:
   patterns: {files: [own.yaml, more/own.yaml]}
   stanza: {folder: stanza, package: conll}
   transformers: {folder: bert}
+  presidio: {configuration: analyzer.yaml}
+  engines: {badges: {words: ./badges.txt, letter: bert}}
   lists:
     deny: [{file: clients.txt, label: CLIENT}, {words: [a/b, c.txt]}]
     allow: [{file: /opt/public.jsonl}]
@@ -135,6 +137,8 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert detect["patterns"]["files"] == [f"{here}/own.yaml", f"{here}/more/own.yaml"]
     assert (detect["stanza"]["folder"], detect["stanza"]["package"]) == (f"{here}/stanza", "conll")
     assert detect["transformers"]["folder"] == f"{here}/bert"
+    assert detect["presidio"]["configuration"] == f"{here}/analyzer.yaml"
+    assert detect["engines"]["badges"] == {"words": f"{here}/badges.txt", "letter": "bert"}
     assert [entry["file"] for entry in detect["lists"]["deny"]] == [f"{here}/clients.txt", None]
     assert detect["lists"]["deny"][1]["words"] == ["a/b", "c.txt"], "words are no paths"
     assert [entry["file"] for entry in detect["lists"]["allow"]] == ["/opt/public.jsonl"]

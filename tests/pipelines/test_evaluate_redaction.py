@@ -13,6 +13,7 @@ import pytest
 
 import redactory
 from redactory.detectors import Detection, DetectSettings, Span
+from redactory.detectors.settings import PresidioSettings
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.evaluate_detection import independent_engine
 from redactory.redaction import RunFolder, is_finished
@@ -110,3 +111,6 @@ def test_an_engine_that_masked_is_not_independent() -> None:
     with pytest.raises(ConfigurationError, match="stanza:FOLDER"):
         independent_engine(own, "stanza")
     assert independent_engine(own, "stanza:models/en")[0] == "stanza:models/en"
+    analyzer = DetectSettings(patterns=None, presidio=PresidioSettings(configuration="analyzer.yaml"))
+    with pytest.raises(ConfigurationError, match="patterns is one of the engines that masked"):
+        independent_engine(analyzer, "patterns")
