@@ -25,7 +25,7 @@ from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.errors import some, upwards
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.mask import MASK
+from redactory.redaction.mask import MASK, reason_words
 from redactory.redaction.sealing import is_finished, result_of
 from redactory.redaction.shards import read_batches
 
@@ -359,5 +359,6 @@ def _environment() -> Environment:
         "duration": _duration,
         "engine": _engine,
         "highest_quantile": highest_quantile,
+        "reason_words": reason_words,
     }
     return found

@@ -114,7 +114,8 @@ def print_table(title: str, lines: Sequence[str]) -> None:
     out.print()
 
 
-_FIGURE = re.compile(r"[-–<>≤≥×] ?\d|\d|none|–|all$|$")
+# no hash, though it may begin with a digit
+_FIGURE = re.compile(r"(?![0-9a-f]{16})(?:[-–<>≤≥×] ?\d|\d|none|–|all$|$)")
 
 
 def _print_line(line: str) -> None:
@@ -162,6 +163,7 @@ _WORDS = {
     "hit_line": "redactory.flows.evaluate_commands.hit_line",
     "mend": "redactory.pipelines.curated_hints.MENDS.get",
     "public_words": "redactory.detectors.settings.public_words",
+    "reason_words": "redactory.redaction.mask.reason_words",
     "resting_on_labellers": "redactory.evaluation.sample.resting_on_labellers",
     "waiting": "redactory.pipelines.index.WAITING.get",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from redactory.detectors import (
     policy_records,
     who_finds,
 )
-from redactory.detectors.settings import kind_of
 from redactory.foundation.errors import some
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
@@ -35,6 +35,8 @@ ROWS = 1_000
 SHOWN = 10
 SAMPLED = 100
 """Documents that the policies are tried on."""
+TRIED_CHARS = 300_000
+"""No further one is, once those before it are together as long as this."""
 
 
 def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> dict[str, Any]:
@@ -66,7 +68,13 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "evaluation_files_missing": _missing(settings),
         "bad_rows_seen": len(bad),
         "columns_missing": [
-            {"source": source.name, "key": f"input.{key}", "column": getattr(settings.input, key)}
+            {
+                "source": source.name,
+                "key": f"input.{key}",
+                "column": ", ".join(settings.input.fields.columns)
+                if key == "text"
+                else getattr(settings.input, key),
+            }
             for source, seen in first.items()
             for key in seen.absent
         ],
@@ -74,31 +82,34 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "stages": _stages(settings),
         "policies": policy_records(settings.detect),
         "labels": who_finds(settings.detect),
-        "trial": _trial(
-            settings, [text for seen in first.values() for text in seen.texts][:SAMPLED], progress
-        ),
+        "trial": _trial(settings, [text for seen in first.values() for text in seen.documents], progress),
         "languages": dict(languages.most_common()),
         "configuration_hash": settings.curation_hash(),
     }
 
 
-def _trial(settings: Config, texts: list[str], progress: Progress) -> dict[str, Any]:
-    """What would become of the examples of some documents, and why: counts alone."""
+def _trial(settings: Config, documents: list[str], progress: Progress) -> dict[str, Any]:
+    """What would become of the examples of some documents, and why: counts alone.
+
+    Of the first :data:`SAMPLED`, and of fewer once they are long.
+    """
+    sizes = accumulate(map(len, documents[:SAMPLED]), initial=0)
+    texts = [text for text, before in zip(documents, sizes, strict=False) if before < TRIED_CHARS][:SAMPLED]
     sides, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with waiting(progress, "try the policies"):
         for points in Policy(settings).split_many(texts):
             for point in points:
                 sides[point.side] += 1
                 reasons.update(point.reasons)
-                masked.update(kind_of(hit.label) for hit in point.hits if hit.policy == "strict")
-                public.update(kind_of(hit.label) for hit in point.public)
+                masked.update(hit.label for hit in point.hits if hit.policy == "strict")
+                public.update(hit.label for hit in point.public)
     return {
         "documents": len(texts),
         "examples": sides.total(),
         **{side: sides[side] for side in ("public", "private", "quarantined")},
-        "reasons": dict(reasons.most_common(SHOWN)),
-        "masked": dict(masked.most_common(SHOWN)),
-        "left_public": dict(public.most_common(SHOWN)),
+        "reasons": dict(reasons.most_common()),
+        "masked": dict(masked.most_common()),
+        "left_public": dict(public.most_common()),
     }
 
 

@@ -28,7 +28,7 @@ from redactory.pipelines.config import Config, ReleaseSettings
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed, wordless
-from redactory.pipelines.segment import Segment, segmenter
+from redactory.pipelines.segment import Segment, of_parts, segmenter
 from redactory.redaction import (
     PUBLIC,
     Fate,
@@ -103,7 +103,8 @@ class Policy:
         """
         self._config = config if isinstance(config, Config) else load_for_texts(config)
         self._given = detector
-        self._cut = segmenter(self._config.segment)
+        cut = segmenter(self._config.segment)
+        self._cut = of_parts(cut) if self._config.input.has_parts else cut
 
     @classmethod
     def load(cls, config: Given | None = None, *, detector: TextDetector | None = None) -> Policy:

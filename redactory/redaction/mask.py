@@ -86,6 +86,26 @@ def route(text: str, detection: Detection) -> Fate:
     return Fate(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
 
 
+_IN_WORDS = {
+    MASK_REASON: f"{MASK} stood in the text already",
+    DOCUMENT_REASON: "another example of its document is private",
+    "rule:DIGIT": "a digit",
+    "rule:SYMBOL": "a sign of an address, as @",
+    "rule:CAPITAL": "a capital away from the start of a sentence",
+    "rule:NAME": "a word on the list of given names",
+    "rule:WORD": "a word that is on no list of words",
+    "rule:EVERYTHING": "every example is private, as configured",
+}
+
+
+def reason_words(reason: str) -> str:
+    """What a reason of a private point means; nothing where the label says it: an engine found that."""
+    detector, _, label = reason.rpartition(":")
+    if label == "UNSURE":
+        return "a word that the engine does not hold surely for plain"
+    return _IN_WORDS.get(reason, "a value found elsewhere in its document" if detector == "known" else "")
+
+
 def together(fates: Sequence[Fate]) -> list[Fate]:
     """The fates of all points of one document that decides as a whole (``release.by: document``).
 

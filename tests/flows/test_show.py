@@ -49,6 +49,9 @@ def test_no_line_of_a_table_ends_in_blanks_and_figures_are_right_justified(
         assert [line.split()[0] for line in lines[1:4]] == ["name", "a", "bb"]
         assert "a          1" in printed
         assert "bb       222  words" in printed
+    show.print_table("Title", ["policy ¦ hash", "---", f"strict ¦ {'69c6' * 6}"])
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert printed.splitlines()[1] == "policy  hash", "a hash is no figure, though it begins with a digit"
     show.print_table("Title", rows[:2])
     assert capsys.readouterr().out == ""
 

@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import redactory
+from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.curated_hints import curated_hints
@@ -23,6 +25,7 @@ from redactory.pipelines.segment import of_parts, segmenter
 from redactory.redaction import RunFolder
 from tests.pipelines.support import LINES, DigitDetector, write_rows
 
+PATTERNS = {"tagger": None, "conservative": {"rules": ["digit"]}}
 MODES = ("sentence", "line", "document", "turn")
 words = st.text(alphabet="ab .\n:A", max_size=20)
 
@@ -244,3 +247,29 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
     redactory.curate(lines, output=plain, detector=DigitDetector())
     with pytest.raises(ConfigurationError, match=r"train\.roles: public/ has no roles"):
         redactory.train({**config, "input": str(lines), "output": str(plain)})
+
+
+def test_a_dry_run_tries_the_examples_that_a_run_makes(tmp_path: Path) -> None:
+    """Before, the texts of a conversation were cut as one, so that other examples were counted."""
+    turns = [("user", "ok thanks"), ("assistant", "We have done that"), ("user", "call 55 and")]
+    rows = [{"messages": [{"role": role, "content": said} for role, said in turns]}] * 3
+    corpus = write_rows(tmp_path / "chat.jsonl", rows)
+    config = {
+        "input": {"path": str(corpus), "text": "messages"},
+        "dedup": {"mode": "none"},
+        "detect": PATTERNS,
+    }
+    trial = redactory.describe(config)["trial"]
+    run = redactory.curate(config, output=tmp_path / "run")
+    assert (trial["documents"], trial["examples"]) == (3, 9) == (run["documents"], run["points"])
+    assert (trial["public"], trial["private"]) == (run["public"], run["private"])
+
+
+def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
+    corpus = write_rows(
+        tmp_path / "chat.jsonl", [{"id": "a", "messages": [{"role": "user", "content": "hi"}]}]
+    )
+    told = CliRunner().invoke(app, ["curate", str(corpus), "--dry-run"])
+    assert "no row looked at has the column 'text' (input.text): no row can be used" in told.stdout
+    assert "as in input: {text: messages}." in told.stdout
+    assert "the policies were not tried" in told.stdout

@@ -11,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
+from redactory.detectors.rules import RULES
 from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, mask, merge_intervals, route
+from redactory.redaction.mask import reason_words
 
 FIRST_MARKED = 0xE000
 """Marked characters are distinct private-use code points, which no drawn text holds."""
@@ -201,3 +203,9 @@ def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not holds_its_promises("Ann", Detection((), (ANN,)), Fate(PUBLIC, "Ann", ()))
     monkeypatch.setattr(sys.modules[route.__module__], "_STANDING", re.compile("<NOT-THE-MASK>"))
     assert not holds_its_promises(f"So {MASK}?", Detection(), route(f"So {MASK}?", Detection()))
+
+
+def test_every_rule_that_makes_a_point_private_is_said_in_words() -> None:
+    codes = [*(f"rule:{rule.upper()}" for rule in RULES), "rule:EVERYTHING", "tagger-plain:UNSURE"]
+    assert all(reason_words(code) for code in (*codes, "mask:IN_TEXT", "document:PRIVATE", "known:PERSON"))
+    assert reason_words("presidio:IBAN_CODE") == ""

@@ -305,19 +305,21 @@ def _name(value: Any, of: str) -> str | None:
 @dataclass(frozen=True)
 class FirstRows:
     """What the first rows of a file hold: the ``columns`` that most rows have, the ``rejections`` among them,
-    the keys of the input (``user``, ``label``) whose column none of them has, and the start of some texts.
+    the keys of the input (``text``, ``user``, ``label``) whose column none of them has, the start of some
+    texts, and the first ``documents`` as they are cut into points.
     """
 
     columns: list[str]
     rejections: list[Rejection]
     absent: list[str]
     texts: list[str]
+    documents: list[str]
 
 
 def first_rows(source: Source, settings: InputSettings, rows: int) -> FirstRows:
     """Look at the first ``rows`` rows of a file."""
     keys: Counter[str] = Counter()
-    records, bad, texts = 0, list[Rejection](), list[str]()
+    records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     with source.open() as file:
         found = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
         for _, record, _, _ in islice(found, rows):
@@ -330,6 +332,9 @@ def first_rows(source: Source, settings: InputSettings, rows: int) -> FirstRows:
             bad.append(result)
         elif number < _FIRST or number % _EVERY == 0:
             texts.append((without_roles(result.text) if settings.has_parts else result.text)[:MOST_CHARS])
+            documents += [result.text] if len(documents) < _FIRST else []
     named = {"user", "label"} & settings.model_fields_set if records and not source.reader.is_text else set()
     absent = sorted(key for key in named if getattr(settings, key) not in (None, *keys))
-    return FirstRows(columns, bad, absent, texts)
+    if records and not source.reader.is_text and not any(name in keys for name in settings.fields.columns):
+        absent.insert(0, "text")
+    return FirstRows(columns, bad, absent, texts, documents)
