@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from redactory.detectors import Detection, Span
 from redactory.foundation.errors import ConfigurationError, RunStateError, listed
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
-from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest
+from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route
 from redactory.redaction.folder import is_export
+from redactory.redaction.known import know
 from redactory.redaction.shards import DOCUMENT, ORDER, POINTS, ROLE
 
 Row = dict[str, Any]
@@ -20,7 +23,9 @@ SIDES = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
 """The folders whose texts are shown."""
 
 
-def conversations(run: str | Path, side: Literal["public", "private"] = "public") -> list[dict[str, Any]]:
+def conversations(
+    run: str | Path, side: Literal["public", "private"] = "public", *, known_values: bool = False
+) -> list[dict[str, Any]]:
     """The documents of a finished run, or of an export, as conversations, in the order of the input.
 
     Each is ``{"document_id", "turns": [{"turn", "role", "text", "fates"}]}`` with the columns of
@@ -30,17 +35,23 @@ def conversations(run: str | Path, side: Literal["public", "private"] = "public"
     of ``private`` those of both sides, masked.  A duplicate has the text of the example that stands for it.
     A turn that said nothing is not there, but counted in the numbers of the others.
 
+    With ``known_values``, for side ``private`` alone, what is masked once in a document is masked wherever it
+    stands in it, in public examples too: here no training stands on a text, whichever way the run was made.
+
     An export has its public examples alone.  ``ConfigurationError`` for one whose run was made without
     ``input.keep_order``; ``RunStateError`` for its private side, and for a run that is not finished, or is
     held or rejected.
     """
     if side not in SIDES:
         raise ConfigurationError(f"side: one of {listed(SIDES)}")
+    if known_values and side != "private":
+        raise ConfigurationError("known_values: the public side is as it was decided; ask for side private")
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
     check_released(folder)
     if not is_export(manifest):
-        return sealed(folder.state, _read, _of_run(folder, side))
+        language = manifest["configuration"]["detect"]["language"] if known_values else None
+        return sealed(folder.state, lambda: _read(_of_run(folder, side, language)))
     if side == "private":
         raise RunStateError(f"{folder.root.name} is an export, and holds the public side alone")
     if DOCUMENT not in manifest.get("columns", ()):
@@ -66,17 +77,36 @@ def _turn(number: int, examples: list[Row]) -> Row:
     return {"turn": number, ROLE: examples[0].get(ROLE), "text": said or None, "fates": fates}
 
 
-def _of_run(run: RunFolder, side: str) -> Iterator[Row]:
-    """Every point of a run, seen or not."""
+def _of_run(run: RunFolder, side: str, known_in: str | None) -> Iterator[Row]:
+    """Every point of a run, seen or not; with what is known in its document masked, in that language."""
     texts = {row["point_id"]: row["text"] for folder in SIDES[side] for row in _rows(run, folder)}
     stands: dict[int, str] = {}
     for row in _rows(run, "points"):
         if row["fate"] in (PUBLIC, PRIVATE):
             stands[row["point_id"]] = row["released_id"]
+    known = {} if known_in is None else _known(run, known_in)
     for row in _rows(run, "points"):
-        shown = texts.get(stands.get(row["point_id"] if row["dup_of"] is None else row["dup_of"], ""))
+        shown = (
+            known.get(row["point_id"])
+            if known
+            else texts.get(stands.get(row["point_id"] if row["dup_of"] is None else row["dup_of"], ""))
+        )
         carried = {name: value for name, value in row.items() if name not in POINTS.names}
         yield {DOCUMENT: row["document"], **carried, "fate": row["fate"], "text": shown}
+
+
+def _known(run: RunFolder, language: str) -> dict[int, str]:
+    """The text of each point that was processed, with every value masked that is known in its document."""
+    hits, found = defaultdict[int, list[Span]](list), dict[int, str]()
+    for row in _rows(run, "spans"):
+        if row["policy"] == "strict":
+            hits[row["point_id"]].append(Span(*(row[name] for name in Span._fields)))
+    for _, of_it in groupby(_rows(run, "vault"), itemgetter("doc_id")):
+        rows = list(of_it)
+        texts, marked = [row["text"] for row in rows], [Detection(tuple(hits[r["point_id"]])) for r in rows]
+        for row, one in zip(rows, know(texts, marked, language=language), strict=True):
+            found[row["point_id"]] = route(row["text"], one).text
+    return found
 
 
 def _rows(run: RunFolder, folder: str) -> Iterator[Row]:

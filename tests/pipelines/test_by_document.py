@@ -241,6 +241,19 @@ def test_what_is_declared_is_looked_for_and_goes_nowhere_else(
         redactory.curate({**CONFIG, **changes, "input": own}, output=tmp_path / "run")
 
 
+def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> None:
+    run = curated(tmp_path / "job", DOCUMENTS, release=LINES["release"], dedup={"mode": "exact"})
+    before, after = (
+        [one["turns"][0]["text"] for one in redactory.conversations(run, "private", known_values=known)]
+        for known in (False, True)
+    )
+    assert before[0] == "I am <MASK>. the will of ozols please ask Ozols nothing here"
+    assert after[0] == "I am <MASK>. the will of ozols please ask <MASK> nothing here"
+    assert after[1:] == before[1:]
+    with pytest.raises(ConfigurationError, match="ask for side private"):
+        redactory.conversations(run, known_values=True)
+
+
 @pytest.mark.parametrize(("trainer", "told"), [("crt", True), ("redact-only", False)])
 def test_that_no_figure_will_be_stated_is_said_before_the_training(
     run: Path, trainer: str, told: bool
