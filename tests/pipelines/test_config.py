@@ -51,6 +51,10 @@ from redactory.pipelines.loading import check, load_config
         ("detect: []", r"detect: "),
         ("detect: {tagger: names}", r"detect\.tagger: "),
         ("detect: {tagger: {models: 5}}", r"detect\.tagger\.models: "),
+        (
+            "nightly: {keep: {vault_days: 3}}",
+            r"nightly\.keep\.vault_days: must be one of 'vault', .*; did you mean 'vault'\?",
+        ),
         ("detect: {tagger: {model: names}}", r"detect\.tagger\.model: no such key; did you mean 'models'"),
         ("detect: {stanza: {folder: [a, b]}}", r"detect\.stanza\.folder: "),
         ("detect: {lists: {deny: clients.txt}}", r"detect\.lists\.deny: "),
