@@ -266,6 +266,7 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     somebodys: Any, config: Any, plain: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
+    monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     address, folder = somebodys.scheduler_address, tmp_path / "dask"
     _refused(address, config, folder, "has no encryption key: its environment must hold the same")
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
