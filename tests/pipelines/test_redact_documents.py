@@ -120,6 +120,7 @@ def test_a_message_keeps_no_name_no_address_and_no_attachment(tmp_path: Path) ->
         "An attachment was taken out.\n",
     ]
     assert message["Subject"] == "Café <MASK>"
+    assert message["Message-ID"] == "<MASK>"
     assert summary["taken_out"] == 1
 
 

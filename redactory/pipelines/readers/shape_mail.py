@@ -235,6 +235,7 @@ _IDENTIFIERS = _words(
 _TRACES = ("received", "x-received", "x-originating", "x-source", "x-sender-ip", "x-client", "x-host")
 _ADDRESS = re.compile(r"(?<![^\s<>,;:\"()\[\]=])[^\s<>,;:\"()\[\]=@]*+@[^\s<>,;:\"()\[\]]+")
 _ENTRY = re.compile(r'"((?:[^"\\]|\\.){0,200}+)"|([^\s,;:<>"()\\][^,;:<>"()]*)')
+_IDENTIFIER = re.compile(r"<[^<>]*>|[^\s<>]+")
 _ANGLE = re.compile(r"<([^<>]+)>")
 _HOST = re.compile(r"(?<![\w-])[\w-]++(?:\.[\w-]++)++|\[[\d.:a-fA-F]+\]|(?<=\bid )\S+")
 _KINDS_OF_FIELDS = ("x-", "list-", "resent-", "content-", "received", "thread-", "auto-", "mime-", "mail-")
@@ -282,7 +283,8 @@ def _sure(name: str, text: str) -> list[Found]:
     """The addresses of a field; names, hosts and identifiers of one that has nothing else."""
     found = _addresses(text)
     if name in _IDENTIFIERS:
-        return [Found(*one.span(), "IDENTIFIER") for one in re.finditer(r"[^\s<>]+", text)]
+        # with its brackets: there are programs that stop at two of them
+        return [Found(*one.span(), "IDENTIFIER") for one in _IDENTIFIER.finditer(text)]
     if name.startswith(_TRACES):
         return found + [
             Found(*one.span(), "IDENTIFIER") for one in _HOST.finditer(text) if not one[0].isdigit()
