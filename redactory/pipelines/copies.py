@@ -34,6 +34,7 @@ from redactory.foundation.files import (
     sync,
     take_away,
     write_json,
+    write_text,
 )
 from redactory.pipelines.readers import Source, find_by_path
 from redactory.pipelines.readers.files import is_hidden
@@ -197,7 +198,8 @@ class Chunk:
 
     def save(self, found: Any) -> None:
         """Keep what was found."""
-        write_json(self.place, {"texts": self.digest, "found": found})
+        # without indentation, which the fast encoder does not know
+        write_text(self.place, json.dumps({"texts": self.digest, "found": found}))
 
 
 @contextmanager

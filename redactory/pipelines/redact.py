@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from redactory.detectors.settings import kind_of
+from redactory.detectors.settings import ConservativeSettings, kind_of
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.files import make_folder
@@ -113,16 +113,16 @@ class _Copy:
     vault: Vault = field(default_factory=Vault)
 
     @cached_property
-    def policy(self) -> Policy:
-        """The policies; their engines are loaded by the first text."""
-        return _policy_of(_portable(self.settings))
+    def hash(self) -> str:
+        """The hash of the policies."""
+        return Policy(self.settings).hash
 
     def run(
         self, given: str, out: str, sources: Sequence[Source], inside: bool, workers: int
     ) -> dict[str, Any]:
         """Every file; the output appears under its name when all of it is there."""
         fields = [self._fields(source) for source in sources]
-        made = {"policy": self.policy.hash, "settings": hash_of(_portable(self.settings))}
+        made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
         with unfinished(out, made) as work, _finder(self.settings, workers) as find:
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
                 # what is written of a PDF file is text
@@ -162,7 +162,7 @@ class _Copy:
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
             "gives_away": self.replacement.gives_away,
-            "policy": self.policy.hash,
+            "policy": self.hash,
         }
 
     # Before anything is written: the fields and the columns of each file.
@@ -216,7 +216,7 @@ class _Copy:
             for path, value in own:
                 values.setdefault(path, set()).add(value)
             seen.update({above for path, _ in own for above in up(path)})
-        looks = personal(values, partial(_found, self.policy), self.settings.detect.language)
+        looks = personal(values, partial(_search, _portable(self.settings)), self.settings.detect.language)
         return [*dict.fromkeys(shown(path, seen, len(rows)) for path in looks)]
 
     # Row by row.
@@ -358,7 +358,11 @@ def _portable(settings: Config) -> str:
 
 @lru_cache(maxsize=1)
 def _policy_of(settings: str) -> Policy:
-    return Policy(Config.model_validate(json.loads(settings)))
+    config = Config.model_validate(json.loads(settings))
+    # what is suspected alone makes a point private, and is masked nowhere: it is not looked for
+    nothing = ConservativeSettings(rules=(), plain_confidence=0, sure=1)
+    detect = config.detect.model_copy(update={"conservative": nothing})
+    return Policy(config.model_copy(update={"detect": detect}))
 
 
 def _search(settings: str, texts: Sequence[str]) -> list[Finds]:
