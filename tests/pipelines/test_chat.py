@@ -241,6 +241,10 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
 
     model = load_model(RunFolder(tmp_path / "run").model("crt"))
     assert "assistant" in model.tokenizer.words
+    # held-out conversations are read in the same way
+    held_out = redactory.evaluate_model(tmp_path / "run", test=[str(tmp_path / "rows.jsonl")])["as_is"]
+    said = (f"{one['role']}: {one['content']}" for row in rows for one in row["messages"])
+    assert held_out["tokens"] == sum(len(model.tokenizer.encode(text)) + 1 for text in said)
     with pytest.raises(ConfigurationError, match=r"train\.roles: roles are in the shards"):
         redactory.train({**config, "train": {**train, "trainer": "dpsgd"}})
     plain, lines = tmp_path / "plain", write_rows(tmp_path / "lines.jsonl", [{"text": "hi"}])
