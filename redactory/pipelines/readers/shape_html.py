@@ -210,7 +210,7 @@ class Page:
         return edited(self.text, merged(news))
 
 
-def _in_value(new: str) -> str:
+def _in_bare_value(new: str) -> str:
     return html.escape(new).replace(" ", "&#32;")
 
 
@@ -296,8 +296,8 @@ class _Groups:
             for group in (2, 3, 4):
                 value = found[group]
                 if value and not _is_code(name, value):
-                    yield [self._value(value, start + found.start(group), name)], False
+                    yield [self._value(value, start + found.start(group), name, group == 4)], False
 
-    def _value(self, value: str, start: int, name: str = "") -> Node:
+    def _value(self, value: str, start: int, name: str = "", is_bare: bool = True) -> Node:
         view = View.of(value, IN_SCRIPTS if name.startswith("on") else IN_VALUES)
-        return Node(view.text, (start, view, _in_value))
+        return Node(view.text, (start, view, _in_bare_value if is_bare else html.escape))
