@@ -19,6 +19,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from redactory.detectors.settings import public_of, public_words
 from redactory.evaluation.drift import DriftSettings, Finding, compare, figures_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
@@ -240,8 +241,8 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
     """Release a held run all the same; ``latest`` leads to it, and the hook is called.
 
     The hook is that of the file that the run was begun with.  A run without a single point, public or
-    private, is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "hooks_failed"}``;
-    ``RunStateError`` where the run is not held.
+    private, is released with ``empty`` only.  ``{"run", "state", "latest", "empty", "public_labels",
+    "hooks_failed"}``; ``RunStateError`` where the run is not held.
     """
     with _deciding(run, by, reason) as (folder, job, own):
         if own.state != "held":
@@ -259,7 +260,8 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
         more = {"empty": True} if nothing else {}
         failed = decide(job, folder, Event.APPROVED, {**facts, **more})
     result = {"run": str(folder.root), "latest": latest_of(job), "hooks_failed": failed}
-    return {**result, "state": "released", "empty": nothing}
+    open_ = public_words(public_of(manifest))
+    return {**result, "state": "released", "empty": nothing, "public_labels": open_}
 
 
 def reject_release(run: str | Path, by: str, reason: str) -> dict[str, Any]:

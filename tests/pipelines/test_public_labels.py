@@ -158,3 +158,16 @@ def test_a_page_shows_what_is_public(config: Path) -> None:
     labelled = str(config.parent / "rows.jsonl")
     measured = CliRunner().invoke(app, ["evaluate", "detection", str(config), "--labelled", labelled])
     assert "Public labels: no secrets, and no misses" in measured.stdout
+
+
+def test_a_night_that_is_approved_says_it(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("{broken\n")
+    config = tmp_path / "night.yaml"
+    config.write_text(json.dumps({"input": "rows.jsonl", "output": "job", "detect": DETECT}))
+    [night] = redactory.nightly(config)["nights"]
+    assert night["state"] == "held"
+    done = CliRunner().invoke(
+        app, ["release", "approve", night["run"], "--by", "Ann", "--reason", "fine", "--empty"]
+    )
+    assert done.exit_code == 0, done.output
+    assert WORDS in done.stdout
