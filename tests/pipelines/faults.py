@@ -155,7 +155,7 @@ def _curate(rows: Path, run: Path, fault: Fault | None, settings: dict[str, Any]
     detector = settings.pop("detector", None) or FewRanges()
     few_ranges()
     Faults(fault, run).install()
-    kept = {"keep": ["lang"], "keep_order": True}
+    kept = {"keep": ["lang"] if b'"lang"' in rows.read_bytes() else [], "keep_order": True}
     config = {**CONFIG, "input": {"path": str(rows), **kept}, **settings.pop("config", {})}
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (settings.pop("largest_file", unlimited[0]), unlimited[1]))
