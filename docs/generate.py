@@ -335,7 +335,7 @@ COLUMNS = {
         "end": "Code point after the last one.",
         "label": "What the detector takes it for.",
         "score": "How sure it is, 0 to 1.",
-        "detector": "`tagger`, `spacy`, `presidio`, `stanza`, `transformers`, `list` or `rule`; where a model is "
+        "detector": "`tagger`, `spacy`, `presidio`, `stanza`, `transformers`, `list`, `rule` or the name of a package's engine; where a model is "
         "not sure that a token is plain, its name with `-plain`.",
         "policy": "`strict`, `conservative`, or `public` where the label may be public.",
         "value_digest": "Keyed digest of a masked value; null for what is not masked.",
