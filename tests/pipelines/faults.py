@@ -75,6 +75,13 @@ def rows_file(path: Path) -> Path:
     return path
 
 
+def asked_of(rows: Path) -> dict[str, Any]:
+    """The configuration that :func:`start` curates ``rows`` by."""
+    if not (rows.is_file() and b'"lang"' in rows.read_bytes()):
+        return {**CONFIG, "input": str(rows)}
+    return {**CONFIG, "input": {"path": str(rows), "keep": ["lang"], "keep_order": True}}
+
+
 def start(rows: Path, run: Path, fault: Fault | None = None, **settings: Any) -> Any:
     """A process, forked from a clean one, that curates ``rows`` into ``run`` with ``--resume``.
 
@@ -155,8 +162,7 @@ def _curate(rows: Path, run: Path, fault: Fault | None, settings: dict[str, Any]
     detector = settings.pop("detector", None) or FewRanges()
     few_ranges()
     Faults(fault, run).install()
-    kept = {"keep": ["lang"] if b'"lang"' in rows.read_bytes() else [], "keep_order": True}
-    config = {**CONFIG, "input": {"path": str(rows), **kept}, **settings.pop("config", {})}
+    config = {**asked_of(rows), **settings.pop("config", {})}
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (settings.pop("largest_file", unlimited[0]), unlimited[1]))
     try:

@@ -27,6 +27,7 @@ from tests.pipelines.faults import (
     KILLED,
     REFUSED,
     Fault,
+    asked_of,
     curated,
     outcome,
     rows_file,
@@ -85,12 +86,10 @@ def test_without_resume_nobody_takes_over_what_another_has_just_finished(
 
     monkeypatch.setattr(module, "find_sources", slow)
     with pytest.raises(RunStateError, match="finished run"):
-        redactory.curate({**CONFIG, "input": str(rows)}, output=run, detector=DigitDetector())
+        redactory.curate(asked_of(rows), output=run, detector=DigitDetector())
     manifest = (run / "manifest.json").read_bytes()
     shutil.move(run, tmp_path / "other")
-    summary = redactory.curate(
-        {**CONFIG, "input": str(rows)}, output=run, resume=True, detector=DigitDetector()
-    )
+    summary = redactory.curate(asked_of(rows), output=run, resume=True, detector=DigitDetector())
     assert summary["points"] == json.loads(manifest)["counts"]["points"]
 
 
@@ -237,7 +236,7 @@ def test_what_was_read_of_a_file_that_grew_is_never_counted(
             with copy.open("ab") as file:
                 file.writelines(b'{"text": "more"}\n' for _ in range(9))
 
-    config = {**CONFIG, "input": str(copy)}
+    config = asked_of(copy)
     # as many hash ranges as the processes have that go on with it
     monkeypatch.setattr(work, "LEAST_RANGES", FEW)
     with pytest.raises(RunStateError, match="has changed"):
