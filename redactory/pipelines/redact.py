@@ -57,6 +57,8 @@ _AT_ONCE, _CHUNK = 500, 1 << 19
 """Rows and characters of a chunk."""
 _LOOKED_AT = 1_000
 """Rows that columns are judged by."""
+NEW_FIELD = "new_field"
+"""Why a row is left out that has a field which none of these rows had."""
 
 
 def redact(
@@ -111,6 +113,10 @@ class _Copy:
     quarantined: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     vault: Vault = field(default_factory=Vault)
+    judged: dict[str, set[str]] = field(default_factory=dict)
+    """Of each file the paths of which it is known whether they look personal."""
+    hidden: dict[str, set[str]] = field(default_factory=dict)
+    """Of each file the columns whose values need not be looked at."""
 
     @cached_property
     def hash(self) -> str:
@@ -173,6 +179,7 @@ class _Copy:
             return Fields(())
         rows = list(islice(self._cells(source), _LOOKED_AT))
         seen = Counter(name for row in rows for name in row)
+        self.hidden[source.name] = seen.keys() - self.redaction.secret.keys()
         asked = "text" in self.settings.input.model_fields_set
         usual = tuple(name for name in USUAL if name in seen)
         fields = Fields(self.settings.input.fields.paths if asked else usual)
@@ -181,7 +188,7 @@ class _Copy:
             what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
             raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(told)}")
-        looks = [] if self.redaction.keep_columns else self._personal(fields, rows)
+        looks = [] if self.redaction.keep_columns else self._personal(source, fields, rows)
         if looks:
             mends = " ".join(filter(None, dict.fromkeys(_mend(path, seen) for path in looks)))
             raise ConfigurationError(
@@ -198,26 +205,41 @@ class _Copy:
                 if isinstance(row, Row) and row.cells:
                     yield row.cells
 
-    def _personal(self, fields: Fields, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    def _personal(self, source: Source, fields: Fields, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """The fields that are neither read nor declared and look personal, as far as they may be named."""
         values: dict[str, set[Any]] = {}
         seen: Counter[str] = Counter()
         for row in rows:
             try:
-                rest = fields.changed(row, lambda _: "")
+                rest = fields.changed(row, _nothing)
             except NoText:
                 continue
-            own = [
-                leaf
-                for name, value in rest.items()
-                if name not in self.redaction.columns
-                for leaf in leaves(value, name)
-            ]
+            own = self._undeclared(rest)
             for path, value in own:
                 values.setdefault(path, set()).add(value)
             seen.update({above for path, _ in own for above in up(path)})
+        # a column that was empty so far is not judged
+        self.judged[source.name] = judged = {path for path, found in values.items() if found - {""}}
+        self.hidden[source.name] &= judged | self.redaction.columns.keys()
         looks = personal(values, partial(_search, _portable(self.settings)), self.settings.detect.language)
         return [*dict.fromkeys(shown(path, seen, len(rows)) for path in looks)]
+
+    def _undeclared(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """The values of a row outside of the columns of which something is said, with their paths."""
+        names = cells.keys() - self.redaction.columns.keys()
+        return [leaf for name, value in cells.items() if name in names for leaf in leaves(value, name)]
+
+    def _is_new(self, source: Source, fields: Fields, row: Row) -> bool:
+        """Whether a row has a field, read by nobody, that no row had by which fields were judged."""
+        judged = self.judged.get(source.name)
+        if judged is None or row.number <= _LOOKED_AT:
+            return False
+        new = {path for path, _ in self._undeclared(row.cells)} - judged
+        # of a field that is read nothing is left here
+        return bool(new) and any(
+            path in new and value != ""
+            for path, value in self._undeclared(fields.changed(row.cells, _nothing))
+        )
 
     # Row by row.
 
@@ -225,7 +247,12 @@ class _Copy:
         limits = self.settings.input
         with source.open() as file:
             shape = shape_of(source.format, file)(
-                file, source.name, source.format, limits.max_row_bytes, fields, self.redaction.secret
+                file,
+                source.name,
+                source.format,
+                limits.max_row_bytes,
+                fields,
+                self.hidden.get(source.name, ()),
             )
 
             def pieces() -> Iterator[Any]:
@@ -238,6 +265,8 @@ class _Copy:
                         own = [next(coming) for _ in row.texts]
                         self.rows += row.number > 0
                         reason = row.reason or next((one for one in own if isinstance(one, str)), None)
+                        if reason is None and self._is_new(source, fields, row):
+                            reason = NEW_FIELD
                         if reason is None and row.render is not None:
                             yield self._piece(source, row, row.render, cast(list[list[Found]], own))
                             continue
@@ -274,6 +303,10 @@ class _Copy:
             return new
 
         return noting
+
+
+def _nothing(_: str) -> str:
+    return ""
 
 
 def _mend(path: str, seen: Collection[str]) -> str:

@@ -400,6 +400,28 @@ def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> No
 # Rows that cannot be processed; interruptions; workers.
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "rows.parquet"])
+def test_a_field_that_nobody_judged_leaves_its_row_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 3)
+    rows = [{"text": "t", "note": None, "lang": "en"} for _ in range(6)]
+    rows[4] |= {"note": "Quirin Ozols"}
+    table = pa.Table.from_pylist(rows)
+    source = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(table, source)
+    elif name.endswith("csv"):
+        source.write_text("text,note,lang\n" + "".join(f"t,{row['note'] or ''},en\n" for row in rows))
+    else:
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / f"out-{name}"
+    assert redact(source, out, config=PATTERNS)["quarantined"] == {"new_field": 1}
+    assert b"Ozols" not in out.read_bytes()
+    whole = redact(source, tmp_path / f"whole-{name}", {"keep_columns": True}, config=PATTERNS)
+    assert whole["written"] == 6, "columns that are kept are not judged"
+
+
 def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"row {n} {SECRET}"}) for n in range(50)]
     lines[7], lines[9], lines[11] = '{"text": 3}', "{broken", json.dumps({"text": "x" * 300})

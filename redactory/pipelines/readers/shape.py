@@ -60,11 +60,11 @@ class Shape:
         format_: str,
         limit: int,
         fields: Fields = NO_FIELDS,
-        shown: Collection[str] | None = None,
+        hidden: Collection[str] = (),
     ) -> None:
-        """A file of a format, whose rows have at most ``limit`` bytes; ``shown`` None tells all cells."""
+        """A file of a format, whose rows have at most ``limit`` bytes; no cell of ``hidden`` is told."""
         self.file, self.name, self.format, self.limit = file, name, format_, limit
-        self.fields, self.shown = fields, shown
+        self.fields, self.hidden = fields, hidden
 
     def rows(self) -> Iterator[Row | bytes]:
         """The rows, and the bytes between them, in the order of the file."""

@@ -272,15 +272,15 @@ class Columns(Shape):
         number = 0
         try:
             for group, batch in self._batches():
-                cells = batch.select([name for name in batch.schema.names if self._is_shown(name)])
+                cells = batch.select([name for name in batch.schema.names if self._is_told(name)])
                 for place in range(batch.num_rows):
                     number += 1
                     yield self._of_batch(number, group, batch, cells, place)
         except pa.ArrowException:
             raise InputError(f"{self.name} cannot be read after row {number}: copy it anew") from None
 
-    def _is_shown(self, name: str) -> bool:
-        return self.shown is None or name in {*self.shown, *self.fields.columns, *self.fields.paths}
+    def _is_told(self, name: str) -> bool:
+        return name not in self.hidden or name in {*self.fields.columns, *self.fields.paths}
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         import pyarrow as pa
