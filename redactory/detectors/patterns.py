@@ -477,6 +477,7 @@ def recognizers_of(settings: PatternSettings, language: str) -> list[Chosen]:
                 one.recognizer(language), one.needs, {n: f.needs for n, f in one.forms.items()}, linear=True
             )
             for one in shipped()
+            if one.runs_in(language)
         ),
         *(Chosen(recognizer) for recognizer in (*own, *from_files)),
     ]

@@ -4,7 +4,8 @@ The shipped ones are addresses, postal codes, ages, titles, dates in words, keys
 codes and contacts in the forms that people write.  They are data, ``forms/*.yaml``: ``pieces`` of expressions
 and lists of ``terms``, which stand in later ones as ``<NAME>``, then recognizers and their forms.  A form is
 an expression in the dialect of the ``regex`` package in which case counts and ``\\K`` drops what stands
-before it; what it ``needs`` is its trigger.  One that plain text shares has a doubtful score: π_c sees it and
+before it; what it ``needs`` is its trigger.  Recognizers with ``languages`` run in these alone, and a match
+that fails its ``check`` digit is none.  One that plain text shares has a doubtful score: π_c sees it and
 π does not, until a context word raises it.
 """
 
@@ -22,6 +23,7 @@ import regex
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from redactory.detectors.national import wrong
 from redactory.detectors.rules import words_of as ordinary_words
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import lean_imports
@@ -53,6 +55,7 @@ def _no_long_number(value: str) -> bool:
 
 
 CHECKS: dict[str, Callable[[str], bool]] = {
+    "nothing": lambda value: False,
     "years": lambda value: _YEARS.fullmatch(value) is not None,
     "no_long_number": _no_long_number,
     "ordinary_word": lambda value: value.casefold() in ordinary_words("en"),
@@ -126,6 +129,11 @@ class Shipped(NamedTuple):
     context: tuple[str, ...]
     needs: Trigger
     refuses: Callable[[str], bool]
+    languages: tuple[str, ...]
+
+    def runs_in(self, language: str) -> bool:
+        """Whether it looks at text of ``language``."""
+        return not self.languages or language.partition("-")[0] in self.languages
 
     def recognizer(self, language: str) -> EntityRecognizer:
         """As a recognizer of Presidio's."""
@@ -174,9 +182,10 @@ def recognizers_in(content: str) -> Iterator[Shipped]:
             )
             for title, form in one["forms"].items()
         }
-        refuses = CHECKS[one["refuses"]] if "refuses" in one else lambda value: False
-        context = tuple(one.get("context", "").split())
-        yield Shipped(name, one["label"], forms, context, pieces.trigger(one.get("needs")), refuses)
+        refuses = wrong(one["check"]) if "check" in one else CHECKS[one.get("refuses", "nothing")]
+        context, languages = (tuple(one.get(key, "").split()) for key in ("context", "languages"))
+        needs = pieces.trigger(one.get("needs"))
+        yield Shipped(name, one["label"], forms, context, needs, refuses, languages)
 
 
 @functools.cache

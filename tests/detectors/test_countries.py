@@ -1,0 +1,53 @@
+"""Numbers and addresses of countries, switched on by the language."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.recognizers import SCORES
+from tests.detectors.national_numbers import NUMBERS, texts_of
+
+
+@functools.cache
+def detector(language: str) -> Detector:
+    return Detector(
+        DetectSettings.model_validate(
+            {"language": language, "tagger": None, "conservative": {"rules": ["digit", "symbol"]}}
+        )
+    )
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_no_national_number_is_missed(name: str) -> None:
+    language, texts = texts_of(name)
+    missed = []
+    for (text, start, end), found in zip(
+        texts, detector(language).detect(text for text, _, _ in texts), strict=True
+    ):
+        covered = {place for span in found.strict for place in range(span.start, span.end)}
+        if not {place for place in range(start, end) if text[place].isalnum()} <= covered:
+            missed.append(text)
+    assert not missed
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Das sind 12 345 678 904 Stück."),
+        ("es", "Tengo 12 345 678 B de ahorros."),
+        ("en", "Account of Z 0326032 N and 30 473 965 T."),
+    ],
+)
+def test_other_digits_and_other_languages_are_left_to_the_other_forms(language: str, text: str) -> None:
+    [found] = detector(language).detect([text])
+    assert not any(span.score == SCORES["strong"] for span in found.strict)
+
+
+@pytest.mark.parametrize("text", ["ＰＲＳ GCB 12M41 L627J", "BCCFRC15M25E852P ٣٣٣", "٨٠٥٩٠٩٩٦ P"])
+def test_signs_of_other_scripts_fail_no_check(text: str) -> None:
+    for language in ("es", "it"):
+        [found] = detector(language).detect([text])
+        assert found.failure is None
