@@ -24,6 +24,7 @@ from redactory.detectors.phones import phone_places
 from redactory.detectors.recognizers import (
     custom_recognizer,
     file_recognizers,
+    names_of,
     own_labels,
     predefined_recognizers,
     presidio_triggers,
@@ -467,7 +468,7 @@ class PatternEngine:
 def recognizers_of(settings: PatternSettings, language: str) -> list[Chosen]:
     """Every recognizer of the settings, and those that are shipped, in a fixed order."""
     triggers = presidio_triggers()
-    predefined = predefined_recognizers(settings.recognizers, language)
+    predefined = predefined_recognizers(names_of(settings, language), language)
     own = [custom_recognizer(recognizer, language) for recognizer in settings.custom]
     from_files = [one for file in settings.files for one in file_recognizers(file, language)]
     return [

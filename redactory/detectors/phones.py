@@ -32,6 +32,21 @@ _KINDS = (
 )
 
 
+_REGIONS = {
+    "de": ("AT", "CH"),
+    "es": ("ES", "MX", "AR", "CO", "CL", "PE"),
+    "fr": ("BE", "CH", "LU"),
+    "it": ("IT", "CH"),
+    "pt": ("PT",),
+    "nl": ("NL", "BE"),
+}
+
+
+def more_regions(language: str) -> tuple[str, ...]:
+    """Regions whose numbers a language adds to those that are known with any."""
+    return _REGIONS.get(language.partition("-")[0], ())
+
+
 def phone_places(text: str, regions: tuple[str, ...], leniency: int) -> set[tuple[int, int]]:
     """Where a number stands that is valid in one of ``regions`` or, in international form, anywhere.
 

@@ -24,6 +24,7 @@ import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from redactory.detectors.national import wrong
+from redactory.detectors.phones import more_regions
 from redactory.detectors.rules import words_of as ordinary_words
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import lean_imports
@@ -211,6 +212,38 @@ class _NoPatterns(Exception):
     """The recognizer needs a model or another machine."""
 
 
+COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
+    "de": tuple(
+        f"De{name}Recognizer"
+        for name in (
+            *(
+                "TaxId",
+                "TaxNumber",
+                "SocialSecurity",
+                "HealthInsurance",
+                "IdCard",
+                "Passport",
+                "Fuehrerschein",
+            ),
+            *("VatId", "Handelsregister"),
+        )
+    ),
+    "es": ("EsNifRecognizer", "EsNieRecognizer", "EsPassportRecognizer"),
+    "it": tuple(
+        f"It{name}Recognizer"
+        for name in ("FiscalCode", "VatCode", "DriverLicense", "Passport", "IdentityCard")
+    ),
+}
+"""Presidio's recognizers that a language switches on; others of these countries take plain text too."""
+
+
+def names_of(settings: PatternSettings, language: str) -> tuple[str, ...]:
+    """Presidio's recognizers that run: those of the settings, and with the default those of the language."""
+    if settings.recognizers != DEFAULT_RECOGNIZERS:
+        return settings.recognizers
+    return (*settings.recognizers, *COUNTRY_RECOGNIZERS.get(language.partition("-")[0], ()))
+
+
 def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
     """Presidio's recognizers by class name; ``ConfigurationError`` for one that cannot be had here."""
     with lean_imports():
@@ -227,8 +260,10 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
             raise ConfigurationError(
                 f"detect.patterns.recognizers: the installed Presidio has no '{name}'; {meant}"
             )
+        regions = more_regions(language) if name == "PhoneRecognizer" else ()
+        own = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}
         try:
-            made.append(_by_pattern(recognizer(supported_language=language)))
+            made.append(_by_pattern(recognizer(supported_language=language, **own)))
         except Exception as error:
             raise ConfigurationError(
                 f"detect.patterns.recognizers: '{name}' cannot be made here ({_kind(error)})"
@@ -299,7 +334,7 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
 
 def check_patterns(settings: PatternSettings, language: str) -> None:
     """Make every recognizer of the settings once; ``ConfigurationError`` names the one that is wrong."""
-    predefined_recognizers(settings.recognizers, language)
+    predefined_recognizers(names_of(settings, language), language)
     for recognizer in settings.custom:
         custom_recognizer(recognizer, language)
     for file in settings.files:
@@ -309,9 +344,10 @@ def check_patterns(settings: PatternSettings, language: str) -> None:
 def own_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """Labels of the recognizers that the configuration brings in, masked whatever the score of a hit.
 
-    Those that it writes or has in files, and those of Presidio's that it names beyond the default.
+    Those that it writes or has in files, and those of Presidio's that it names, or its
+    language switches on, beyond the default.
     """
-    named = [name for name in settings.recognizers if name not in DEFAULT_RECOGNIZERS]
+    named = [name for name in names_of(settings, language) if name not in DEFAULT_RECOGNIZERS]
     made = predefined_recognizers(named, language) if named else []
     for file in settings.files:
         made += file_recognizers(file, language)

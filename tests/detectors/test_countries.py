@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from faker import Faker
 
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.recognizers import SCORES
@@ -51,3 +52,44 @@ def test_signs_of_other_scripts_fail_no_check(text: str) -> None:
     for language in ("es", "it"):
         [found] = detector(language).detect([text])
         assert found.failure is None
+
+
+@pytest.mark.parametrize(
+    ("language", "locale", "share"),
+    [
+        ("de", "de_DE", 0.98),
+        ("es", "es_ES", 1),
+        ("fr", "fr_FR", 1),
+        ("it", "it_IT", 0.98),
+        ("nl", "nl_NL", 1),
+        ("pt", "pt_PT", 0.98),
+    ],
+)
+def test_telephone_numbers_of_the_language_are_masked_and_mostly_known_for_such(
+    language: str, locale: str, share: float
+) -> None:
+    faker = Faker(locale)
+    faker.seed_instance(3)
+    numbers = [faker.phone_number() for _ in range(500)]
+    known = 0
+    for number, found in zip(numbers, detector(language).detect(f"Tel. {n}." for n in numbers), strict=True):
+        covered = {place for span in found.strict for place in range(span.start, span.end)}
+        assert {5 + place for place, sign in enumerate(number) if sign.isdigit()} <= covered, number
+        known += any(span.label == "PHONE_NUMBER" for span in found.strict)
+    assert known >= share * len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "label"),
+    [
+        ("de", "Steuernummer 93/815/08152", "DE_TAX_NUMBER"),
+        ("de", "Amtsgericht, HRB 123", "DE_HANDELSREGISTER"),
+        ("es", "mi pasaporte AAA123456", "ES_PASSPORT"),
+        ("it", "la patente AB1234567C", "IT_DRIVER_LICENSE"),
+    ],
+)
+def test_the_recognizers_of_a_country_come_with_its_language(language: str, text: str, label: str) -> None:
+    [found] = detector(language).detect([text])
+    assert label in {span.label for span in found.strict}
+    [found] = detector("en").detect([text])
+    assert label not in {span.label for span in found.strict}
