@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError
 
 from redactory.detectors.engine import MODELS, finds_of
-from redactory.detectors.settings import DetectSettings, RuleName
+from redactory.detectors.rules import words_if_any
+from redactory.detectors.settings import AUTO, DetectSettings, RuleName
 from redactory.foundation.errors import RedactoryError, listed
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ _RULES: dict[Kind, frozenset[RuleName]] = {
 
 MOST_CHARS, PIECE, MOST_PIECES = 1_500, 300, 60
 """Of a sampled text so many code points are looked at; so many at once tell a language; so many a sample."""
-_SURE = 0.9
+SURE = 0.9
+"""From this probability on a text, or a piece of a sample, is in a language."""
 _SHARE = 0.1
 """From this share of a sample on, a language is one of the corpus."""
 _ONE_LANGUAGE = {"nb": "no", "nn": "no", "nno": "no", "hr": "sh", "bs": "sh", "sr": "sh"}
@@ -51,8 +53,13 @@ _ONE_LANGUAGE = {"nb": "no", "nn": "no", "nno": "no", "hr": "sh", "bs": "sh", "s
 
 def blind_kinds(settings: DetectSettings, language: str) -> list[Kind]:
     """The kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
-    if settings.conservative.flags_everything:
+    if settings.conservative.flags_everything or settings.language == AUTO:
         return []
+    return _unseen(settings, language, settings.language)
+
+
+def _unseen(settings: DetectSettings, language: str, ruled: str) -> list[Kind]:
+    """The same, where the rules of words and capitals are those of the language ``ruled``."""
     read = {_plain(language), "xx", None}
     models = [found for _, found in finds_of(settings, MODELS) if found.labels and found.reads != "forms"]
     labels = {
@@ -63,7 +70,7 @@ def blind_kinds(settings: DetectSettings, language: str) -> list[Kind]:
     }
     # a model that is sure that a word is plain forgives it the rules
     heard = not any(found.reads == "tokens" for found in models) or settings.conservative.sure >= 1
-    rules = frozenset(settings.conservative.rules if heard and _plain(settings.language) in read else ())
+    rules = frozenset(settings.conservative.rules if heard and _plain(ruled) in read else ())
     return [
         kind
         for kind, form in _LABELS.items()
@@ -128,8 +135,29 @@ def languages_of(texts: Iterable[str]) -> Iterator[str]:
     # from all over the texts, not from the first of them
     for piece in pieces[:: max(1, -(-len(pieces) // MOST_PIECES))]:
         language, probability = _identifier().classify(piece)
-        if probability >= _SURE:
+        if probability >= SURE:
             yield _plain(language)
+
+
+@functools.lru_cache(maxsize=64)
+def language_of(text: str) -> str | None:
+    """The language that ``text`` as a whole is surely in, and no part of it surely in another; else None.
+
+    A function of the text alone.
+    """
+    language, probability = _identifier().classify(text)
+    if probability < SURE:
+        return None
+    parts = (text[start : start + PIECE] for start in range(0, len(text) - PIECE, PIECE))
+    found = [_identifier().classify(part) for part in parts]
+    return _plain(language) if all(own == language or p < SURE for own, p in found) else None
+
+
+def languages_read(settings: DetectSettings) -> frozenset[str]:
+    """The languages in which ``settings`` find names of every kind; ``xx`` where they do in any."""
+    declared = {_plain(found.language or "xx") for _, found in finds_of(settings, MODELS)}
+    listed_words = {language: language if words_if_any(language) else "" for language in declared | {"en"}}
+    return frozenset(one for one, ruled in listed_words.items() if not _unseen(settings, one, ruled))
 
 
 def _plain(language: str) -> str:

@@ -30,7 +30,7 @@ from redactory.detectors.recognizers import (
     presidio_triggers,
     shipped,
 )
-from redactory.detectors.settings import PatternSettings
+from redactory.detectors.settings import AUTO, PatternSettings
 from redactory.detectors.spacy_model import lean_imports, lean_spacy
 from redactory.detectors.triggers import ALWAYS, MANY, Gate, Lexicon, Traits, Trigger
 from redactory.foundation.canonical import file_sha256, version_of
@@ -399,7 +399,7 @@ class PatternEngine:
         """``ConfigurationError`` for a recognizer that cannot be had, or a file that cannot be read."""
         listen()
         stay_offline()
-        self._context = ContextWords(language)
+        self._context = ContextWords("en" if language == AUTO else language)
         self._lexicon = Lexicon()
         self.steps = [chosen.step(self._lexicon) for chosen in recognizers_of(settings, language)]
         # by the number of digits of a text: what may hit it, and the words and shapes that takes

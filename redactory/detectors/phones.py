@@ -12,6 +12,8 @@ from collections.abc import Container
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from redactory.detectors.settings import AUTO
+
 _DIGIT = re.compile(r"\d")
 # a plus sign may make it any region's number, and three letters may be read as digits ("1 int 345")
 _OPEN = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
@@ -43,7 +45,9 @@ _REGIONS = {
 
 
 def more_regions(language: str) -> tuple[str, ...]:
-    """Regions whose numbers a language adds to those that are known with any."""
+    """Regions whose numbers a language adds to those that are known with any; of ``auto`` all of them."""
+    if language == AUTO:
+        return tuple(dict.fromkeys(region for regions in _REGIONS.values() for region in regions))
     return _REGIONS.get(language.partition("-")[0], ())
 
 

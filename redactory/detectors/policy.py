@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from redactory.detectors.blind import SURE, language_of, languages_read
 from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
 from redactory.detectors.recognizers import own_labels
-from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity
+from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity, words_if_any
 from redactory.detectors.settings import (
+    AUTO,
     DEFAULT_LABELS,
     ConservativeSettings,
     DetectSettings,
+    RuleName,
     StrictSettings,
     kind_of,
     kinds_of,
@@ -28,6 +31,8 @@ from redactory.detectors.spacy_model import versions
 from redactory.foundation.canonical import flat, hash_of
 
 LISTS = "list"
+OTHER_LANGUAGE = "OTHER_LANGUAGE"
+"""The label of a whole text that is in a language in which nothing finds names."""
 _LISTS = "lists"
 """The section of the settings whose engine calls itself so."""
 VERSIONED = ("redactory", "faker", "spacy")
@@ -117,22 +122,45 @@ class ConservativePolicy:
 
     settings: ConservativeSettings
     language: str = "en"
+    reads: frozenset[str] | None = None
+    """With ``detect.language: auto`` the languages whose names are found, ``xx`` for any."""
     name: ClassVar[str] = "conservative"
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """What makes the point private; nothing of it is masked unless π marks it too."""
-        yield from _not_allowed(self._hits(text, reading), reading)
+        rules, sure, read = self._rules(text)
+        yield from _not_allowed(self._hits(text, reading, rules, sure), reading)
+        if not read:
+            yield Span(0, len(text), OTHER_LANGUAGE, 1.0, "rule")
         if self.settings.flags_everything:
             yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
 
-    def _hits(self, text: str, reading: Reading) -> Iterator[Span]:
+    def _rules(self, text: str) -> tuple[tuple[RuleName, ...], float, bool]:
+        """The rules for a text, what forgives them, and whether names of its language are found at all.
+
+        With ``auto`` every rule holds, unforgiven, of a text whose language is not certain: each of its words
+        is then an ordinary one of English.  Rules of English words hold of no other language.
+        """
+        rules, sure = self.settings.rules, self.settings.sure
+        if self.reads is None:
+            return rules, sure, True
+        language = language_of(text)
+        if language is None:
+            return tuple(RULES), 1.0, True
+        if not words_if_any(language):
+            rules = tuple(rule for rule in rules if rule not in SOFT_RULES)
+        return rules, sure, not self.reads.isdisjoint((language, "xx"))
+
+    def _hits(
+        self, text: str, reading: Reading, rules: Sequence[RuleName], sure_from: float
+    ) -> Iterator[Span]:
         yield from reading.spans
         bound = self.settings.plain_confidence
         for start, end, plain, detector in reading.plain:
             if plain < bound:
                 yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
-        sure = _sure_places(reading, self.settings.sure) if self.settings.sure < 1 else frozenset()
-        for rule in self.settings.rules:
+        sure = _sure_places(reading, sure_from) if sure_from < 1 else frozenset()
+        for rule in rules:
             for start, end in RULES[rule](text, self.language):
                 if rule not in SOFT_RULES or not sure.issuperset(range(start, end)):
                     yield Span(start, end, rule.upper(), 1.0, "rule")
@@ -164,7 +192,9 @@ def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePol
     named = {label for _, found in finds_of(settings, MODELS) for label in found.asked_for}
     return (
         StrictPolicy(settings.strict, tuple(sorted(named)), written),
-        ConservativePolicy(settings.conservative, settings.language),
+        ConservativePolicy(settings.conservative, "en", languages_read(settings))
+        if settings.language == AUTO
+        else ConservativePolicy(settings.conservative, settings.language),
     )
 
 
@@ -192,6 +222,8 @@ def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
                 row(label)["suspects"].append(part.part)
     for rule in settings.conservative.rules:
         row(rule.upper())["suspects"].append(f"rule {rule}")
+    if settings.language == AUTO:
+        row(OTHER_LANGUAGE)["suspects"].append("detect.language")
     for label in bounds.keys() - DEFAULT_LABELS.keys() - found.keys():
         row(label)
     return [found[label] for label in sorted(found)]
@@ -215,8 +247,15 @@ def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy)
         "versions": versions(*VERSIONED),
         "python": platform.python_version(),
     }
-    if policy.name == ConservativePolicy.name:
-        stands_on["words"] = rules_identity(settings.conservative.rules, settings.language)
+    if isinstance(policy, ConservativePolicy):
+        stands_on["words"] = rules_identity(settings.conservative.rules, policy.language)
+        if policy.reads is not None:
+            stands_on["words"] = rules_identity(tuple(RULES), policy.language)
+            stands_on["languages"] = {
+                "read": sorted(policy.reads),
+                "versions": versions("py3langid"),
+                "sure": SURE,
+            }
     own = policy.settings.model_dump(mode="json")
     # how the numbers were found changes no output
     hashed = {name: value for name, value in own.items() if name != "fitted"}

@@ -26,7 +26,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from redactory.detectors.national import wrong
 from redactory.detectors.phones import more_regions
 from redactory.detectors.rules import words_of as ordinary_words
-from redactory.detectors.settings import DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
+from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import lean_imports
 from redactory.detectors.triggers import ALWAYS, Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
@@ -134,7 +134,7 @@ class Shipped(NamedTuple):
 
     def runs_in(self, language: str) -> bool:
         """Whether it looks at text of ``language``."""
-        return not self.languages or language.partition("-")[0] in self.languages
+        return not self.languages or language == AUTO or language.partition("-")[0] in self.languages
 
     def recognizer(self, language: str) -> EntityRecognizer:
         """As a recognizer of Presidio's."""
@@ -241,7 +241,8 @@ def names_of(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """Presidio's recognizers that run: those of the settings, and with the default those of the language."""
     if settings.recognizers != DEFAULT_RECOGNIZERS:
         return settings.recognizers
-    return (*settings.recognizers, *COUNTRY_RECOGNIZERS.get(language.partition("-")[0], ()))
+    countries = COUNTRY_RECOGNIZERS if language == AUTO else (language.partition("-")[0],)
+    return (*settings.recognizers, *(name for one in countries for name in COUNTRY_RECOGNIZERS.get(one, ())))
 
 
 def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence, Set
 from importlib.resources import files
 
-from redactory.detectors.settings import RuleName
+from redactory.detectors.settings import AUTO, RuleName
 from redactory.detectors.spacy_model import lean_imports
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError
@@ -125,7 +125,8 @@ _HALF = re.compile("(?:ca|wo|sha|ai)(?= n['’]t)", re.IGNORECASE)
 
 
 def words_if_any(language: str) -> frozenset[str]:
-    """:func:`words_of`; empty where there is no list."""
+    """:func:`words_of`; empty where there is no list, and of ``auto`` the English one."""
+    language = "en" if language == AUTO else language
     listed = (_FOLDER / f"{language}{_SUFFIX}").is_file()
     return words_of(language) if listed else frozenset()
 

@@ -146,6 +146,9 @@ def _digest(text: str, key: DigestKey, purpose: bytes) -> str:
 # Settings of detection, as they stand in the configuration file.
 
 
+AUTO = "auto"
+"""As ``detect.language``: each text is taken to be in the language that it is in itself."""
+
 RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 
 DEFAULT_LABELS: dict[str, float] = {
@@ -418,7 +421,11 @@ class DetectSettings(Settings):
         }
         return [f"detect.{key}" for key, names in named.items() if names]
 
-    language: str = Field("en", description="Language code handed to every engine.")
+    language: str = Field(
+        "en",
+        description="Language code handed to every engine; auto: that of each text by itself, private "
+        "where nothing finds its names.",
+    )
     tagger: TaggerSettings | None = Field(TaggerSettings(), description="Our own token taggers.")
     spacy: SpacySettings | None = Field(None, description="A spaCy pipeline.")
     patterns: PatternSettings | None = Field(PatternSettings(), description="Pattern recognizers.")

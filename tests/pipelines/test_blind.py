@@ -165,6 +165,18 @@ def test_a_manifest_of_an_earlier_version_is_judged_by_its_settings(blind: Path)
     assert "PERSON" in str(what_forbids(manifest)), "a model that is not here cannot say what it finds"
 
 
+def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path: Path) -> None:
+    plain = "it was dark and they went home without it, because nobody could say why it was so late again"
+    rows = _rows(tmp_path, [REPORT.format(name=name).replace("\n", " ") for name in NAMES] + [plain])
+    settings = {"input": rows, "detect": {"language": "auto"}, "segment": {"mode": "document"}}
+    (tmp_path / "auto.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    redactory.curate(tmp_path / "auto.yaml", output=tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    public = [text for batch in read_batches(run.public) for text in batch["text"].to_pylist()]
+    assert public == [plain]
+    assert read_manifest(run)["blind"]["kinds"] == {}
+
+
 # ---- what was asked for is masked
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.engine import LIKELY, SURELY, WEAK, Finds, Plain, Reading, Span
-from redactory.detectors.settings import TaggerSettings, kind_of
+from redactory.detectors.settings import AUTO, TaggerSettings, kind_of
 from redactory.detectors.spacy_model import lean_spacy, meta_of, versions
 from redactory.detectors.tagger.fitting import PLAIN
 from redactory.foundation.canonical import folder_sha256
@@ -174,7 +174,7 @@ def _labels(folder: Path) -> frozenset[str]:
 
 
 def _folders(settings: TaggerSettings, language: str) -> list[Path]:
-    if DEFAULT in settings.models and language != "en":
+    if DEFAULT in settings.models and language not in ("en", AUTO):
         raise ConfigurationError(
             f"detect.tagger: the tagger that is shipped is English and detect.language is '{language}'; "
             "set detect.tagger to null, or name a tagger of that language under models"

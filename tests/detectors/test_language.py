@@ -1,0 +1,86 @@
+"""``detect.language: auto``: by each text itself, and the most careful rules where that tells too little."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from redactory.detectors import Detection, Detector, DetectSettings, policy_records
+from redactory.detectors.blind import language_of, languages_read
+from redactory.detectors.engine import Reading
+from redactory.detectors.policy import ConservativePolicy
+from redactory.detectors.settings import ConservativeSettings
+
+ENGLISH = "please tell us what you are going to do about it, and why nobody there could say where it was."
+GERMAN = "wir haben seit dem anfang der woche auf das paket gewartet, und niemand konnte sagen, wo es war."
+TEXTS = (ENGLISH, GERMAN, "thank you", "danke schön", "", "so war es also", "4711", "Rose ist da")
+
+
+@functools.cache
+def auto() -> Detector:
+    return Detector(DetectSettings(language="auto"))
+
+
+def _of(text: str) -> Detection:
+    [found] = auto().detect([text])
+    assert found.failure is None
+    return found
+
+
+def test_a_text_is_in_the_language_that_all_of_it_is_surely_in() -> None:
+    assert (language_of(ENGLISH), language_of(GERMAN)) == ("en", "de")
+    assert [language_of(short) for short in ("thank you", "Rose", "", "4711 0815")] == [None] * 4
+    assert language_of((ENGLISH + " ") * 12) == "en"
+    assert language_of((ENGLISH + " ") * 40 + (GERMAN + " ") * 8) is None, "a part is surely in another one"
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        (ENGLISH, set()),
+        (GERMAN, {"OTHER_LANGUAGE"}),
+        ("thank you", set()),
+        ("so war es also", {"WORD"}),
+        ("Rose ist da", {"NAME", "WORD"}),
+    ],
+)
+def test_what_nothing_reads_is_private_and_what_is_uncertain_has_ordinary_words_alone(
+    text: str, labels: set[str]
+) -> None:
+    found = {span.label for span in _of(text).conservative}
+    assert labels <= found
+    assert bool(found) == bool(labels)
+
+
+def test_neither_rows_beside_it_nor_their_order_change_what_becomes_of_a_text() -> None:
+    alone = [_of(text) for text in TEXTS]
+    assert list(auto().detect(TEXTS)) == alone
+    assert list(auto().detect(reversed([*TEXTS, GERMAN * 20])))[1:] == alone[::-1]
+
+
+def test_a_language_whose_names_are_found_is_not_private_and_has_no_rules_of_english(tmp_path: Path) -> None:
+    labels = {"0": "O", "1": "B-PER", "2": "B-LOC", "3": "B-ORG"}
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": labels}))
+    anywhere = {"language": "auto", "tagger": None, "transformers": {"folder": str(tmp_path)}}
+    assert languages_read(DetectSettings(language="auto")) == {"en"}
+    assert languages_read(DetectSettings.model_validate({"language": "auto", "tagger": None})) == {"en"}
+    assert "xx" in languages_read(DetectSettings.model_validate(anywhere)), "its folder names no language"
+    for reads, found in (({"en"}, {"OTHER_LANGUAGE"}), ({"de"}, set()), ({"xx"}, set())):
+        policy = ConservativePolicy(ConservativeSettings(), "en", frozenset(reads))
+        assert {span.label for span in policy.marks(GERMAN, Reading())} == found
+
+
+def test_numbers_of_every_country_are_looked_for() -> None:
+    for text in ("30 473 965 T", "2 84 05 2A 006 084 71", "90 110575 B 833"):
+        assert any(span.label == "IDENTIFIER" for span in _of(text).strict), text
+
+
+def test_the_hash_stands_on_the_library_and_on_the_languages_that_are_read() -> None:
+    own = policy_records(DetectSettings(language="auto"))["conservative"]
+    assert own["stands_on"]["languages"]["read"] == ["en"]
+    assert own["stands_on"]["languages"]["versions"]["py3langid"]
+    assert own["stands_on"]["words"]
+    assert "languages" not in policy_records(DetectSettings())["conservative"]["stands_on"]
