@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from redactory.detectors.settings import kinds_of
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
@@ -111,6 +110,9 @@ class RecallMeasurement(Record):
 
     def require_public(self, labels: Iterable[str]) -> None:
         """``ConfigurationError`` unless ``labels`` are the public ones that this was measured under."""
+        # a service of local privacy reads these settings, and has no detector
+        from redactory.detectors.settings import kinds_of
+
         labels = tuple(labels)
         if kinds_of(labels) != kinds_of(self.public_labels):
             own, there = (listed(found or ["none"]) for found in (labels, self.public_labels))

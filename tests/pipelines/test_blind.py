@@ -213,6 +213,7 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
     }
     config = {"input": _rows(tmp_path, [LETTER]), "detect": detect}
     told = {own.pop("label"): own for own in redactory.describe(config)["labels"]}
+    assert not any(own.pop("public") for own in told.values())
     assert told["UK_NINO"] == {"masks": {"UkNinoRecognizer": 0.0}, "suspects": []}
     assert told["PARTNER"] == {"masks": {"deny lists": 0.0}, "suspects": []}
     assert told["PERSON"]["masks"]["tagger default"] == 0.5

@@ -309,7 +309,7 @@ def other_text(name: str, folder: str, change: Callable[[list[str], list[str]], 
     """``change`` makes the texts that are learnt from ``folder``, from its own and the other side's."""
 
     def spoilt(real: Any) -> Any:
-        def texts(path: Path) -> Any:
+        def texts(path: Path, roles: bool = False) -> Any:
             other = path.with_name("private" if folder == "public" else "public")
             own = list(real(path))
             return iter(change(own, list(real(other))) if path.name == folder else own)
@@ -328,7 +328,7 @@ swap(
     "vocabulary from private text",
     fresh,
     "public_texts",
-    lambda real: lambda run: [*real(run), *read_column(run.private, "text")],
+    lambda real: lambda run, *roles: [*real(run, *roles), *read_column(run.private, "text")],
 )
 for case, odd in (("long", True), ("short", False)):
     swap(
