@@ -96,8 +96,18 @@ def policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
 
 
 def policies_along(detect: DetectSettings, path: Sequence[ConservativeSettings]) -> list[ConservativePolicy]:
-    """π_c of each step of ``path``, in the configuration ``detect``."""
-    return [policies_of(detect.model_copy(update={"conservative": step}))[1] for step in path]
+    """π_c of each step of ``path``, in the configuration ``detect``.
+
+    ``ConfigurationError`` where a later step reads fewer languages: text would go back to the private
+    side, and :func:`first_public` could not bisect.
+    """
+    policies = [policies_of(detect.model_copy(update={"conservative": step}))[1] for step in path]
+    if len({policy.reads for policy in policies}) > 1:
+        raise ConfigurationError(
+            "detect.language: with auto, rules that are fitted must not decide which languages are read; "
+            "switch on a model that finds persons, places and organisations, or name the language"
+        )
+    return policies
 
 
 def first_public(

@@ -21,6 +21,7 @@ from redactory.detectors import (
 from redactory.detectors.engine import TIMEOUT, Plain
 from redactory.detectors.rules import SOFT_RULES
 from redactory.detectors.settings import RuleName
+from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.fit_policy import DOUBTS, DROPPED, first_public, policies_along, policy_path
 from redactory.redaction import MASK, PUBLIC, route
 
@@ -96,3 +97,11 @@ def _side(text: str, reading: Reading, detect: DetectSettings, policy: Conservat
         return route(text, Detection(failure=reading.failure)).side
     strict = tuple(sorted(set(policies_of(detect)[0].marks(text, reading))))
     return route(text, Detection(strict, tuple(sorted(set(policy.marks(text, reading)))))).side
+
+
+def test_rules_that_are_fitted_decide_of_no_language_whether_it_is_read() -> None:
+    by_model = DetectSettings(language="auto")
+    assert {policy.reads for policy in policies_along(by_model, policy_path(by_model))} == {frozenset({"en"})}
+    by_rules = DetectSettings(language="auto", tagger=None)
+    with pytest.raises(ConfigurationError, match="name the language"):
+        policies_along(by_rules, policy_path(by_rules))
