@@ -14,6 +14,7 @@ import json
 import lzma
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import (
     PUBLIC_FILE,
     left_of,
@@ -37,7 +38,8 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.pipelines.readers import Source, find_by_path
-from redactory.pipelines.readers.files import is_hidden
+from redactory.pipelines.readers.files import is_hidden, printable
+from redactory.pipelines.readers.formats import CHUNK
 from redactory.pipelines.store import Store, is_url
 
 PIPE = "-"
@@ -51,9 +53,12 @@ _HEADER, _LOCK = "header.json", "lock"
 
 @dataclass(frozen=True)
 class Pipe(Source):
-    """Standard input: its first bytes can be looked at, and are read again."""
+    """Standard input, kept in a temporary file without a name, which is gone when this process is.
 
-    looked_at: list[io.BufferedReader] = field(default_factory=list)
+    It is read twice, a row may be longer than any look ahead, and some formats begin at their end.
+    """
+
+    kept: list[BinaryIO] = field(default_factory=list)
 
     @classmethod
     def named(cls, format_: str) -> Pipe:
@@ -62,14 +67,23 @@ class Pipe(Source):
 
     @contextmanager
     def open(self, **_: Any) -> Iterator[BinaryIO]:
-        """A look at what is there already, then all of it."""
-        if self.looked_at:
-            yield cast(BinaryIO, self.looked_at.pop())
-            return
-        self.looked_at.append(io.BufferedReader(cast(Any, sys.stdin.buffer), 1 << 20))
-        start = self.looked_at[0].peek(1 << 20)
-        whole = start[: start.rfind(b"\n") + 1] or start
-        yield cast(BinaryIO, io.BufferedReader(cast(Any, io.BytesIO(whole))))
+        """All of it, from its beginning."""
+        if not self.kept:
+            self.kept.append(cast(BinaryIO, tempfile.TemporaryFile(prefix="redactory-")))  # noqa: SIM115
+            shutil.copyfileobj(sys.stdin.buffer, self.kept[0], CHUNK)
+            self.kept[0].flush()
+        # whoever reads may close it
+        with open(os.dup(self.kept[0].fileno()), "rb") as file:
+            file.seek(0)
+            yield file
+
+
+def located(given: str) -> str:
+    """The input's path with each ``..`` taken as the system takes it: behind a link, where that leads."""
+    if given == PIPE or is_url(given) or ".." not in Path(given).parts:
+        return given
+    folder, name = os.path.split(given.rstrip("/"))
+    return os.path.realpath(given) if name == ".." else os.path.join(os.path.realpath(folder), name)
 
 
 def sources_of(given: str, format_: str) -> tuple[list[Source], bool]:
@@ -77,11 +91,7 @@ def sources_of(given: str, format_: str) -> tuple[list[Source], bool]:
     if given == PIPE:
         return [Pipe.named(format_)], False
     found = find_by_path((given,), format_)
-    root = (
-        given.partition("://")[2].strip("/")
-        if is_url(given)
-        else Path(given).absolute().as_posix().strip("/")
-    )
+    root = printable(given.partition("://")[2] if is_url(given) else os.path.abspath(given)).strip("/")
     below = [one.name.strip("/").removeprefix(root).strip("/") for one in found]
     if below == [""]:
         return [replace(found[0], name=PurePosixPath(found[0].name).name)], False
@@ -260,11 +270,57 @@ def packed(path: Path, name: str) -> Iterator[BinaryIO]:
             yield file
 
 
+class _Written(io.RawIOBase):
+    """What is written to: its refusal is told as its own, not as one of the file that is read meanwhile."""
+
+    def __init__(self, target: BinaryIO, name: str) -> None:
+        self._target, self._name = target, name
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """All of ``data``; ``InputError`` says why it could not be."""
+        with self._told():
+            return self._target.write(data)
+
+    def flush(self) -> None:
+        """What was written so far."""
+        with self._told():
+            self._target.flush()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise InputError(f"{self._name} was closed by whoever read it: the copy is not whole") from None
+        except OSError as error:
+            raise InputError(f"{self._name} cannot be written: {error.strerror}") from None
+
+
 @contextmanager
 def standard_output() -> Iterator[BinaryIO]:
     """Standard output, of which all is written at the end."""
-    yield cast(BinaryIO, sys.stdout.buffer)
-    sys.stdout.buffer.flush()
+    target = _Written(sys.stdout.buffer, "standard output")
+    try:
+        yield cast(BinaryIO, target)
+        target.flush()
+    except InputError:
+        _give_up_output()
+        raise
+
+
+def _give_up_output() -> None:
+    """What is left in the buffer goes nowhere: the interpreter would try it again at its end."""
+    try:
+        place = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, place)
+    os.close(nowhere)
 
 
 # What a data set's folder says of itself.

@@ -30,6 +30,7 @@ from redactory.pipelines.copies import (
     PIPE,
     Chunk,
     copy_notes,
+    located,
     noted,
     packed,
     require_apart,
@@ -80,12 +81,14 @@ def redact(
     column that looks personal and of which nothing is said, for an output that is there or lies in the input;
     ``InputError`` for a file that cannot be read.
     """
-    given, out = str(given), str(out)
+    given, out = located(str(given)), str(out)
     asked = settings_of(Redaction, redaction)
     settings = load_for_texts(config, (given,), **({"text": tuple(text)} if text else {}))
     redaction = settings.redact.but(asked)
     require_apart(given, out)
     sources, inside = sources_of(given, format_)
+    if inside and out == PIPE:
+        raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
     if redaction.vault is not None:

@@ -268,7 +268,7 @@ def is_hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) for part in PurePosixPath(relative).parts)
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """``name`` with an escape for every character that cannot be seen, or that UTF-8 cannot hold."""
     # a backslash of the name's own is doubled, so that no two names become one
     shown = (c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in name)
@@ -310,7 +310,7 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
             raise ConfigurationError(
                 f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
             )
-        urls.update((url, _printable(name)) for url, name in matches)
+        urls.update((url, printable(name)) for url, name in matches)
     return [_source(url, name, format_) for url, name in urls.items()]
 
 
@@ -324,7 +324,7 @@ def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
             if os.path.isdir(name):
                 # what it leads to would be left out without a word, and may be this very folder
                 raise ConfigurationError(
-                    f"{key}: '{_printable(name)}' is a link to a folder, which is not followed: name that "
+                    f"{key}: '{printable(name)}' is a link to a folder, which is not followed: name that "
                     f"folder in {key} too, or take the link out"
                 )
         names = [name for name in found if format_of(name)]
@@ -338,7 +338,7 @@ def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
         if not os.path.isfile(name):
             # a pipe would be waited for, and an input is read twice
             raise ConfigurationError(
-                f"{key}: '{_printable(name)}' is no file (a pipe, a device, a broken link); take it out"
+                f"{key}: '{printable(name)}' is no file (a pipe, a device, a broken link); take it out"
             )
     return [(_LOCAL + name, name) for name in _without_notes(sorted(names), lambda name: open(name, "rb"))]
 

@@ -1,0 +1,97 @@
+"""Where a copy is read from and written to: paths, standard input and output, what is passed over."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.redact import redact
+
+SECRET = "ann.kovacs@example.org"
+PATTERNS = {"detect": {"tagger": None}}
+"""Recognizers alone: no model to load."""
+LINE = json.dumps({"text": SECRET})
+MASKED = json.dumps({"text": "<MASK>"})
+
+
+@pytest.mark.parametrize("given", ["{}/a/../in", "../in", "link/../in", "../in/b\\c"])
+def test_a_path_with_two_dots_is_the_folder_or_the_file_that_it_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    for name in ("a", "in/b\\c", "elsewhere/a", "elsewhere/in/b\\c"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "in/b\\c/one.jsonl").write_text(LINE)
+    (tmp_path / "elsewhere/in/b\\c/one.jsonl").write_text(json.dumps({"text": f"else {SECRET}"}))
+    (tmp_path / "a/link").symlink_to(tmp_path / "elsewhere/a")
+    monkeypatch.chdir(tmp_path / "a")
+    expected = MASKED.replace("<", "else <") if given.startswith("link") else MASKED
+    redact(given.format(tmp_path), "out", config=PATTERNS)
+    below = [path.relative_to("out").as_posix() for path in Path("out").rglob("*.jsonl")]
+    assert below == ["one.jsonl" if "\\" in given else "b\\\\c/one.jsonl"]
+    assert Path("out", *below).read_text() == expected
+    one = given.format(tmp_path) + ("/one.jsonl" if "\\" in given else "/b\\c/one.jsonl")
+    redact(one, "one.jsonl", config=PATTERNS)
+    assert Path("one.jsonl").read_text() == expected
+
+
+def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, table = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as parts:
+        parts.writestr("[Content_Types].xml", "<Types/>")
+        parts.writestr("word/document.xml", f"<document><p><t>{SECRET}</t></p></document>")
+    pq.write_table(pa.table({"text": [SECRET]}), table)
+    far = {"text": SECRET, "size": "x " * (1 << 20)}
+    for format_, data in (
+        ("jsonl", json.dumps(far).encode()),
+        ("docx", packed.getvalue()),
+        ("parquet", table.getvalue()),
+        ("jsonl", json.dumps([far, far]).encode()),
+        ("text", f"first line\n{SECRET} and no line end".encode()),
+    ):
+        source, out = tmp_path / f"in.{format_}", tmp_path / f"out.{format_}"
+        source.write_bytes(data)
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        summary = redact("-", out, format_=format_, config=PATTERNS)
+        assert summary["quarantined"] == {}, format_
+        redact(source, tmp_path / "whole", format_=format_, config=PATTERNS)
+        assert out.read_bytes() == (tmp_path / "whole").read_bytes(), format_
+        assert SECRET.encode() not in out.read_bytes()
+        out.unlink()
+        (tmp_path / "whole").unlink()
+
+
+def test_a_folder_is_not_written_into_one_stream(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text(LINE)
+    with pytest.raises(ConfigurationError, match="--out: a folder needs a folder"):
+        redact(tmp_path / "in", "-", config=PATTERNS)
+
+
+def test_a_reader_that_goes_away_is_not_the_documents_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(f"{LINE}\n" * 20_000)
+    (tmp_path / "job.yaml").write_text("detect: {tagger: null}")
+    read, write = os.pipe()
+    os.close(read)
+    given = ["redact", "a.jsonl", "--out", "-", "--config", "job.yaml"]
+    done = subprocess.run(
+        [sys.executable, "-m", "redactory", *given],
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert "redactory: standard output was closed by whoever read it" in done.stderr
+    assert ("Exception ignored" in done.stderr, done.returncode) == (False, 2)
