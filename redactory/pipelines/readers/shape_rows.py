@@ -258,6 +258,31 @@ class Text(Shape):
 
 _OF_TYPES = (b"huggingface", b"pandas")
 """Notes in a table's schema that name its columns and their types: untrue once one of them was replaced."""
+_STRUCTURAL = re.compile(rb"ARROW:(?:schema|extension:.*)|PARQUET:field_id", re.DOTALL)
+"""Notes that say how a column is to be read; any other one ("exported_by") is text that nobody looks at."""
+
+
+def _structural(noted: Any, more: Sequence[bytes] = ()) -> dict[bytes, bytes]:
+    """Of the notes of a schema or a field those that are structural, or named in ``more``."""
+    notes = (noted.metadata or {}).items()
+    return {key: value for key, value in notes if _STRUCTURAL.fullmatch(key) or key in more}
+
+
+def _bare(field: Any) -> Any:
+    """A field, and those inside of its type, with the structural notes alone."""
+    import pyarrow as pa
+
+    type_ = field.type
+    if pa.types.is_struct(type_):
+        type_ = pa.struct([_bare(type_.field(place)) for place in range(type_.num_fields)])
+    elif pa.types.is_map(type_):
+        type_ = pa.map_(_bare(type_.key_field), _bare(type_.item_field), keys_sorted=type_.keys_sorted)
+    elif pa.types.is_fixed_size_list(type_):
+        type_ = pa.list_(_bare(type_.value_field), type_.list_size)
+    elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        made = pa.list_ if pa.types.is_list(type_) else pa.large_list
+        type_ = made(_bare(type_.value_field))
+    return pa.field(field.name, type_, field.nullable, _structural(field) or None)
 
 
 class Columns(Shape):
@@ -346,7 +371,8 @@ class Columns(Shape):
             writer = writer or begun(group[0].schema)
             writer.write_table(pa.Table.from_batches(group))
         if writer is None:
-            writer = begun(self.schema)
+            empty = pa.schema(map(_bare, self.schema), _structural(self.schema, _OF_TYPES))
+            writer = begun(empty)
         writer.close()
 
     def _joined(self, rows: list[Any]) -> Any:
@@ -358,7 +384,7 @@ class Columns(Shape):
         anew = {*self.fields.columns, *self.fields.paths}
         columns, fields_ = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            schema = batch.schema.field(name)
+            schema = _bare(batch.schema.field(name))
             if name in whole:
                 if whole[name] is None:
                     continue
@@ -368,9 +394,8 @@ class Columns(Shape):
             elif name in anew:
                 columns.append(pa.array([row[3][name] for row in rows], schema.type))
             else:
-                columns.append(column.take(places))
+                columns.append(column.take(places).cast(schema.type))
             fields_.append(schema)
-        metadata = dict(batch.schema.metadata or {})
-        for note in _OF_TYPES if whole else ():
-            metadata.pop(note, None)
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields_, metadata))
+        return pa.RecordBatch.from_arrays(
+            columns, schema=pa.schema(fields_, _structural(batch.schema, () if whole else _OF_TYPES))
+        )
