@@ -4,7 +4,8 @@ A path names a column or a key, then what lies below it: ``notes``, ``ticket.bod
 ``messages[*].content``, ``["a.b"]`` for a key with a dot.  Where it ends in a conversation (OpenAI's list
 of ``role`` and ``content``, ShareGPT's of ``from`` and ``value``), what was said is meant; where a content is
 a list of parts, their texts; a tool call's arguments are JSON inside of text, of which the strings are meant,
-not the keys.  Every other string of a turn is changed too, whatever its key, and is not what was said.
+not the keys.  Every other string of a turn is changed too, whatever its key, and is not what was said.  Where
+texts are changed, any that is JSON is taken apart like arguments (:func:`changed_json`).
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class Fields:
         """
         return self._visited(row, _deep(change))
 
+    def without(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A copy of ``row`` in which every text that the paths name is empty: what nobody reads."""
+        return self._visited(row, lambda text, kind, role: "")
+
     def _visited(self, row: Mapping[str, Any], visit: Visit) -> dict[str, Any]:
         result = dict(row)
         for path, steps in zip(self.paths, self.steps, strict=True):
@@ -94,7 +99,10 @@ class Fields:
 
         def note(text: str, kind: Kind, role: str | None) -> str:
             if kind == "json":
-                return changed_json(text, lambda inner: note(inner, "said", role))
+                value = _decoded(text)
+                strings = value if isinstance(value, dict | list | str) else text
+                _every(strings, lambda inner: note(inner, "said", role))
+                return text
             if kind == "said":
                 found.append((role, text))
             return text
@@ -303,26 +311,89 @@ def changed_object(text: str, fields: Fields, change: Change) -> str:
     return _spliced(text, lambda visit: fields._visited(row, visit), change)
 
 
-def changed_json(text: str, change: Change) -> str:
-    """JSON in ``text`` with every string in it changed, keys kept; the text itself where it is no JSON.
+def changed_json(text: str, change: Change, is_json: bool = True) -> str:
+    """``text`` changed: where it is JSON, its strings, long whole numbers, and the keys that are no names.
 
+    A key is a name if it is one word of ASCII letters (``date_of_birth``); any other one may be data, as
+    somebody's address is.  A number that changes becomes a string unless it stays a number.  A text that is
+    not said to be JSON (``is_json``) is taken for it where it is an object or a list with a string in it.
     ``NoText`` where a key comes twice, of which one value would stay, and where it is nested too deep.
     """
+    if not is_json and ('"' not in text or text.lstrip()[:1] not in ("{", "[")):
+        return _unescaped(text, change)
+
+    def piece(match: re.Match[str]) -> str:
+        literal, string, is_key = match[0], match["string"], match["key"] is not None
+        if string is None:
+            new = changed_json(literal, change, is_json=False)
+            return new if new == literal or _NUMBER.fullmatch(new) else json.dumps(new)
+        old = json.loads(string)
+        if is_key and _KEY.fullmatch(old):
+            return literal
+        new = changed_json(_text(old), change, is_json=False)
+        written = string if new == old else json.dumps(new, ensure_ascii=string.isascii())
+        return written + literal[len(string) :]
+
+    value = _decoded(text)
+    return _LITERAL.sub(piece, text) if isinstance(value, dict | list | str) else _unescaped(text, change)
+
+
+_NUMBER = re.compile(r"-?[1-9]\d*")
+_LITERAL = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|(?<![\w.+-])-?[1-9]\d{4,}(?![\w.])', re.DOTALL
+)
+_KEY = re.compile(r"[A-Za-z_$][\w$.-]*", re.ASCII)
+
+
+def _decoded(text: str) -> Any:
+    """JSON in ``text``, its strings :class:`Placed`; None where it is none."""
     try:
-        value = _DECODER.decode(text)
+        return _DECODER.decode(text)
     except RepeatedKey:
         raise NoText("repeated_key") from None
     except RecursionError:
         raise NoText("broken_json") from None
     except ValueError:
-        value = None
-    if not isinstance(value, dict | list | str):
+        return None
+
+
+_ESCAPED = re.compile(r"(?:\\u(?!00[0-7])[0-9a-fA-F]{4})+")
+
+
+def _unescaped(text: str, change: Change) -> str:
+    """``text`` changed, which is read with ``\\u00d3`` as the letter that is meant, and written as it was.
+
+    Lines of a log have such.  Where only some letters are escaped, none is after a change.
+    """
+    plain = _ESCAPED.sub(_letters, text)
+    if plain == text:
         return change(text)
-    return _spliced(text, lambda visit: _every(value, lambda inner: visit(inner, "said", None)), change)
+    new = change(plain)
+    if new == plain:
+        return text
+    for upper in (False, True):
+        if _escaped(plain, upper) == text:
+            return _escaped(new, upper)
+    return new
+
+
+def _letters(match: re.Match[str]) -> str:
+    try:
+        return json.loads(f'"{match[0]}"').encode().decode()  # type: ignore[no-any-return]
+    except UnicodeEncodeError:
+        return match[0]
+
+
+def _escaped(text: str, upper: bool) -> str:
+    def escape(match: re.Match[str]) -> str:
+        escapes = json.dumps(match[0])[1:-1]
+        return escapes.upper().replace("\\U", "\\u") if upper else escapes
+
+    return re.sub(r"[^\x00-\x7f]+", escape, text)
 
 
 def _deep(change: Change) -> Visit:
-    return lambda text, kind, role: changed_json(text, change) if kind == "json" else change(text)
+    return lambda text, kind, role: changed_json(text, change, kind == "json")
 
 
 def _spliced(text: str, tour: Callable[[Visit], object], change: Change) -> str:

@@ -214,7 +214,7 @@ class _Copy:
         seen: Counter[str] = Counter()
         for row in rows:
             try:
-                rest = fields.changed(row, _nothing)
+                rest = fields.without(row)
             except NoText:
                 continue
             own = self._undeclared(rest)
@@ -240,8 +240,7 @@ class _Copy:
         new = {path for path, _ in self._undeclared(row.cells)} - judged
         # of a field that is read nothing is left here
         return bool(new) and any(
-            path in new and value != ""
-            for path, value in self._undeclared(fields.changed(row.cells, _nothing))
+            path in new and value != "" for path, value in self._undeclared(fields.without(row.cells))
         )
 
     # Row by row.
@@ -306,10 +305,6 @@ class _Copy:
             return new
 
         return noting
-
-
-def _nothing(_: str) -> str:
-    return ""
 
 
 def _mend(path: str, seen: Collection[str]) -> str:

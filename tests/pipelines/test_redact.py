@@ -107,6 +107,35 @@ def test_a_conversation_keeps_all_but_what_was_said(copy: Callable[..., bytes], 
     assert result == line.replace(SECRET, "<MASK>")
 
 
+FAR = "\u00e9va.kov\u00e1cs@example.org"
+INSIDE = [
+    (json.dumps({"to": FAR, "n": 1.5, "date": "x"}), '{"to": "<MASK>", "n": 1.5, "date": "x"}'),
+    (
+        json.dumps([FAR, {"in": json.dumps({"to": SECRET})}]),
+        json.dumps(["<MASK>", {"in": '{"to": "<MASK>"}'}]),
+    ),
+    (f'{{"{SECRET}": {{"card": 4111111111111111}}, "n": 7}}', '{"<MASK>": {"card": "<MASK>"}, "n": 7}'),
+    (r"INFO Andr\u00E1s to \uD83D\uDE00 " + SECRET, r"INFO Andr\u00E1s to \uD83D\uDE00 <MASK>"),
+    (rf"\ud83d é \u00e9 {SECRET}", r"\ud83d é é <MASK>"),
+    (f"[{SECRET}]", "[<MASK>]"),
+]
+
+
+@pytest.mark.parametrize(("said", "left"), INSIDE)
+def test_json_in_a_text_stays_json_and_is_read_as_what_it_says(
+    copy: Callable[..., bytes], said: str, left: str
+) -> None:
+    row = {"text": said, "messages": [{"role": "tool", "content": said}]}
+    want = {"text": left, "messages": [{"role": "tool", "content": left}]}
+    assert json.loads(copy("a.jsonl", json.dumps(row).encode())) == want
+
+
+def test_a_text_that_becomes_json_later_is_no_new_field(copy: Callable[..., bytes]) -> None:
+    rows = [{"text": "b"}] * 1_000 + [{"text": '{"a": "b"}'}]
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    assert copy("a.jsonl", lines) == lines
+
+
 SOUND = "QUJD" * 200
 REFUSED = {
     "embedded_data": [
@@ -125,7 +154,8 @@ REFUSED = {
         {"role": "user", "content": ["x", 3]},
     ],
     "repeated_key": [
-        {"role": "user", "content": "x", "function_call": {"arguments": f'{{"a": "{SECRET}", "a": ""}}'}}
+        {"role": "user", "content": "x", "function_call": {"arguments": f'{{"a": "{SECRET}", "a": ""}}'}},
+        {"role": "tool", "content": f'{{"a": "{SECRET}", "a": ""}}'},
     ],
     "broken_json": [{"role": "user", "content": "x", "function_call": {"arguments": "[" * 9_999}}],
 }
