@@ -126,13 +126,14 @@ def redact(
 
 @command(
     "unmask",
-    given=argument("FILE", "A copy that was made with --replace pseudonym.", Path),
-    out=option("The file to write.", Path, NEEDED),
+    given=argument("FILE", "A copy that was made with --replace pseudonym: a file or a folder.", Path),
+    out=option("The file or folder to write.", Path, NEEDED),
     vault=option("The vault that was written with the copy.", Path, NEEDED),
 )
 def unmask(given: Path, out: Path, vault: Path) -> Shown:
     """Put values back in place of pseudonyms; each use is logged beside the vault."""
-    return Shown("unmasked", redactory.unmask(given, out, vault))
+    result = redactory.unmask(given, out, vault)
+    return Shown("unmasked", result, 1 if result["unknown"] or not result["put_back"] else 0)
 
 
 @command(

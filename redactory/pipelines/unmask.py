@@ -18,12 +18,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import commit, only_one, write_bytes
+from redactory.foundation.files import commit, make_folder, only_one, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.copies import packed
+from redactory.pipelines.copies import located, packed, require_apart, sources_of
 from redactory.pipelines.fields import Fields
-from redactory.pipelines.readers import find_by_path
 from redactory.pipelines.readers.shape import Row
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
@@ -99,15 +98,26 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
     """Write a copy of ``given`` to ``out`` in which pseudonyms are values again: rows, and tokens by kind.
 
     Each use is a record in ``VAULT.log.jsonl``: who, when, which file, how many.  A token that the vault does
-    not know stays, and is counted as unknown.
+    not know stays, and is counted as unknown.  Of a folder, as ``redact`` writes one, each file by itself.
     """
     known, target = Vault.read(Path(vault)), Path(out)
-    if target.exists():
-        raise ConfigurationError(f"--out: {out} is there already: remove it, or give another name")
-    sources = find_by_path((str(given),), format_)
-    if len(sources) != 1:
-        raise ConfigurationError(f"'{given}' is a folder: give its files one by one")
-    return wordless("a file was unmasked", _unmask, sources[0], target, known, Path(vault))
+    given = located(str(given))
+    require_apart(given, str(out))
+    sources, inside = sources_of(given, format_)
+    rows, counts = 0, Counter[str]()
+    for source in sources:
+        own = target / source.name if inside else target
+        if inside:
+            make_folder(own.parent)
+        one = wordless("a file was unmasked", _unmask, source, own, known, Path(vault))
+        rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
+    unknown = counts.pop("unknown", 0)
+    return {
+        "rows": rows,
+        "unmasked": dict(counts.most_common()),
+        "put_back": counts.total(),
+        "unknown": unknown,
+    }
 
 
 def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, Any]:
@@ -145,4 +155,4 @@ def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, A
 
             shape.write(written, pieces())
         log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
-    return {"rows": rows, "unmasked": dict(counts.most_common())}
+    return {"rows": rows, "unmasked": dict(counts)}

@@ -14,7 +14,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.redact import redact
 
@@ -95,3 +97,28 @@ def test_a_reader_that_goes_away_is_not_the_documents_fault(tmp_path: Path) -> N
     os.close(write)
     assert "redactory: standard output was closed by whoever read it" in done.stderr
     assert ("Exception ignored" in done.stderr, done.returncode) == (False, 2)
+
+
+def test_what_a_vault_does_not_know_is_counted_and_a_folder_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("in/below/a.jsonl", SECRET), ("in/b.jsonl", f"{SECRET} x@example.org"), ("c", "no")):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(json.dumps({"text": text}))
+    Path("other.jsonl").write_text(LINE.replace("ann", "zita"))
+    for source, vault in (("in", "v.vault"), ("other.jsonl", "other.vault")):
+        asked = {"replace": "pseudonym", "vault": vault}
+        redact(source, f"out-{source}", asked, config=PATTERNS)
+    Path("plain.jsonl").write_text(LINE)
+    for given, vault, code, told in (
+        ("out-in", "v.vault", 0, "EMAIL_ADDRESS  3"),
+        ("out-in", "other.vault", 1, "0 pseudonyms put back; 3 are not in this vault"),
+        ("plain.jsonl", "v.vault", 1, "No pseudonym was found"),
+    ):
+        done = CliRunner().invoke(app, ["unmask", given, "--vault", vault, "--out", f"{vault}-{given}"])
+        assert (done.exit_code, told in done.stdout) == (code, True), done.stdout
+    for name in ("below/a.jsonl", "b.jsonl"):
+        assert Path("v.vault-out-in", name).read_text() == Path("in", name).read_text()
