@@ -21,7 +21,7 @@ from redactory.flows.options import (
     switch,
 )
 from redactory.flows.show import Shown, warn
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import ConfigurationError, InputError, some
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_encryption_key
 from redactory.foundation.progress import Progress
@@ -116,12 +116,17 @@ def redact(
         workers=workers or 1,
         progress=progress,
     )
+    hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
+    if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
+        hints.append("Standard input was read as JSON lines: for a table give --format csv.")
+    code = 1 if result["quarantined"] or result["files_left_out"] else 0
     if out == "-":
-        warn(f"{result['written']:,} rows written, {sum(result['quarantined'].values()):,} left out.")
-        for reason, count in result["quarantined"].items():
-            warn(rejected_as(reason, count))
-        raise SystemExit(1 if result["quarantined"] else 0)
-    return Shown("redacted", result | {"out": out}, 1 if result["quarantined"] else 0)
+        left_out = sum(result["quarantined"].values())
+        warn(f"{some(result['written'], 'row')} written, {left_out:,} left out.")
+        for hint in hints:
+            warn(hint)
+        raise SystemExit(code)
+    return Shown("redacted", result | {"out": out}, code, {"hints": hints})
 
 
 @command(

@@ -38,12 +38,14 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.pipelines.readers import Source, find_by_path
-from redactory.pipelines.readers.files import is_hidden, printable
+from redactory.pipelines.readers.files import is_hidden, leads_outside, passed_over, printable
 from redactory.pipelines.readers.formats import CHUNK
 from redactory.pipelines.store import Store, is_url
 
 PIPE = "-"
 QUARANTINE = ".quarantine.jsonl"
+UNKNOWN_FORMAT, LINK_OUTSIDE = "unknown_format", "link_outside"
+"""Why a file in a folder is not copied."""
 _FORMAT = "redactory-copy/1"
 _HEADER, _LOCK = "header.json", "lock"
 
@@ -98,6 +100,15 @@ def sources_of(given: str, format_: str) -> tuple[list[Source], bool]:
     if len(set(below)) < len(below) or any("*" in part for part in root.split("/")):
         raise ConfigurationError(f"'{given}': give one file, or a folder")
     return [replace(one, name=name) for one, name in zip(found, below, strict=True)], True
+
+
+def not_copied(given: str, sources: Sequence[Source]) -> dict[str, str]:
+    """The files in the folder ``given`` that no copy is made of, by name, each with the reason."""
+    left = dict.fromkeys(passed_over(given), UNKNOWN_FORMAT)
+    if not is_url(given):
+        outside = (one.name for one in sources if leads_outside(one.url.removeprefix("file://"), given))
+        left |= dict.fromkeys(outside, LINK_OUTSIDE)
+    return left
 
 
 # What is written.
@@ -337,7 +348,7 @@ def copy_notes(given: Path, out: Path, sources: Sequence[Source], columns: Mappi
     for note in sorted(given.rglob("*.json")):
         name = note.relative_to(given).as_posix()
         # a file of rows may have such a name
-        if note.name not in _NOTES or name in rows or is_hidden(name):
+        if note.name not in _NOTES or name in rows or is_hidden(name) or leads_outside(str(note), str(given)):
             continue
         value = read_json(note)
         if note.name == "dataset_info.json":

@@ -31,6 +31,7 @@ from redactory.pipelines.copies import (
     Chunk,
     copy_notes,
     located,
+    not_copied,
     noted,
     packed,
     require_apart,
@@ -89,6 +90,10 @@ def redact(
     sources, inside = sources_of(given, format_)
     if inside and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
+    if not inside and sources[0].format == "pdf" and out.lower().endswith(".pdf"):
+        raise ConfigurationError(f"--out: what is written of a PDF file is text: give {out[:-4]}.txt")
+    left = not_copied(given, sources) if inside else {}
+    sources = [source for source in sources if source.name not in left]
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
     if redaction.vault is not None:
@@ -99,6 +104,7 @@ def redact(
     if kind.needs_key and key.fresh:
         raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
+    copy.not_copied = left
     return wordless("rows were redacted", copy.run, given, out, sources, inside, workers)
 
 
@@ -113,6 +119,9 @@ class _Copy:
     rows: int = 0
     taken_out: int = 0
     as_text: int = 0
+    files: int = 0
+    not_copied: dict[str, str] = field(default_factory=dict)
+    """The files of a folder that are left out, with the reason."""
     quarantined: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     vault: Vault = field(default_factory=Vault)
@@ -136,7 +145,6 @@ class _Copy:
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
-                self.as_text += source.format == "pdf"
                 written = self.rows - self.quarantined.total()
                 place = work.staged / name
                 make_folder(place.parent)
@@ -148,6 +156,9 @@ class _Copy:
                 if source.reader.is_text and self.rows - self.quarantined.total() == written and out != PIPE:
                     # an empty document would look like one that held nothing
                     place.unlink()
+                else:
+                    self.files += 1
+                    self.as_text += source.format == "pdf"
             if inside and not is_url(given):
                 secret = self.redaction.secret.items()
                 columns = {name: None if label == DROP else label for name, label in secret}
@@ -156,6 +167,8 @@ class _Copy:
                 paths = [*dict.fromkeys(path for own in fields for path in own.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.secret.items() if label != DROP]
                 self.vault.add_to(Path(self.redaction.vault))
+            with work.quarantine.open("a", encoding="utf-8") as notes:
+                notes.writelines(noted(name, 0, reason) for name, reason in self.not_copied.items())
             if out != PIPE:
                 work.publish(out)
         return self._summary()
@@ -166,6 +179,8 @@ class _Copy:
             "rows": self.rows,
             "written": self.rows - left_out,
             "quarantined": dict(self.quarantined),
+            "files": self.files,
+            "files_left_out": dict(Counter(self.not_copied.values())),
             "taken_out": self.taken_out,
             "as_text": self.as_text,
             "replaced": dict(self.labels.most_common()),

@@ -170,7 +170,7 @@ def test_what_a_copy_on_standard_output_leaves_out_is_told_beside(tmp_path: Path
     given = ["redact", str(tmp_path / "a.jsonl"), "--out", "-", "--config", str(tmp_path / "job.yaml")]
     done = CliRunner().invoke(app, given)
     assert (done.exit_code, done.stdout) == (1, '{"text": "x"}\n')
-    assert "1 rows written, 2 left out.\nRejected as text_not_string: 2. What stands in" in done.stderr
+    assert "1 row written, 2 left out.\nRejected as text_not_string: 2. What stands in" in done.stderr
 
 
 def _planned(*numbers: str) -> list[str]:

@@ -122,3 +122,47 @@ def test_what_a_vault_does_not_know_is_counted_and_a_folder_comes_back(
         assert (done.exit_code, told in done.stdout) == (code, True), done.stdout
     for name in ("below/a.jsonl", "b.jsonl"):
         assert Path("v.vault-out-in", name).read_text() == Path("in", name).read_text()
+
+
+def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in/.git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for name in ("in/a.jsonl", "in/b.xlsx", "in/.git/c.jsonl", "outside.jsonl"):
+        Path(name).write_text(LINE)
+    Path("in/inside.jsonl").symlink_to("a.jsonl")
+    Path("in/link.jsonl").symlink_to("../outside.jsonl")
+    Path("job.yaml").write_text("detect: {tagger: null}")
+    done = CliRunner().invoke(app, ["redact", "in", "--out", "out", "--config", "job.yaml"])
+    assert (done.exit_code, sorted(os.listdir("out"))) == (1, ["a.jsonl", "inside.jsonl"])
+    notes = map(json.loads, Path("out.quarantine.jsonl").read_text().splitlines())
+    assert {note["file"]: note["reason"] for note in notes} == {
+        ".git/c.jsonl": "unknown_format",
+        "b.xlsx": "unknown_format",
+        "link.jsonl": "link_outside",
+    }
+    page = " ".join(done.stdout.split())
+    assert "files left out: unknown_format 2 files left out: link_outside 1" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "out", "data", "told"),
+    [
+        ("a.docx", "b.docx", "no document", "Nothing was written: every document was left out."),
+        ("a.pdf", "b.txt", "no document", "Nothing was written: every document was left out."),
+        ("a.pdf", "b.PDF", "no document", "give b.txt"),
+        ("-", "b.jsonl", "id,text\n1,x\n", "for a table give --format csv"),
+    ],
+)
+def test_a_message_says_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, out: str, data: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.docx").write_text(data)
+    Path("a.pdf").write_text(data)
+    Path("job.yaml").write_text("detect: {tagger: null}")
+    done = CliRunner().invoke(app, ["redact", given, "--out", out, "--config", "job.yaml"], input=data)
+    assert told in done.stdout + str(done.exception)
+    assert "written as text" not in done.stdout
+    assert not Path("b.docx").exists()

@@ -368,6 +368,23 @@ def _stored(url: str) -> list[tuple[str, str]]:
     return [(filesystem.unstrip_protocol(name), name) for name in kept]
 
 
+def passed_over(folder: str) -> list[str]:
+    """The paths below ``folder`` of files that it does not stand for: hidden ones, and unknown endings."""
+    if is_url(folder) and not folder.startswith(_LOCAL):
+        filesystem, top = filesystem_of(folder)
+        found = names_below(filesystem, top)
+    else:
+        top = os.path.abspath(folder.removeprefix(_LOCAL))
+        found = [os.path.join(above, name) for above, _, files in os.walk(top) for name in files]
+    below = sorted(name[len(top) :].strip("/") for name in found)
+    return [printable(name) for name in below if is_hidden(name) or format_of(name) is None]
+
+
+def leads_outside(path: str, folder: str) -> bool:
+    """Whether the file ``path`` below ``folder`` is a link to somewhere else."""
+    return os.path.commonpath((os.path.realpath(path), top := os.path.realpath(folder))) != top
+
+
 def _is_pattern(path: str) -> bool:
     return any(character in path for character in "*?[")
 
