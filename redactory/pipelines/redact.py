@@ -295,7 +295,7 @@ class _Copy:
 
     def _piece(self, source: Source, row: Row, render: Render, found: Sequence[Sequence[Found]]) -> Any:
         """What stands for a row in the output."""
-        put = self._noting(self.replacement.of_document(f"{source.name}:{row.number}"))
+        put = self._noting(self.replacement.of_document(f"{source.name}:{row.number}", row.texts))
         hits = [list(one) for one in found]
         for own, sure in zip(hits, row.sure, strict=False):
             own += sure

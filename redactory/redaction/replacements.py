@@ -11,13 +11,14 @@ import hmac
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date, timedelta
 from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from redactory.detectors.settings import kind_of
 from redactory.foundation.keys import DigestKey
+from redactory.redaction.dates import day_first, invented, is_date
+from redactory.redaction.letters import cased, checked_kind, letter_by_letter, scrambled, with_check_digits
 from redactory.redaction.mask import MASK, merge_intervals
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ class Replacement:
         self._key = key
         self._language = language
 
-    def of_document(self, document: str) -> Put | None:
-        """What replaces a value of a kind in one document, by the document's name; None is the mask."""
+    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put | None:
+        """What replaces a value of a kind in one document, by its name and its texts; None is the mask."""
         raise NotImplementedError
 
     def _seed(self, *parts: str) -> bytes:
@@ -121,7 +122,7 @@ class Mask(Replacement):
 
     name = "mask"
 
-    def of_document(self, document: str) -> None:
+    def of_document(self, document: str, texts: Sequence[str] = ()) -> None:
         """The mask."""
 
 
@@ -131,7 +132,7 @@ class Label(Replacement):
     name = "label"
     gives_away = "The kind of what stood there."
 
-    def of_document(self, document: str) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
         """The kind by itself."""
         return lambda kind, _: f"<{kind}>"
 
@@ -142,7 +143,7 @@ class Number(Replacement):
     name = "number"
     gives_away = "The kind, and which values of one document are equal or parts of one name."
 
-    def of_document(self, document: str) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
         """Numbers in the order in which values are met."""
         numbers: dict[tuple[str, str], int] = {}
         last: dict[str, int] = {}
@@ -173,7 +174,7 @@ class Pseudonym(Replacement):
     )
     needs_key = True
 
-    def of_document(self, document: str) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
         """80 bits of a keyed digest."""
 
         def put(kind: str, value: str) -> str:
@@ -187,27 +188,34 @@ class Pseudonym(Replacement):
 class Surrogate(Replacement):
     """An invented value of the same kind and form; the same value has the same surrogate under one key.
 
-    Dates of a document all move by one amount of days.  A kind for which nothing can be invented stands as
-    its label does.
+    Dates of a document all move by one amount of days.  What has the form of a date, or the check digits of
+    a card or an IBAN, is replaced as one whatever its label.  Only a value with neither digits nor Latin
+    letters may stand as its label does.
     """
 
     name = "surrogate"
     gives_away = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
-        "under the same key, the days between two dates of a document, and the gender that a given name "
-        "tells. An invented value may be somebody's."
+        "under the same key, the days between two dates of a document, and the gender that a given name or a "
+        "title tells. An invented value may be somebody's."
     )
     needs_key = True
 
-    def of_document(self, document: str) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
         """Names by token, so that a surname by itself fits the full name."""
         days = int.from_bytes(self._seed("days", document)[:4]) % 720 - 360
         days = days - 7 if days <= 0 else days + 7
+        is_day_first = day_first(texts, self._language)
 
         def put(kind: str, value: str) -> str:
             for attempt in range(20):
                 draw = random.Random(self._seed(kind, same(value), str(attempt)))
-                new = self._invented(kind, value, draw, days)
+                if kind == "DATE" or is_date(value):
+                    # a year by itself may be the same after some days
+                    far = draw.randint(200, 600) if attempt else 0
+                    new: str | None = invented(value, days + far, is_day_first, draw)
+                else:
+                    new = self._invented(checked_kind(value) or kind, value, draw)
                 if new is None or same(new) == same(value):
                     continue
                 return new
@@ -215,26 +223,26 @@ class Surrogate(Replacement):
 
         return put
 
-    def _invented(self, kind: str, value: str, draw: random.Random, days: int) -> str | None:
+    def _invented(self, kind: str, value: str, draw: random.Random) -> str | None:
         if kind == "PERSON":
             return _WORD.sub(lambda word: self._name_part(word, value), value)
-        if kind == "DATE":
-            return moved(value, days)
         if kind == "AGE":
             return re.sub(
                 r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value
             )
         if kind in ("EMAIL_ADDRESS", "URL", "IP_ADDRESS"):
             return _ADDRESSES[kind](value, draw)
+        titles = _LIKE.get(same(value).rstrip("."))
+        if kind == "TITLE" and titles is not None:
+            return cased(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
         if kind in _FAKED:
             fake = _faker(locale_of(value, self._language))
             fake.seed_instance(draw.getrandbits(64))
             return cased(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
-        if any(letter.isdigit() for letter in value):
-            # the first letters of an IBAN are those of its country
-            kept = 2 if kind == "IBAN_CODE" else 0
-            return with_check_digits(kind, value[:kept] + scrambled(value[kept:], draw), draw)
-        return None
+        if kind == "IBAN_CODE":
+            # its first letters are those of its country
+            return with_check_digits(kind, value[:2] + letter_by_letter(value[2:], draw), draw)
+        return with_check_digits(kind, scrambled(value, draw), draw)
 
     def _name_part(self, word: re.Match[str], whole: str) -> str:
         """One word of a person's name: a title stays, an initial becomes another one."""
@@ -263,7 +271,21 @@ _FAKED = {
     "ORGANIZATION": "company",
     "STREET_ADDRESS": "street_address",
     "NRP": "country",
+    "TITLE": "job",
 }
+_LIKE = {
+    "mr": ("Dr", "Prof"),
+    "mrs": ("Ms", "Dr", "Prof"),
+    "ms": ("Mrs", "Dr", "Prof"),
+    "miss": ("Ms", "Mrs"),
+    "mx": ("Dr", "Prof"),
+    "dr": ("Prof",),
+    "prof": ("Dr",),
+    "sir": ("Mr", "Dr"),
+    "madam": ("Mrs", "Ms"),
+    **dict.fromkeys(("herr", "frau", "señor", "señora", "mme"), ("Dr", "Prof")),
+}
+"""Titles that may stand for another one, and say of no other gender."""
 _SCRIPTS = (
     ("\u0400", "\u04ff", "ru_RU"),
     ("\u0370", "\u03ff", "el_GR"),
@@ -305,68 +327,6 @@ def _names(locale: str) -> dict[str, Any]:
     return {**sets, "as written": written}
 
 
-def cased(new: str, old: str) -> str:
-    """``new`` in capitals or small letters throughout where ``old`` is."""
-    if old.isupper() and len(old) > 1:
-        return new.upper()
-    return new.lower() if old.islower() else new
-
-
-def scrambled(value: str, draw: random.Random) -> str:
-    """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
-
-    def other(letter: str) -> str:
-        if letter.isdigit():
-            return draw.choice("123456789" if letter != "0" else "0123456789")
-        if letter.isalpha() and letter.isascii():
-            new = draw.choice("ABCDEFGHJKLMNPQRSTUVWXYZ")
-            return new if letter.isupper() else new.lower()
-        return letter
-
-    if re.fullmatch(r"[0-9a-fA-F:.\-{}]+", value) and re.search("[a-fA-F]", value):
-        # hexadecimal: a MAC address, a UUID, a digest
-        digits = "0123456789ABCDEF" if re.search("[A-F]", value) else "0123456789abcdef"
-        return "".join(draw.choice(digits) if letter.isalnum() else letter for letter in value)
-    return "".join(map(other, value))
-
-
-def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
-    """``value`` with its check digits made right, for kinds that have some."""
-    places = [place for place, letter in enumerate(value) if letter.isdigit()]
-    letters = list(value)
-    digits = [int(value[place]) for place in places]
-    if kind == "CREDIT_CARD" and len(digits) > 1:
-        digits[0] = draw.choice((4, 5))
-        doubled = sum(
-            sum(divmod(2 * d, 10)) if n % 2 == 0 else d for n, d in enumerate(reversed(digits[:-1]))
-        )
-        digits[-1] = -doubled % 10
-    elif kind == "UK_NHS" and len(digits) == 10:
-        rest = -sum(d * (10 - n) for n, d in enumerate(digits[:9])) % 11
-        while rest == 10:
-            digits[8] = (digits[8] + 1) % 10
-            rest = -sum(d * (10 - n) for n, d in enumerate(digits[:9])) % 11
-        digits[9] = rest
-    elif kind == "US_SSN" and len(digits) == 9:
-        # an area that is none, so that it is nobody's
-        digits[0] = 9
-    for place, digit in zip(places, digits, strict=True):
-        letters[place] = str(digit)
-    return _iban("".join(letters)) if kind == "IBAN_CODE" else "".join(letters)
-
-
-def _iban(value: str) -> str:
-    plain = "".join(letter for letter in value if letter.isalnum()).upper()
-    turned = "".join(str(int(letter, 36)) for letter in plain[4:] + plain[:2] + "00")
-    check = iter(f"{98 - int(turned) % 97:02d}")
-    seen = 0
-    result = []
-    for letter in value:
-        seen += letter.isalnum()
-        result.append(next(check) if letter.isalnum() and seen in (3, 4) else letter)
-    return "".join(result)
-
-
 def _email(value: str, draw: random.Random) -> str:
     local = value.partition("@")[0]
     return f"{scrambled(local, draw)}@example.{draw.choice(('com', 'net', 'org'))}"
@@ -393,93 +353,3 @@ _ADDRESSES: dict[str, Callable[[str, random.Random], str]] = {
     "URL": _url,
     "IP_ADDRESS": _ip,
 }
-
-# Dates, moved in the form in which they stand.
-
-_MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
-_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-_MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _MONTHS)
-_WEEKDAY = "|".join(_WEEKDAYS)
-_DAY, _YEAR = r"(?P<d>\d{1,2})(?!\d)(?P<o>st|nd|rd|th)?", r"(?P<y>\d{4})"
-_NAMED = rf"(?P<n>{_MONTH})\.?"
-_DATES = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        rf"{_YEAR}(?P<s>[-/.])(?P<m>\d{{1,2}})(?P=s)(?P<d>\d{{1,2}})",
-        r"(?P<a>\d{1,2})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<y>\d{4}|\d{2})",
-        rf"{_NAMED}\s+{_DAY}(?:,?\s+{_YEAR})?",
-        rf"{_DAY}\s+(?:of\s+)?{_NAMED}(?:,?\s+{_YEAR})?",
-        rf"{_NAMED},?\s+{_YEAR}",
-        rf"(?P<w>{_WEEKDAY})",
-        r"(?P<y>(?:19|20)\d{2})",
-    )
-)
-
-
-def moved(value: str, days: int) -> str | None:
-    """The dates in ``value`` moved by ``days``, each in its own form; None where nothing can be moved."""
-    pieces, position, found, left = list[str](), 0, 0, 0
-    while position < len(value):
-        match = next((m for m in (form.match(value, position) for form in _DATES) if m), None)
-        new = None if match is None else _moved(match, days)
-        if match is None or new is None:
-            left += value[position].isdigit()
-            pieces.append(value[position])
-            position += 1
-            continue
-        found += 1
-        pieces.append(new)
-        position = match.end()
-    # a time, a day of the month by itself: what is left may still tell the date
-    return "".join(pieces) if found and not left else None
-
-
-def _moved(match: re.Match[str], days: int) -> str | None:
-    part = match.groupdict()
-    if part.get("w"):
-        return cased(_WEEKDAYS[(_WEEKDAYS.index(part["w"].lower()) + days) % 7].capitalize(), part["w"])
-    year = part.get("y")
-    month, day = part.get("m"), part.get("d")
-    names = {"y": "y", "m": "m", "d": "d"}
-    if part.get("a"):
-        # the day comes second where it must, as it does in the language of most texts that write so
-        names = {"y": "y", "m": "a", "d": "b"} if int(part["b"]) > 12 or int(part["a"]) <= 12 else {
-            "y": "y", "m": "b", "d": "a"
-        }  # fmt: skip
-        month, day = part[names["m"]], part[names["d"]]
-    if part.get("n"):
-        month = str([name[:3] for name in _MONTHS].index(part["n"].lower()[:3]) + 1)
-    full = 2000 if year is None else int(year) + (2000 if len(year) == 2 else 0)
-    try:
-        then = date(full, int(month or 1), int(day or 1)) + timedelta(days)
-    except (ValueError, OverflowError):
-        return None
-    news = {"y": f"{then.year:04d}"[-len(year or "0000") :], "m": str(then.month), "d": str(then.day)}
-    edits = [(match.span(names[k]), v) for k, v in news.items() if part.get(names[k])]
-    if part.get("n"):
-        name = _MONTHS[then.month - 1].capitalize()
-        edits.append((match.span("n"), cased(name if len(part["n"]) > 3 else name[:3], part["n"])))
-    if part.get("o"):
-        tens, ones = divmod(then.day, 10)
-        edits.append((match.span("o"), "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(ones, "th")))
-    numbers = [part[name] for name in names.values() if part.get(name) and name != "y"]
-    padded = any(n.startswith("0") for n in numbers) or (
-        not part.get("n") and all(len(n) == 2 for n in numbers)
-    )
-    text, start = match[0], match.start()
-    for (first, last), new in sorted(edits, reverse=True):
-        text = text[: first - start] + (new.zfill(2) if padded else new) + text[last - start :]
-    return text

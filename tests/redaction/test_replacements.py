@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 import re
-from datetime import date
+from collections.abc import Sequence
+from datetime import date, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.replacements import REPLACEMENTS, Edit, Found, Put, edited, edits, locale_of, moved
+from redactory.redaction.dates import moved
+from redactory.redaction.replacements import REPLACEMENTS, Edit, Found, Put, edited, edits, locale_of
 
 KEY, OTHER = DigestKey(b"a" * 32), DigestKey(b"b" * 32)
 
 
-def put_of(name: str, document: str = "d", key: DigestKey = KEY) -> Put:
-    put = REPLACEMENTS[name](key).of_document(document)
+def put_of(name: str, document: str = "d", key: DigestKey = KEY, texts: Sequence[str] = ()) -> Put:
+    put = REPLACEMENTS[name](key).of_document(document, texts)
     assert put is not None
     return put
 
@@ -134,12 +136,79 @@ def test_dates_move_in_their_own_form(old: str, new: str | None) -> None:
     assert moved(old, 10) == new
 
 
-@given(st.dates(date(1950, 1, 1), date(2049, 12, 31)), st.dates(date(1950, 1, 1), date(2049, 12, 31)))
-def test_the_days_between_two_dates_of_a_document_stay(one: date, two: date) -> None:
+FORMS = [
+    ("%Y-%m-%d", "IDENTIFIER"),
+    ("%Y/%m/%d", "DATE"),
+    ("%d.%m.%Y", "IDENTIFIER"),
+    ("%d-%m-%Y", "DATE"),
+    ("%d/%m/%Y", "DATE"),
+    ("%m/%d/%Y", "DATE"),
+    ("%B %d, %Y", "DATE"),
+    ("%b %d %Y", "DATE"),
+    ("%d %B %Y", "DATE"),
+    ("%d. %b %Y", "DATE"),
+]
+days = st.dates(date(1950, 1, 1), date(2049, 12, 31))
+
+
+@given(days, days, st.sampled_from(FORMS), st.text("dk", min_size=1, max_size=5))
+def test_the_days_between_two_dates_of_a_document_stay(
+    one: date, two: date, form: tuple[str, str], document: str
+) -> None:
+    written, kind = form
+    # of May nothing tells whether its name is short
+    assume("%b" not in written or 5 not in (one.month, two.month))
+    texts = [day.strftime(written) for day in (one, two, date(2001, 11, 30))]
+    put = put_of("surrogate", document, texts=texts)
+    invented = [put(kind, text) for text in texts]
+    news = [datetime.strptime(text, written).date() for text in invented]
+    # of the 30th by its month's name nothing tells whether days have a zero
+    bare = (lambda text: re.sub(r"\b0", "", text)) if re.search("%[bB]", written) else str
+    assert [bare(new.strftime(written)) for new in news] == [bare(text) for text in invented]
+    assert news[1] - news[0] == two - one
+    assert news[0] != one
+    assert put("DATE", "2001-11-30") == news[2].isoformat()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "form"),
+    [
+        ("DATE", "2001-11-07T10:30:00Z", r"\d{4}-[01]\d-[0-3]\dT[01]\d:[0-5]\d:[0-5]\dZ"),
+        ("DATE", "2001-45-25", r"\d{4}-(0\d|1[0-2])-(0\d|1[0-2])"),
+        ("DATE", "7. März 2001", r"\d\. \w+ \d{4}"),
+        ("DATE", "31st", r"\d\d(st|nd|th)"),
+        ("DATE", "Q3 2022", r"Q[1-4] \d{4}"),
+        ("DATE", "November", r"[A-S][a-y]+"),
+        ("DATE", "20011107", r"200[0-2][01]\d[0-3]\d"),
+        ("DATE", "2001", r"\d{4}"),
+        ("DATE", "Yesterday", r"[a-z ]+"),
+        ("TITLE", "Mrs.", r"(Ms|Dr|Prof)\."),
+        ("TITLE", "Chief Accountant", r"[^<>]+"),
+        ("MISC", "Kafkaesque", r"[A-Z][a-z]{9}"),
+    ],
+)
+def test_no_placeholder_stands_among_invented_values(kind: str, value: str, form: str) -> None:
+    new = put_of("surrogate")(kind, value)
+    assert re.fullmatch(form, new)
+    assert new != value
+
+
+@given(st.sampled_from(["", " ", "-"]), st.integers(13, 19), st.randoms(use_true_random=False))
+def test_what_has_check_digits_has_some_whatever_its_label(
+    between: str, length: int, draw: random.Random
+) -> None:
     put = put_of("surrogate")
-    moved_one, moved_two = (date.fromisoformat(put("DATE", day.isoformat())) for day in (one, two))
-    assert moved_two - moved_one == two - one
-    assert moved_one != one
+    digits = "".join(draw.choice("0123456789") for _ in range(length - 1))
+    digits = next(digits + last for last in "0123456789" if luhn(digits + last))
+    card = between.join(digits[at : at + 4] for at in range(0, length, 4))
+    body = f"{draw.randrange(10**18):018d}"
+    check = 98 - int(f"{body}131400") % 97
+    account = between.join(re.findall(".{1,4}", f"DE{check:02d}{body}"))
+    for old, is_valid in ((card, luhn), (account, lambda new: iban(new.replace("-", "")))):
+        new = put("IDENTIFIER", old)
+        assert is_valid(new)
+        assert re.sub(r"\d", "0", new) == re.sub(r"\d", "0", old)
+        assert new != old
 
 
 @pytest.mark.parametrize(
