@@ -18,7 +18,8 @@ from redactory.foundation.errors import RedactoryError
 from redactory.foundation.processes import forbid_core_dumps
 
 _INTERRUPTED, _STOPPED = 130, 128 + signal.SIGTERM
-_GO_ON = "give the command again to go on (with --resume where it has one)"
+_RESUMED = ("curate", "run")
+"""The commands that go on with ``--resume`` alone; each other one does so when it is given again."""
 _NOT_LOGGED = "the command line was not understood"
 """What a log has of it: an argument may be a text, and the message quotes it."""
 _WORDS = {"Value error, ": "", "Input should be": "it must be", ", unable to parse string as an integer": ""}
@@ -53,7 +54,7 @@ def main() -> None:
             _fail(_usage(error), 2, _NOT_LOGGED)
         _fail(_unexpected(error), 1)
     if code == _INTERRUPTED:
-        _fail(f"interrupted: {_GO_ON}", code)
+        _fail(f"interrupted: {_how_to_go_on()}", code)
     log.ended(code)
     raise SystemExit(code)
 
@@ -61,13 +62,17 @@ def main() -> None:
 def _fail(message: str, code: int, logged: str | None = None) -> None:
     if _asked.is_set():
         # an error that follows a stop, of a worker that was ended with us, is its doing
-        message, code, logged = f"stopped by SIGTERM: {_GO_ON}", _STOPPED, None
+        message, code, logged = f"stopped by SIGTERM: {_how_to_go_on()}", _STOPPED, None
     if "--json" in sys.argv:
         show.print_json({"ok": False, "error": message, "exit_code": code})
     show.warn(f"redactory: {message}")
     log.ended(code, logged or message)
     sys.stdout.flush()
     raise SystemExit(code)
+
+
+def _how_to_go_on() -> str:
+    return "give the command again to go on" + " (with --resume)" * (log.command() in _RESUMED)
 
 
 def _usage(error: Any) -> str:

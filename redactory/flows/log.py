@@ -21,6 +21,7 @@ _FIELDS = "redactory_fields"
 _NAMED = ("run", "job", "state", "ok", "seconds", "resumed")
 _COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
 _start = time.monotonic()
+_command: str | None = None
 
 
 class _OneLine(logging.Formatter):
@@ -37,8 +38,9 @@ def begin(target: str | None, command: str | None) -> None:
 
     ``ConfigurationError`` where the file cannot be written, or the variable has an unknown value.
     """
-    global _start
+    global _start, _command
     end()
+    _command = command
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "json"):
         raise ConfigurationError(f"{VARIABLE}: the one form of log is 'json'; set it to that, or to nothing")
@@ -64,6 +66,11 @@ def begin(target: str | None, command: str | None) -> None:
     _LOGGER.propagate = False
     _start = time.monotonic()
     event("begin", command=command, process=os.getpid())
+
+
+def command() -> str | None:
+    """The command that was begun last."""
+    return _command
 
 
 def end() -> None:

@@ -14,7 +14,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from itertools import islice
+from itertools import islice, product
+from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -59,6 +60,8 @@ _AT_ONCE, _CHUNK = 500, 1 << 19
 """Rows and characters of a chunk."""
 _LOOKED_AT = 1_000
 """Rows that columns are judged by."""
+_DEEP = 6
+"""Parts of a path for which it is tried whether lists stand there."""
 NEW_FIELD = "new_field"
 """Why a row is left out that has a field which none of these rows had."""
 
@@ -203,7 +206,9 @@ class _Copy:
         fields = Fields(self.settings.input.fields.paths if asked else usual)
         wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in seen)]
         if rows and (wrong or not fields.paths):
-            what = f"there is no field '{wrong[0]}'" if wrong else "say with --text where the text is"
+            what = "say with --text where the text is"
+            if wrong:
+                what = f"there is no field '{wrong[0]}'{_meant(wrong[0], rows)}"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
             raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(told)}")
         looks = [] if self.redaction.keep_columns else self._personal(source, fields, rows)
@@ -320,6 +325,16 @@ class _Copy:
             return new
 
         return noting
+
+
+def _meant(path: str, rows: list[Mapping[str, Any]]) -> str:
+    """The same path through lists, where that names something."""
+    parts = path.split(".")[:_DEEP]
+    for marks in product(("", "[]"), repeat=len(parts)):
+        meant = ".".join(map(add, parts, marks))
+        if any(marks) and not Fields((meant,)).missing(rows):
+            return f"; did you mean '{meant}'?"
+    return ""
 
 
 def _mend(path: str, seen: Collection[str]) -> str:

@@ -92,6 +92,23 @@ def test_an_error_that_follows_the_stop_is_its_doing(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one ends the process at once
 
 
+@pytest.mark.parametrize(("command", "how"), [("curate", "go on (with --resume)\n"), ("redact", "go on\n")])
+def test_a_command_that_was_interrupted_says_how_it_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    how: str,
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(redactory, command, interrupted)
+    (tmp_path / "run.jsonl").write_text('{"text": "x"}')
+    assert _main(command, str(tmp_path / "run.jsonl"), "--out", str(tmp_path / "x")) == 130
+    assert capsys.readouterr().err.endswith(f"interrupted: give the command again to {how}")
+
+
 def test_a_signal_that_is_answered_or_ignored_stays_so() -> None:
     for own in (signal.SIG_IGN, lambda *_: None):
         signal.signal(signal.SIGTERM, own)

@@ -166,3 +166,19 @@ def test_a_message_says_what_was_done(
     assert told in done.stdout + str(done.exception)
     assert "written as text" not in done.stdout
     assert not Path("b.docx").exists()
+
+
+def test_a_line_that_declares_the_separator_stays_the_first(tmp_path: Path) -> None:
+    for mark in ("", "\ufeff"):
+        data = f"{mark}sep=;\r\nid;text\r\n1;a, b and {SECRET}\r\n"
+        (tmp_path / "a.csv").write_bytes(data.encode())
+        redact(tmp_path / "a.csv", tmp_path / f"out{mark}.csv", config=PATTERNS)
+        out = (tmp_path / f"out{mark}.csv").read_bytes()
+        assert out == data.replace(SECRET, "<MASK>").encode()
+
+
+def test_a_path_that_passes_by_a_list_is_told_the_way(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"tickets": [{"body": "x", "n": [{"t": "x"}]}]}))
+    for path, meant in (("tickets.body", r"tickets\[\]\.body"), ("tickets.n.t", r"tickets\[\]\.n\[\]\.t")):
+        with pytest.raises(ConfigurationError, match=rf"no field '{path}'; did you mean '{meant}'\?"):
+            redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", text=[path], config=PATTERNS)

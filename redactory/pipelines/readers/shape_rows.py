@@ -169,6 +169,10 @@ _MEMBER = re.compile(r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*')
 _COMMA = re.compile(r"(?:\s*,)?")
 
 
+_DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;|\t])\r?\n", re.IGNORECASE)
+"""The line with which Excel says what separates the cells below."""
+
+
 class Table(Shape):
     """CSV and TSV: a row in which nothing changes is written as it stood, another one in the same dialect."""
 
@@ -176,9 +180,14 @@ class Table(Shape):
 
     def rows(self) -> Iterator[Row | bytes]:
         """The header line, then the rows."""
-        separator = "\t" if self.format == "tsv" else self._separator()
-        if cast(io.BufferedReader, self.file).peek(3).startswith(BYTE_ORDER_MARK):
-            yield BYTE_ORDER_MARK
+        declared = _DECLARED.match(cast(io.BufferedReader, self.file).peek(16))
+        if declared is not None:
+            yield self.file.readline()
+            separator = declared[1].decode()
+        else:
+            separator = "\t" if self.format == "tsv" else self._separator()
+            if cast(io.BufferedReader, self.file).peek(3).startswith(BYTE_ORDER_MARK):
+                yield BYTE_ORDER_MARK
         rows = _Table(self.file, separator, self.limit).rows()
         header, reason, line = next(rows, ([], None, ""))
         if header is None:
@@ -190,7 +199,7 @@ class Table(Shape):
         except UnicodeEncodeError:
             raise InputError(f"{self.name}: its first line is not UTF-8; convert the file") from None
         yield Row(0, render=partial(self._header_row, header, line))
-        for number, (cells, reason, line) in enumerate(rows, 2):
+        for number, (cells, reason, line) in enumerate(rows, 2 if declared is None else 3):
             if cells == []:
                 yield line.encode("utf-8", "surrogateescape")
             elif cells is None or len(cells) != len(header):
