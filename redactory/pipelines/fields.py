@@ -32,6 +32,8 @@ _STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
 PART, ROLE = "\x1e", "\x1f"
 """What stands between two texts of one document, and behind the role of whoever said one."""
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
+UNREAD = b"\xff"
+"""What stands for bytes that are no text."""
 _DATA = re.compile(r"\s*data:[^\s,]*,", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*")
 """A string that stands beside what was said, holds no word and is long: an image, a sound."""
@@ -119,16 +121,30 @@ class Fields:
         ]
 
 
-def leaves(value: Any, path: str) -> Iterator[tuple[str, str | float]]:
-    """Every string and number in ``value``, with the path to it, of which a list's entries are one step."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield path, value
+def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every string, number and date in ``value``, with the path to it; a list's entries are one step.
+
+    Bytes are the text that they are in UTF-8, or :data:`UNREAD`.  Entries of a table's map, which are pairs,
+    are like those of an object, and their keys are values too.
+    """
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        yield path, UNREAD if "\0" in text else text
     elif isinstance(value, Mapping):
         for key, below in value.items():
             yield from leaves(below, f"{path}.{key}")
     elif isinstance(value, list):
         for below in value:
-            yield from leaves(below, path if path.endswith("[]") else f"{path}[]")
+            if isinstance(below, tuple):
+                yield from leaves(below[0], f"{path}[]")
+                yield from leaves(below[1], f"{path}.{below[0]}")
+            else:
+                yield from leaves(below, path if path.endswith("[]") else f"{path}[]")
+    elif value is not None and not isinstance(value, bool):
+        yield path, value
 
 
 def joined(said: list[tuple[str | None, str]]) -> str:

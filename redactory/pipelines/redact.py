@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from redactory.detectors.settings import ConservativeSettings, kind_of
 from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import ConfigurationError, listed
+from redactory.foundation.errors import ConfigurationError, listed, some
 from redactory.foundation.files import make_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
@@ -40,9 +40,9 @@ from redactory.pipelines.copies import (
     standard_output,
     unfinished,
 )
-from redactory.pipelines.fields import Fields, NoText, leaves
+from redactory.pipelines.fields import Fields
 from redactory.pipelines.loading import Given, load_for_texts, settings_of
-from redactory.pipelines.personal import REST, personal, shown, up
+from redactory.pipelines.personal import REST, Judge, is_nameable, label_of, shown
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.shape import Render, Row, Shape
@@ -128,8 +128,10 @@ class _Copy:
     quarantined: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     vault: Vault = field(default_factory=Vault)
-    judged: dict[str, set[str]] = field(default_factory=dict)
-    """Of each file the paths of which it is known whether they look personal."""
+    judges: dict[str, Judge] = field(default_factory=dict)
+    """Of each file who says which of its fields look personal."""
+    dropped: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of each file the labels of the columns that are taken out."""
     hidden: dict[str, set[str]] = field(default_factory=dict)
     """Of each file the columns whose values need not be looked at."""
 
@@ -210,16 +212,55 @@ class _Copy:
             if wrong:
                 what = f"there is no field '{wrong[0]}'{_meant(wrong[0], rows)}"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
-            raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(told)}")
-        looks = [] if self.redaction.keep_columns else self._personal(source, fields, rows)
-        if looks:
-            mends = " ".join(filter(None, dict.fromkeys(_mend(path, seen) for path in looks)))
+            if all(map(self._is_nameable, told)):
+                raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(told)}")
             raise ConfigurationError(
-                f"{source.name}: fields that look personal would stay as they are: {listed(looks)}. Say "
-                f"what becomes of each ({mends}; of a column a label, {DROP} or {KEEP}), or give "
-                "--keep-columns"
+                f"{source.name}: {what}; its {some(len(told), 'field')} are not named here: they may be "
+                "data; is the first line a header?"
             )
+        self.dropped[source.name] = {
+            name: label_of(name, [*{str(row[name]) for row in rows if row.get(name)}][:50], self._hits)
+            for name, label in self.redaction.columns.items()
+            if label == DROP
+        }
+        if not self.redaction.keep_columns:
+            judge = Judge(fields, self.redaction.columns.keys(), self._hits, self.settings.detect.language)
+            self.judges[source.name] = judge
+            looks = judge.first(rows)
+            self._refuse(source.name, looks, judge.unread, seen)
+            # whoever finds a text in a column looks at all of it
+            self.hidden[source.name] &= judge.judged - judge.of_text | self.redaction.columns.keys()
         return fields
+
+    def _hits(self, texts: list[str]) -> list[Finds]:
+        return _search(_portable(self.settings), texts)
+
+    def _is_nameable(self, path: str) -> bool:
+        return is_nameable(path, self._hits, self.settings.detect.language)
+
+    def _refuse(self, where: str, looks: list[str], unread: list[str], seen: Collection[str]) -> None:
+        """``ConfigurationError`` where fields look personal, or are bytes that nobody can look at."""
+        if not looks and not unread:
+            return
+        what = "fields that look personal would stay as they are" if looks else "nobody can look at bytes"
+        named = [path for path in looks or unread if self._is_nameable(path)]
+        some_are_not = len(named) < len(looks or unread)
+        told = [*named, *(["fields that are not named here: they may be data"] if some_are_not else [])]
+        mends = " ".join(filter(None, dict.fromkeys(_mend(path, seen) for path in named)))
+        mends = mends or f"--column NAME={DROP}"
+        raise ConfigurationError(
+            f"{where}: {what}: {listed(told)}. Say what becomes of each ({mends}; of a column a label, "
+            f"{DROP} or {KEEP}), or give --keep-columns"
+        )
+
+    def _require_as_judged(self, source: Source, rows: Rows) -> None:
+        """``ConfigurationError`` where a field turned personal behind the rows by which it was judged."""
+        judge = self.judges.get(source.name)
+        later = [row for row in rows if isinstance(row, Row) and row.reason is None and row.cells]
+        if judge is None or not later or later[-1].number <= _LOOKED_AT:
+            return
+        where = f"{source.name}, rows {later[0].number:,} to {later[-1].number:,}"
+        self._refuse(where, *judge.later([row.cells for row in later]), later[-1].cells.keys())
 
     def _cells(self, source: Source) -> Iterator[Mapping[str, Any]]:
         with source.open() as file:
@@ -228,40 +269,10 @@ class _Copy:
                 if isinstance(row, Row) and row.cells:
                     yield row.cells
 
-    def _personal(self, source: Source, fields: Fields, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The fields that are neither read nor declared and look personal, as far as they may be named."""
-        values: dict[str, set[Any]] = {}
-        seen: Counter[str] = Counter()
-        for row in rows:
-            try:
-                rest = fields.without(row)
-            except NoText:
-                continue
-            own = self._undeclared(rest)
-            for path, value in own:
-                values.setdefault(path, set()).add(value)
-            seen.update({above for path, _ in own for above in up(path)})
-        # a column that was empty so far is not judged
-        self.judged[source.name] = judged = {path for path, found in values.items() if found - {""}}
-        self.hidden[source.name] &= judged | self.redaction.columns.keys()
-        looks = personal(values, partial(_search, _portable(self.settings)), self.settings.detect.language)
-        return [*dict.fromkeys(shown(path, seen, len(rows)) for path in looks)]
-
-    def _undeclared(self, cells: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """The values of a row outside of the columns of which something is said, with their paths."""
-        names = cells.keys() - self.redaction.columns.keys()
-        return [leaf for name, value in cells.items() if name in names for leaf in leaves(value, name)]
-
-    def _is_new(self, source: Source, fields: Fields, row: Row) -> bool:
-        """Whether a row has a field, read by nobody, that no row had by which fields were judged."""
-        judged = self.judged.get(source.name)
-        if judged is None or row.number <= _LOOKED_AT:
-            return False
-        new = {path for path, _ in self._undeclared(row.cells)} - judged
-        # of a field that is read nothing is left here
-        return bool(new) and any(
-            path in new and value != "" for path, value in self._undeclared(fields.without(row.cells))
-        )
+    def _is_new(self, source: Source, row: Row) -> bool:
+        """Whether a row has a field that none of the rows had by which fields were judged."""
+        judge = self.judges.get(source.name)
+        return judge is not None and row.number > _LOOKED_AT and judge.is_new(row.cells)
 
     # Row by row.
 
@@ -279,6 +290,7 @@ class _Copy:
 
             def pieces() -> Iterator[Any]:
                 for rows, found in find(_chunks(shape, limits.max_chars)):
+                    self._require_as_judged(source, rows)
                     coming = iter(found)
                     for row in rows:
                         if isinstance(row, bytes):
@@ -287,7 +299,7 @@ class _Copy:
                         own = [next(coming) for _ in row.texts]
                         self.rows += row.number > 0
                         reason = row.reason or next((one for one in own if isinstance(one, str)), None)
-                        if reason is None and self._is_new(source, fields, row):
+                        if reason is None and self._is_new(source, row):
                             reason = NEW_FIELD
                         if reason is None and row.render is not None:
                             yield self._piece(source, row, row.render, cast(list[list[Found]], own))
@@ -307,7 +319,10 @@ class _Copy:
         self.taken_out += row.taken_out
         secret = {name: (row.cells.get(name), label) for name, label in self.redaction.secret.items()}
         if self.redaction.known_values:
-            declared = {str(value): label for value, label in secret.values() if value not in (None, "")}
+            labels = self.redaction.secret | self.dropped.get(source.name, {})
+            declared = {
+                str(value): labels[name] for name, (value, _) in secret.items() if value not in (None, "")
+            }
             hits = with_known(row.texts, hits, declared, self.settings.detect.language)
         changes = [edits(text, own, put) for text, own in zip(row.texts, hits, strict=True)]
         self.labels.update(change.kind for own in changes for change in own)

@@ -22,6 +22,7 @@ ROLES = frozenset(
         *("system", "developer", "user", "human", "person", "customer", "client", "caller", "visitor"),
         *("patient", "student", "assistant", "ai", "bot", "gpt", "chatgpt", "model", "agent", "operator"),
         *("support", "advisor", "expert", "doctor", "teacher", "tool", "function", "observation"),
+        "function_call",
     )
 )
 """What a role can be called without saying who somebody is."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from redactory.detectors import Detection, Span
-from redactory.detectors.rules import words_if_any
+from redactory.detectors.rules import outside, words_if_any
 from redactory.detectors.settings import kind_of
 from redactory.redaction.replacements import Found
 from redactory.redaction.values import tells
@@ -30,6 +30,7 @@ def with_known(
 
     A value counts that can point at somebody by itself (:func:`redactory.redaction.values.tells`); of a
     person's name each part does that is no ordinary word, of a name with commas what stands between them.
+    Case makes no difference but in a value of ordinary words.
     ``declared`` are values with their labels.
     """
     words = words_if_any(language)
@@ -39,8 +40,19 @@ def with_known(
     values = {value: label for given, of in known for value, label in _parts(given.strip(), of, words)}
     if not values:
         return [list(own) for own in found]
+    # "Bill Brown" is a name by its capitals alone; "ozols" is one however it is written
+    exact = {value: label for value, label in values.items() if not _is_no_word(value, words)}
+    folded = {_folded(value): label for value, label in values.items() if value not in exact}
     return [
-        [*own, *(Found(start, end, values[value]) for value in values for start, end in _words(text, value))]
+        [
+            *own,
+            *(
+                Found(start, end, label)
+                for text, values in ((text, exact), (_folded(text), folded))
+                for value, label in values.items()
+                for start, end in _words(text, value)
+            ),
+        ]
         for text, own in zip(texts, found, strict=True)
     ]
 
@@ -79,6 +91,19 @@ def know(
     """``detections`` of the ``texts`` of one document, with :func:`known_hits` among what π marks."""
     more = known_hits(texts, detections, declared, language)
     return [replace(one, strict=one.strict + hits) for one, hits in zip(detections, more, strict=True)]
+
+
+def _is_no_word(value: str, words: frozenset[str]) -> bool:
+    """Whether there is something in ``value`` besides ordinary words."""
+    return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in outside(value, words))
+
+
+def _folded(text: str) -> str:
+    """``text`` without case, every letter in its place."""
+    folded = text.casefold()
+    if len(folded) == len(text):
+        return folded
+    return "".join(one if len(fold := one.casefold()) > 1 else fold for one in text)
 
 
 def _words(text: str, value: str) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import gzip
 import io
 import json
@@ -28,6 +29,7 @@ from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.redact import redact
 from redactory.pipelines.unmask import unmask
 from redactory.redaction.replacements import Edit
+from tests.pipelines.support import write_rows
 
 PLAIN = Redaction()
 SECRET = "ann.kovacs@example.org"
@@ -436,6 +438,111 @@ def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> No
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy("a.jsonl", data, **asked)
         assert "Ann" not in str(refused.value)
+
+
+def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., bytes]) -> None:
+    row = {"Quirin Ozols": 1, "mail to " + SECRET: SECRET, "z": "t"}
+    text = "Quirin Ozols,ann@example.org,hello\nx,y,z\n"
+    for name, data, asked in (
+        ("a.csv", text, {}),
+        ("a.jsonl", json.dumps(row), {}),
+        ("b.jsonl", json.dumps(row), {"text": ["z"]}),
+    ):
+        with pytest.raises(ConfigurationError, match="not named here: they may be data") as refused:
+            copy(name, data.encode(), **asked)
+        assert not any(said in str(refused.value) for said in ("Ozols", "ann", "hello"))
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "value", "said"),
+    [
+        ("meta", pa.map_(pa.string(), pa.string()), [("email", "x")], r"personal.*: meta\.email"),
+        ("meta", pa.map_(pa.string(), pa.int64()), [(SECRET, 1)], r"personal.*: meta\[\]"),
+        ("contact", pa.binary(), SECRET.encode(), "personal.*: contact"),
+        ("birth_date", pa.date32(), datetime.date(1980, 5, 1), "personal.*: birth_date"),
+        ("born", pa.timestamp("us"), datetime.datetime(1980, 5, 1), "personal.*: born"),
+        ("photo", pa.binary(), b"\xff\xd8\x00", "nobody can look at bytes: photo.*--column photo=drop"),
+    ],
+)
+def test_columns_of_every_type_are_judged(
+    copy: Callable[..., bytes], name: str, type_: Any, value: Any, said: str
+) -> None:
+    packed = io.BytesIO()
+    pq.write_table(pa.table({"text": ["t"], name: pa.array([value], type_)}), packed)
+    with pytest.raises(ConfigurationError, match=said):
+        copy("a.parquet", packed.getvalue())
+    made = copy("b.parquet", packed.getvalue(), Redaction(columns={name: "drop"}))
+    assert pq.read_table(io.BytesIO(made)).column_names == ["text"]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_column_that_turns_personal_stops_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 4)
+    monkeypatch.setattr("redactory.pipelines.redact._AT_ONCE", 5)
+    rows = [
+        {"text": f"t {i}", "note": f"ann{i}.kovacs@example.org" if i > 9 else "the end"} for i in range(20)
+    ]
+    source, out = tmp_path / name, tmp_path / f"out-{name}"
+    if name.endswith("parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    else:
+        write_rows(source, rows)
+    with pytest.raises(ConfigurationError, match=r"rows 11 to 15: .*: note\. Say .*--column note=drop"):
+        redact(source, out, config=PATTERNS)
+    assert not out.exists()
+    assert (tmp_path / f"out-{name}.unfinished").exists(), "what is done is kept"
+    assert redact(source, out, {"columns": {"note": "drop"}}, config=PATTERNS)["written"] == 20
+    kept = redact(source, tmp_path / f"kept-{name}", {"columns": {"note": "keep"}}, config=PATTERNS)
+    assert kept["written"] == 20
+
+
+MADE = [
+    {"conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "Hello!"}]},
+    {
+        "id": "c0",
+        "model": "gpt-4o",
+        "messages": [
+            {"role": "user", "content": SECRET},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "call_18409e8ac2",
+                        "type": "function",
+                        "function": {"name": "find", "arguments": json.dumps({"email": SECRET})},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call_18409e8ac2", "content": "ok"},
+        ],
+    },
+    {"conversations": [{"from": "function_call", "value": SECRET}, {"from": "observation", "value": "ok"}]},
+]
+
+
+@pytest.mark.parametrize("row", MADE)
+def test_roles_and_what_machines_call_things_are_not_personal(tmp_path: Path, row: dict[str, Any]) -> None:
+    """With the shipped tagger, to which much in one piece looks like an account."""
+    source = write_rows(tmp_path / "chat.jsonl", [row])
+    redact(source, tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text().strip() == source.read_text().strip().replace(
+        SECRET, "<MASK>"
+    )
+    row[next(key for key in row if key in ("messages", "conversations"))][0]["from"] = "Quirin Ozols"
+    write_rows(source, [row])
+    with pytest.raises(ConfigurationError, match=r"personal.*\[\]\.from"):
+        redact(source, tmp_path / "other.jsonl")
+
+
+def test_values_of_a_column_that_is_taken_out_are_known(copy: Callable[..., bytes]) -> None:
+    table = b"name;note\nTimm Ozols;Spoke to Timm today, asked ozols.\n"
+    asked = Redaction(columns={"name": "drop"}, replace="label")
+    made = copy("a.csv", table, asked, text=["note"])
+    assert made == b"note\nSpoke to <PERSON> today, asked <PERSON>.\n"
+    assert copy.summary["replaced"] == {"PERSON": 2}  # type: ignore[attr-defined]
 
 
 # Rows that cannot be processed; interruptions; workers.
