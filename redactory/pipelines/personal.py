@@ -20,6 +20,8 @@ _NAMED = re.compile(
     r"|born|birth|dob|ssn|iban|account|card|passport|license|ip|login)(?:$|_|\b)",
     re.IGNORECASE,
 )
+_USUAL = frozenset({"lang", "meta", "uid", "ts", "src", "sku", "asin"})
+"""Names of fields that engines take for names of people."""
 _OF_A_PERSON = re.compile(r"(?:^|_|\b)(?:sur|user|last|first|full)?name(?:$|_|\b)", re.IGNORECASE)
 _RARE, REST = 0.1, "…"
 """A field that a smaller share of the rows has is not named: it may be somebody's name, used as a key."""
@@ -73,7 +75,7 @@ def is_nameable(path: str, hits: Search, language: str) -> bool:
     if not all(_NAME.fullmatch(part) or part == REST for part in parts):
         return False
     words = words_if_any(language)
-    telling = [part for part in parts if tells(_NAMED.sub(" ", part), words)]
+    telling = [part for part in parts if part not in _USUAL and tells(_NAMED.sub(" ", part), words)]
     return not any(hits(telling)) if telling else True
 
 

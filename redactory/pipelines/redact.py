@@ -244,13 +244,13 @@ class _Copy:
             return
         what = "fields that look personal would stay as they are" if looks else "nobody can look at bytes"
         named = [path for path in looks or unread if self._is_nameable(path)]
-        some_are_not = len(named) < len(looks or unread)
-        told = [*named, *(["fields that are not named here: they may be data"] if some_are_not else [])]
+        # what is not named may be data; where it stands is told
+        told = [path if path in named else _place(path, seen) for path in looks or unread]
         mends = " ".join(filter(None, dict.fromkeys(_mend(path, seen) for path in named)))
         mends = mends or f"--column NAME={DROP}"
         raise ConfigurationError(
-            f"{where}: {what}: {listed(told)}. Say what becomes of each ({mends}; of a column a label, "
-            f"{DROP} or {KEEP}), or give --keep-columns"
+            f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Say what becomes of each ({mends}; of a "
+            f"column a label, {DROP} or {KEEP}), or give --keep-columns"
         )
 
     def _require_as_judged(self, source: Source, rows: Rows) -> None:
@@ -350,6 +350,14 @@ def _meant(path: str, rows: list[Mapping[str, Any]]) -> str:
         if any(marks) and not Fields((meant,)).missing(rows):
             return f"; did you mean '{meant}'?"
     return ""
+
+
+def _place(path: str, seen: Collection[str]) -> str:
+    """The number of the field that a path begins with."""
+    for place, name in enumerate(seen, 1):
+        if path == name or path.startswith((f"{name}.", f"{name}[]")):
+            return f"field {place}"
+    return REST
 
 
 def _mend(path: str, seen: Collection[str]) -> str:
