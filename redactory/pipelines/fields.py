@@ -316,6 +316,12 @@ def _placed(text: str, start: int, strict: bool) -> tuple[Placed, int]:
 _DECODER = _Decoder()
 
 
+class Under(str):
+    """A text in JSON that knows the key before it, which says what it may be."""
+
+    key: str = ""
+
+
 def changed_object(text: str, fields: Fields, change: Change) -> str:
     """The JSON object ``text`` with the texts of ``fields`` changed and every other character as it was.
 
@@ -338,15 +344,26 @@ def changed_json(text: str, change: Change, is_json: bool = True) -> str:
     if not is_json and ('"' not in text or text.lstrip()[:1] not in ("{", "[")):
         return _unescaped(text, change)
 
+    last = ""
+
+    def under(value: str) -> Under:
+        told = Under(value)
+        told.key = last
+        return told
+
     def piece(match: re.Match[str]) -> str:
+        nonlocal last
         literal, string, is_key = match[0], match["string"], match["key"] is not None
         if string is None:
-            new = changed_json(literal, change, is_json=False)
+            new = changed_json(under(literal), change, is_json=False)
             return new if new == literal or _NUMBER.fullmatch(new) else json.dumps(new)
         old = json.loads(string)
+        if is_key:
+            last = ""
         if is_key and _KEY.fullmatch(old):
+            last = old.replace("_", " ")
             return literal
-        new = changed_json(_text(old), change, is_json=False)
+        new = changed_json(under(_text(old)), change, is_json=False)
         written = string if new == old else json.dumps(new, ensure_ascii=string.isascii())
         return written + literal[len(string) :]
 

@@ -40,7 +40,7 @@ from redactory.pipelines.copies import (
     standard_output,
     unfinished,
 )
-from redactory.pipelines.fields import Fields
+from redactory.pipelines.fields import Fields, Under
 from redactory.pipelines.loading import Given, load_for_texts, settings_of
 from redactory.pipelines.personal import REST, Judge, is_nameable, label_of, shown
 from redactory.pipelines.policy import Policy
@@ -455,11 +455,21 @@ def _search(settings: str, texts: Sequence[str]) -> list[Finds]:
 
 def _found(policy: Policy, texts: Sequence[str]) -> list[Finds]:
     """What the strict policy finds in each text, or the reason code of a part that was not processed."""
-    distinct: dict[str, Finds] = {text: [] for text in texts if text.strip()}
+    # a user's name or a number in JSON is told by its key
+    keys = [f"{text.key}: " if isinstance(text, Under) and text.key else "" for text in texts]
+    read = [key + text for key, text in zip(keys, texts, strict=True)]
+    distinct: dict[str, Finds] = {one: [] for one, text in zip(read, texts, strict=True) if text.strip()}
     for text, points in zip(list(distinct), policy.split_many(list(distinct)), strict=True):
         failures = sorted(point.failure for point in points if point.failure is not None)
         hits = [
             Found(h.start, h.end, h.label, h.score) for p in points for h in p.hits if h.policy == "strict"
         ]
         distinct[text] = failures[0] if failures else hits
-    return [distinct.get(text, []) for text in texts]
+    return [_behind(len(key), distinct.get(one, [])) for key, one in zip(keys, read, strict=True)]
+
+
+def _behind(start: int, found: Finds) -> Finds:
+    """What was found behind the first ``start`` code points, counted from there."""
+    if isinstance(found, str) or not start:
+        return found
+    return [h._replace(start=max(h.start - start, 0), end=h.end - start) for h in found if h.end > start]

@@ -120,6 +120,7 @@ INSIDE = [
     (r"INFO Andr\u00E1s to \uD83D\uDE00 " + SECRET, r"INFO Andr\u00E1s to \uD83D\uDE00 <MASK>"),
     (rf"\ud83d é \u00e9 {SECRET}", r"\ud83d é é <MASK>"),
     (f"[{SECRET}]", "[<MASK>]"),
+    ('{"user_name": ["marble7"], "n": "x"}', '{"user_name": ["<MASK>"], "n": "x"}'),
 ]
 
 
