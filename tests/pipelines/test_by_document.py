@@ -90,7 +90,7 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
     assert [side for side, _ in a] == ["private"] * 4
     assert [text for _, text in a] == [
         "I am <MASK>.",
-        "the will of ozols",
+        "the will of <MASK>",
         "please ask <MASK>",
         "nothing here",
     ]
@@ -99,7 +99,7 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
     assert d == [("public", "thank you"), ("public", "good night")]
     assert e == [("private", "thank you"), ("quarantined", None)]
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
-    assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN] == [("PERSON", "strict")]
+    assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN] == [("PERSON", "strict")] * 2
     assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 4
 
 
@@ -189,7 +189,7 @@ def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: 
     redactory.takedown([run], user_ids=["b"])
     assert fates_of(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
-    assert sum(span["detector"] == KNOWN for span in spans) == 1
+    assert sum(span["detector"] == KNOWN for span in spans) == 2
 
 
 def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
@@ -248,7 +248,7 @@ def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> No
         for known in (False, True)
     )
     assert before[0] == "I am <MASK>. the will of ozols please ask Ozols nothing here"
-    assert after[0] == "I am <MASK>. the will of ozols please ask <MASK> nothing here"
+    assert after[0] == "I am <MASK>. the will of <MASK> please ask <MASK> nothing here"
     assert after[1:] == before[1:]
     with pytest.raises(ConfigurationError, match="ask for side private"):
         redactory.conversations(run, known_values=True)
