@@ -100,7 +100,7 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
     assert e == [("private", "thank you"), ("quarantined", None)]
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
     assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN] == [("PERSON", "strict")] * 2
-    assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 4
+    assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 3
 
 
 def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
