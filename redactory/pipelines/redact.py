@@ -212,12 +212,15 @@ class _Copy:
             if wrong:
                 what = f"there is no field '{wrong[0]}'{_meant(wrong[0], rows)}"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
-            if all(map(self._is_nameable, told)):
-                raise ConfigurationError(f"{source.name}: {what}; its fields are {listed(told)}")
-            raise ConfigurationError(
-                f"{source.name}: {what}; its {some(len(told), 'field')} are not named here: they may be "
-                "data; is the first line a header?"
-            )
+            named = [name for name in told if self._is_nameable(name)]
+            # a schema was written on purpose; a first line, or keys, may be rows of data
+            if len(named) < len(told) and source.format not in ("parquet", "arrow"):
+                raise ConfigurationError(
+                    f"{source.name}: {what}; its {some(len(told), 'field')} are not named here: they may be "
+                    "data; is the first line a header?"
+                )
+            others = [f"{some(len(told) - len(named), 'other')} that may be data"] * (len(named) < len(told))
+            raise ConfigurationError(f"{source.name}: {what}; its fields are {listed([*named, *others])}")
         self.dropped[source.name] = {
             name: label_of(name, [*{str(row[name]) for row in rows if row.get(name)}][:50], self._hits)
             for name, label in self.redaction.columns.items()

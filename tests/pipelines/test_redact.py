@@ -454,6 +454,10 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy(name, data.encode(), **asked)
         assert not any(said in str(refused.value) for said in ("Ozols", "ann", "hello"))
+    packed = io.BytesIO()
+    pq.write_table(pa.table({SECRET: ["x"], "tier": ["t"]}), packed)
+    with pytest.raises(ConfigurationError, match=r"fields are tier and 1 other that may be data$"):
+        copy("a.parquet", packed.getvalue())
 
 
 @pytest.mark.parametrize(
