@@ -329,7 +329,8 @@ def test_a_folder_at_a_url_keeps_its_files_apart(tmp_path: Path) -> None:
 
 
 def test_a_data_set_on_disk_is_one_again(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     made = datasets.Dataset.from_dict({"text": [SECRET, "b"], "n": [1, 2], "name": [3, 4], "iban": ["", "x"]})
     made.info.description = f"Ask {SECRET}."
     made.save_to_disk(tmp_path / "in" / "set")
