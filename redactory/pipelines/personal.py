@@ -26,7 +26,7 @@ _OF_A_PERSON = re.compile(r"(?:^|_|\b)(?:sur|user|last|first|full)?name(?:$|_|\b
 _RARE, REST = 0.1, "…"
 """A field that a smaller share of the rows has is not named: it may be somebody's name, used as a key."""
 _TOOLS = (".function.name", ".function_call.name")
-_NAME = re.compile(r"[\w. -]{1,40}")
+_NAME = re.compile(r"[^\W\d][\w-]{0,39}")
 _ROLES, _IDS = frozenset({"role", "from"}), frozenset({"id", "tool_call_id", "call_id", "model"})
 _MADE = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[\w.:/-]+", re.ASCII)
 """What a machine calls something: letters and digits in one piece."""

@@ -447,6 +447,8 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
     text = "Quirin Ozols,ann@example.org,hello\nx,y,z\n"
     for name, data, asked in (
         ("a.csv", text, {}),
+        # no engine here finds a name
+        ("b.csv", "Quirin Ozols,1000,hello\nx,y,z\n", {}),
         ("a.jsonl", json.dumps(row), {}),
         ("b.jsonl", json.dumps(row), {"text": ["z"]}),
     ):
