@@ -11,6 +11,7 @@ from redactory.foundation.errors import GuaranteeError as GuaranteeError
 from redactory.foundation.errors import InputError as InputError
 from redactory.foundation.errors import RedactoryError as RedactoryError
 from redactory.foundation.errors import RunStateError as RunStateError
+from redactory.pipelines.choose import label_choose as label_choose
 from redactory.pipelines.config import Redaction as Redaction
 from redactory.pipelines.config import schema as schema
 from redactory.pipelines.config import schemas as schemas

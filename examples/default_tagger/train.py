@@ -14,7 +14,7 @@ from pathlib import Path
 
 import redactory
 
-SETTINGS = {"epochs": 5, "held_out": 0.03}
+SETTINGS = {"epochs": 5, "held_out": 0.03, "start": None}
 
 
 def main() -> None:

@@ -246,12 +246,17 @@ class FitSettings(Settings):
         (8000, 1500, 3000, 2000), description="Rows of the hashed tables for word, prefix, suffix, shape."
     )
     epochs: int = Field(10, ge=1, description="Passes over the rows.")
-    batch_words: int = Field(3_000, ge=1, description="Tokens in a step, about.")
+    batch_words: int = Field(3_000, ge=1, description="Tokens in a step, about; fewer where rows are few.")
     learning_rate: float = Field(2e-3, gt=0, description="Highest step size; it warms up and falls to zero.")
     dropout: float = Field(0.2, ge=0, lt=1, description="Share of activations dropped in training.")
     lower: float = Field(0.15, ge=0, le=1, description="Share of the texts seen in small letters.")
     upper: float = Field(0.05, ge=0, le=1, description="Share of the texts seen in capitals.")
     held_out: float = Field(0.1, gt=0, lt=1, description="Share of the rows kept for calibration.")
+    start: str | None = Field(
+        "default",
+        description="The tagger whose weights training starts from, of the same width, depth and table_rows; "
+        "default is the one that is shipped, null draws them at random.",
+    )
     seed: int = Field(0, description="The same seed, rows and versions give the same tagger.")
 
 

@@ -16,6 +16,8 @@ from redactory.foundation.errors import InputError
 
 TEMPLATE = "template_id"
 """The key of a labelled span that names the template its text was made from, where there is one."""
+CHOSEN = "chosen_to_fit"
+"""The key of a row that was not drawn at random, and says how it was."""
 Cutter = Callable[[str], Iterable[tuple[str, str, str, str | None]]]
 """A document into (prefix, text, suffix, speaker) of its points."""
 _FORM = '{"text": "…", "spans": [{"start": 0, "end": 4, "label": "NAME"}]}'
@@ -26,11 +28,14 @@ class _Invalid(ValueError):
     """What is wrong with a row, without its text; any other ``ValueError`` may quote it."""
 
 
-def labelled_rows(path: Path, public: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+def labelled_rows(
+    path: Path, public: Iterable[str] = (), *, to_fit: bool = False
+) -> Iterator[dict[str, Any]]:
     """The rows of JSON lines or of Label Studio's JSON export, each checked.
 
     Spans whose label is ``public`` are no secrets: they stand apart, under ``public``.  ``InputError`` names
-    file and row of one that is invalid, and quotes nothing of it.
+    file and row of one that is invalid, and quotes nothing of it.  A row that was ``CHOSEN`` is one, unless a
+    tagger is to be fitted: it is no random draw, and no rate may be measured on it.
     """
     number, kinds = 0, kinds_of(public)
     try:
@@ -42,6 +47,11 @@ def labelled_rows(path: Path, public: Iterable[str] = ()) -> Iterator[dict[str, 
                 if exported or entry.strip():
                     row: Any = _row_of_task(entry) if exported else json.loads(entry)
                     _check(row)
+                    if CHOSEN in row and not to_fit:
+                        raise _Invalid(
+                            "redactory label choose chose it, so it is no random draw: it may fit a tagger, "
+                            "and no rate or bound is measured on it; take a sample (redactory label sample)"
+                        )
                     yield _apart(row, kinds) if kinds else row
     except OSError as error:
         raise InputError(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 import redactory
 from redactory.flows.options import (
+    NEEDED,
     RUN,
     argument,
     command,
@@ -400,7 +401,22 @@ def evaluate_audit(
     return Shown("planted", planted)
 
 
-# ``redactory label``: people label a sample of a run, and misses are measured on it.
+# ``redactory label``: people label what a tagger is fitted on, or a sample on which misses are measured.
+
+
+@command(
+    "label choose: config",
+    out=option("The folder to write, with original text.", Path, NEEDED),
+    n=option("So many documents.", int, 50, flag="-n", min=1),
+    labelled=option("Rows that are labelled already; repeatable.", list[Path]),
+    seed=option("Another seed looks at other documents.", int, 0),
+)
+def label_choose(
+    config: str, out: Path, labelled: list[Path] | None, progress: Progress, **given: Any
+) -> Shown:
+    """Choose the documents that teach a tagger most, where the policies doubt. They measure nothing."""
+    chosen = redactory.label_choose(config, out, labelled=labelled or (), progress=progress, **given)
+    return Shown("chosen", chosen, 0, {"config": config})
 
 
 @command(

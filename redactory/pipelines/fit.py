@@ -22,7 +22,7 @@ from redactory.detectors.classifier.fitting import (
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.spacy_model import versions
-from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
+from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, tagger_folder, train_tagger
 from redactory.evaluation.detection import ALL, Counts, count_matches
 from redactory.evaluation.labelled import labelled_rows
 from redactory.evaluation.plots import pictures, reliability_plot
@@ -100,18 +100,26 @@ def _tagger(
     part: Path, name: str, training: Rows, fitted_on: Rows, settings: FitSettings, progress: Progress
 ) -> tuple[Engine, str, dict[str, Any]]:
     """Our own small tagger, written to ``part``; its engine, what its card says of it, and its facts."""
-    nlp = train_tagger(training, settings, progress)
+    start = None if settings.start is None else tagger_folder(settings.start)
+    nlp = train_tagger(training, settings, progress, start)
     reliability = calibrate(nlp, fitted_on)
     nlp.to_disk(part)
     about = (
         f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
     )
+    said = settings.model_dump(mode="json")
+    if start is not None:
+        said["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
+        about += (
+            "\nIts training began with the weights of another tagger, `start` in `fit.json`: what that one\n"
+            "was licensed for holds for this one too (the shipped one: CC BY-SA 4.0)."
+        )
     return (
         TaggerEngine(TaggerSettings(models=(str(part),)), "en"),
         about,
         {
             "reliability": asdict(reliability),
-            "settings": settings.model_dump(mode="json"),
+            "settings": said,
             "versions": versions("redactory", "spacy", "thinc", "numpy"),
         },
     )
@@ -152,7 +160,7 @@ def _classifier(
 def _texts(path: Path) -> Rows:
     return [
         LabelledText(row["text"], tuple((s["start"], s["end"], s["label"]) for s in row["spans"]))
-        for row in labelled_rows(path)
+        for row in labelled_rows(path, to_fit=True)
         if row["text"].strip()
     ]
 

@@ -65,6 +65,20 @@ def test_the_same_seed_rows_and_settings_give_the_same_tagger() -> None:
     assert made[0] == made[1] != made[2]
 
 
+def test_training_can_begin_with_the_weights_of_another_tagger(tagger_folder: Path, tmp_path: Path) -> None:
+    """A single slow step away from a tagger is nearly that tagger; from nothing it is none."""
+    step = SMALL_FIT.model_copy(update={"epochs": 1, "learning_rate": 1e-6})
+    found = []
+    for start in (tagger_folder, None):
+        train_tagger(labelled_texts(40, seed=3), step, start=start).to_disk(tmp_path / str(start is None))
+        found.append(TaggerEngine(TaggerSettings(models=(str(tmp_path / str(start is None)),)), "en"))
+    assert recall(found[0], UNSEEN) > 0.9
+    assert recall(found[1], UNSEEN) < 0.2
+    other = SMALL_FIT.model_copy(update={"width": 16})
+    with pytest.raises(ConfigurationError, match=r"start: small has another width.*start to null"):
+        train_tagger(labelled_texts(40, seed=3), other, start=tagger_folder)
+
+
 LABELS = ("O", "A", "B", "C")
 SCORES = st.lists(
     st.tuples(st.sampled_from([0.0, 0.2, 0.7499, 0.75, 0.7501, 0.9, 1.0]), st.permutations([1, 2, 3])),

@@ -138,7 +138,7 @@ def padded(batch: Sequence[Window], pad: int) -> tuple[dict[str, torch.Tensor], 
 # Training a transformer: a token classifier on labelled texts, from a local Hugging Face folder.
 
 
-BASE_DECIDES = frozenset({"language", "width", "depth", "table_rows", "dropout"})
+BASE_DECIDES = frozenset({"language", "width", "depth", "table_rows", "dropout", "start"})
 _HEADS = ("classifier", "score")
 """What the model library calls the last layer of its token classifiers."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from redactory.detectors.settings import FitSettings
 from redactory.detectors.spacy_model import lean_imports, lean_spacy
-from redactory.foundation.errors import InputError
+from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 PLAIN = "O"
+_STEPS, _LEAST_WORDS = 750, 300
+"""Few rows are learnt in smaller batches, of no fewer words than these, until there are so many steps."""
 
 
 class LabelledText(NamedTuple):
@@ -35,9 +38,17 @@ class LabelledText(NamedTuple):
 
 
 def train_tagger(
-    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = silent
+    rows: Sequence[LabelledText],
+    settings: FitSettings,
+    progress: Progress = silent,
+    start: Path | None = None,
 ) -> Language:
-    """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O"."""
+    """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
+
+    With ``start``, the folder of another tagger, training begins with its weights, in the last layer with
+    those of the labels that both have: a few hundred rows then learn more (``ConfigurationError`` where it is
+    of another shape).
+    """
     with lean_imports():
         from thinc.api import fix_random_seed
 
@@ -45,16 +56,20 @@ def train_tagger(
     draw = random.Random(settings.seed)
     labels = [PLAIN, *sorted({label for row in rows for _, _, label in row.spans})]
     nlp = _untrained(settings, labels)
+    if start is not None:
+        _begin_with(nlp, start)
     model: Any = nlp.get_pipe("tagger").model  # type: ignore[attr-defined]
     optimizer = _optimizer(settings)
     order = list(range(len(rows)))
-    steps = settings.epochs * max(1, sum(len(row.text) for row in rows) // (5 * settings.batch_words))
+    words = settings.epochs * sum(len(row.text) for row in rows) // 5
+    batch_words = min(settings.batch_words, max(_LEAST_WORDS, words // _STEPS))
+    steps = max(1, words // batch_words)
     step = 0
     for epoch in range(settings.epochs):
         draw.shuffle(order)
         recased = (recase(rows[i], settings, draw) for i in order)
         with nlp.memory_zone():
-            for batch in _batches(nlp, recased, settings.batch_words):
+            for batch in _batches(nlp, recased, batch_words):
                 optimizer.learn_rate = settings.learning_rate * slant(step / steps)
                 _step(model, optimizer, batch, labels, settings.dropout)
                 step += 1
@@ -91,6 +106,29 @@ def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
     nlp.initialize(lambda: [_example(nlp, labels)])
     _fast_products(pipe.model)
     return nlp
+
+
+def _begin_with(nlp: Language, start: Path) -> None:
+    other: Any = lean_spacy().load(start).get_pipe("tagger")
+    own: Any = nlp.get_pipe("tagger")
+    try:
+        own.model.get_ref("tok2vec").from_bytes(other.model.get_ref("tok2vec").to_bytes())
+    except ValueError:
+        raise ConfigurationError(
+            f"start: {start.name} has another width, depth or table_rows than the tagger to be fitted; give "
+            "those that its fit.json names, or set start to null"
+        ) from None
+    places = [
+        (number, other.labels.index(label))
+        for number, label in enumerate(own.labels)
+        if label in other.labels
+    ]
+    old, new = (pipe.model.get_ref("softmax") for pipe in (other, own))
+    for name in ("W", "b"):
+        values = new.get_param(name).copy()
+        for number, place in places:
+            values[number] = old.get_param(name)[place]
+        new.set_param(name, values)
 
 
 def _example(nlp: Language, labels: Sequence[str]) -> Any:

@@ -1,0 +1,175 @@
+"""Choose what people label next, so that a tagger learns most from it.
+
+Documents are taken in which the engines doubt most words that no document taken before holds; every fourth is
+drawn at random, for what an engine is surely wrong about it does not doubt.  Such a choice fits a tagger.  It
+is no sample: each row says so, and whatever measures refuses it (``evaluation/labelled.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from redactory.detectors import TextDetector
+from redactory.evaluation.labelled import CHOSEN, as_task, labelled_rows, labelling_interface
+from redactory.evaluation.sample import Marked, prefilled
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import make_private_folder, write_json, write_text
+from redactory.foundation.progress import Progress, silent, waiting
+from redactory.pipelines.config import Config
+from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.policy import Point, Policy
+from redactory.pipelines.readers import Document, find_sources, read_documents
+
+CANDIDATES = 20
+"""For each document that is wanted, so many are looked at."""
+RANDOM = 4
+"""Every so many-th is drawn at random."""
+_DOUBTED = 0.1, 0.9
+"""A word that is secret with a probability between these is doubted."""
+_DIGIT = re.compile(r"\d")
+Doubts = Mapping[str, float]
+
+
+def label_choose(
+    config: Given,
+    out: str | Path,
+    n: int = 50,
+    *,
+    labelled: Sequence[str | Path] = (),
+    seed: int = 0,
+    detector: TextDetector | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
+
+    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES`` times ``n`` are drawn by a digest
+    under ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken.
+    ``spans`` are filled in from π.  Returns counts and where the files lie; no text.  ``detector`` replaces
+    the configured engines.  ``InputError`` where nothing is left to label.
+    """
+    settings, folder = load_config(config), Path(out)
+    if folder.exists():
+        raise ConfigurationError(f"{folder} is there already: name another folder, or remove it")
+    done = [row for path in labelled for row in labelled_rows(Path(path), to_fit=True)]
+    texts = _candidates(settings, {row["text"].strip() for row in done}, CANDIDATES * n, seed, progress)
+    if not texts:
+        raise InputError("the input has no document with a text that is not labelled already")
+    judge = Policy(settings, detector)
+    with waiting(progress, "load engines"):
+        judge.load_engines()
+    read = list[list[Point]]()
+    for points in judge.split_many(texts):
+        read.append(points)
+        progress("choose", len(read), len(texts), "documents")
+    whole = [number for number, points in enumerate(read) if all(point.failure is None for point in points)]
+    doubts = [_doubts(texts[number], read[number]) for number in whole]
+    chosen = most_doubted(doubts, [len(texts[number]) for number in whole], n)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": f"{number:04}",
+            CHOSEN: how,
+            "text": texts[whole[place]],
+            "spans": [span._asdict() for span in _filled_in(read[whole[place]])],
+        }
+        for number, (place, how) in enumerate(chosen, 1)
+    ]
+    if not rows:
+        raise InputError("no document could be read in whole by every engine: see redactory scan")
+    strict = settings.detect.strict
+    own = {span["label"] for row in done for span in row["spans"]}
+    # who has labelled before goes on with the same labels
+    labels = set(own) or {*strict.labels, *strict.more_labels}
+    labels |= {span["label"] for row in rows for span in row["spans"]}
+    files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
+    make_private_folder(folder)
+    write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json(files["label-studio.json"], [as_task(row, f"policies {judge.hash[:12]}") for row in rows])
+    write_text(files["label-studio.xml"], labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
+    return {
+        "folder": str(folder),
+        "looked_at": len(texts),
+        "labelled_before": len(done),
+        "chosen": dict(Counter(how for _, how in chosen)),
+        "words": sum(len(row["text"].split()) for row in rows),
+        "files": {name: str(path) for name, path in files.items()},
+    }
+
+
+def most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
+    """The places of at most ``n`` documents with how each was chosen (``doubt`` or ``random``), in order.
+
+    Greedy: a word's doubt counts half as much with each document taken that has it.  Long documents are more
+    work: what counts is a document's doubt by the root of its size.
+    """
+    seen, left, chosen = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
+
+    def worth(place: int) -> float:
+        doubt = sum(own * 2.0 ** -seen[word] for word, own in doubts[place].items())
+        return doubt / math.sqrt(sizes[place])
+
+    while left and len(chosen) < n:
+        best = max(left, key=worth)
+        by_doubt = len(chosen) % RANDOM < RANDOM - 1 and worth(best) > 0
+        # candidates come in a random order
+        place, how = (best, "doubt") if by_doubt else (next(iter(left)), "random")
+        seen.update(doubts[place].keys())
+        del left[place]
+        chosen.append((place, how))
+    return chosen
+
+
+def _candidates(settings: Config, done: set[str], most: int, seed: int, progress: Progress) -> list[str]:
+    """The ``most`` texts with the least digests, each once: a random draw that copies do not change."""
+    kept: dict[bytes, str] = {}
+    heap: list[tuple[int, bytes]] = []
+    read = 0
+    for document in _documents(settings):
+        read += 1
+        progress("read", read, None, "documents")
+        text = document.text
+        digest = hashlib.blake2b(text.strip().encode(), digest_size=16, key=str(seed).encode()).digest()
+        if digest in kept or text.strip() in done:
+            continue
+        heapq.heappush(heap, (-int.from_bytes(digest), digest))
+        kept[digest] = text
+        if len(heap) > most:
+            del kept[heapq.heappop(heap)[1]]
+    progress("read", read, read, "documents")
+    return [kept[digest] for digest in sorted(kept)]
+
+
+def _documents(settings: Config) -> Iterator[Document]:
+    for source in find_sources(settings.input.path, settings.input.format):
+        for row in read_documents(source, settings.input):
+            if isinstance(row, Document):
+                yield row
+
+
+def _doubts(text: str, points: Sequence[Point]) -> Doubts:
+    """The words that an engine holds neither for surely plain nor for surely secret, each with its doubt.
+
+    Their case and digits do not count; a doubt of 1 is a probability of one half.
+    """
+    low, high = _DOUBTED
+    found: dict[str, float] = {}
+    for point in points:
+        for hit in point.hits:
+            if hit.label == "UNSURE" and low <= hit.score <= high:
+                word = _DIGIT.sub("0", text[hit.start : hit.end].casefold())
+                found[word] = max(found.get(word, 0.0), 1.0 - abs(2.0 * hit.score - 1.0))
+    return found
+
+
+def _filled_in(points: Sequence[Point]) -> tuple[Marked, ...]:
+    strict = [hit for point in points for hit in point.hits if hit.policy == "strict"]
+    return prefilled(
+        Marked(hit.start, hit.end, hit.label) for hit in sorted(strict, key=lambda hit: -hit.score)
+    )
