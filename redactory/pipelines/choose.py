@@ -8,16 +8,14 @@ is no sample: each row says so, and whatever measures refuses it (``evaluation/l
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import TextDetector
 from redactory.evaluation.labelled import CHOSEN, as_task, labelled_rows, labelling_interface
 from redactory.evaluation.sample import Marked, prefilled
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -45,24 +43,24 @@ def label_choose(
     *,
     labelled: Sequence[str | Path] = (),
     seed: int = 0,
-    detector: TextDetector | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
 
     Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES`` times ``n`` are drawn by a digest
     under ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken.
-    ``spans`` are filled in from π.  Returns counts and where the files lie; no text.  ``detector`` replaces
-    the configured engines.  ``InputError`` where nothing is left to label.
+    ``spans`` are filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where
+    nothing is left to label.
     """
     settings, folder = load_config(config), Path(out)
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already: name another folder, or remove it")
     done = [row for path in labelled for row in labelled_rows(Path(path), to_fit=True)]
-    texts = _candidates(settings, {row["text"].strip() for row in done}, CANDIDATES * n, seed, progress)
+    with waiting(progress, "read"):
+        texts = _candidates(settings, {row["text"].strip() for row in done}, CANDIDATES * n, seed)
     if not texts:
         raise InputError("the input has no document with a text that is not labelled already")
-    judge = Policy(settings, detector)
+    judge = Policy(settings)
     with waiting(progress, "load engines"):
         judge.load_engines()
     read = list[list[Point]]()
@@ -77,16 +75,15 @@ def label_choose(
             "id": f"{number:04}",
             CHOSEN: how,
             "text": texts[whole[place]],
-            "spans": [span._asdict() for span in _filled_in(read[whole[place]])],
+            "spans": _filled_in(read[whole[place]]),
         }
         for number, (place, how) in enumerate(chosen, 1)
     ]
     if not rows:
         raise InputError("no document could be read in whole by every engine: see redactory scan")
     strict = settings.detect.strict
-    own = {span["label"] for row in done for span in row["spans"]}
     # who has labelled before goes on with the same labels
-    labels = set(own) or {*strict.labels, *strict.more_labels}
+    labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.more_labels}
     labels |= {span["label"] for row in rows for span in row["spans"]}
     files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
     make_private_folder(folder)
@@ -126,31 +123,17 @@ def most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list
     return chosen
 
 
-def _candidates(settings: Config, done: set[str], most: int, seed: int, progress: Progress) -> list[str]:
+def _candidates(settings: Config, done: set[str], most: int, seed: int) -> list[str]:
     """The ``most`` texts with the least digests, each once: a random draw that copies do not change."""
     kept: dict[bytes, str] = {}
-    heap: list[tuple[int, bytes]] = []
-    read = 0
-    for document in _documents(settings):
-        read += 1
-        progress("read", read, None, "documents")
-        text = document.text
-        digest = hashlib.blake2b(text.strip().encode(), digest_size=16, key=str(seed).encode()).digest()
-        if digest in kept or text.strip() in done:
-            continue
-        heapq.heappush(heap, (-int.from_bytes(digest), digest))
-        kept[digest] = text
-        if len(heap) > most:
-            del kept[heapq.heappop(heap)[1]]
-    progress("read", read, read, "documents")
-    return [kept[digest] for digest in sorted(kept)]
-
-
-def _documents(settings: Config) -> Iterator[Document]:
     for source in find_sources(settings.input.path, settings.input.format):
         for row in read_documents(source, settings.input):
-            if isinstance(row, Document):
-                yield row
+            if isinstance(row, Document) and row.text.strip() not in done:
+                text = row.text.strip().encode()
+                kept[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
+                if len(kept) >= 2 * most:
+                    kept = dict(sorted(kept.items())[:most])
+    return [text for _, text in sorted(kept.items())[:most]]
 
 
 def _doubts(text: str, points: Sequence[Point]) -> Doubts:
@@ -168,8 +151,7 @@ def _doubts(text: str, points: Sequence[Point]) -> Doubts:
     return found
 
 
-def _filled_in(points: Sequence[Point]) -> tuple[Marked, ...]:
+def _filled_in(points: Sequence[Point]) -> list[dict[str, Any]]:
     strict = [hit for point in points for hit in point.hits if hit.policy == "strict"]
-    return prefilled(
-        Marked(hit.start, hit.end, hit.label) for hit in sorted(strict, key=lambda hit: -hit.score)
-    )
+    surest = sorted(strict, key=lambda hit: -hit.score)
+    return [span._asdict() for span in prefilled(Marked(hit.start, hit.end, hit.label) for hit in surest)]
