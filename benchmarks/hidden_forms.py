@@ -167,7 +167,11 @@ def _iban(chance: Chance, faker: Faker) -> str:
 def _national(chance: Chance, faker: Faker) -> str:
     locale = chance.choice(NATIONAL)
     own: Any = _faker(locale)
-    return str(own.rvnr() if locale == "de_DE" else own.nif() if locale == "es_ES" else own.ssn())
+    if locale == "es_ES":
+        # Faker's own is drawn past its seed
+        number = chance.randrange(10**8)
+        return f"{number:08}{'TRWAGMYFPDXBNJZSQVHLCKE'[number % 23]}"
+    return str(own.rvnr() if locale == "de_DE" else own.ssn())
 
 
 def _name(chance: Chance, faker: Faker) -> str:

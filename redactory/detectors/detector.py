@@ -20,6 +20,7 @@ from redactory.detectors.engine import (
     engines_of,
     joined,
 )
+from redactory.detectors.hidden import seen
 from redactory.detectors.policy import policies_of
 from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
 
@@ -69,7 +70,16 @@ class Detector:
                 yield self.decide(text, reading)
 
     def read(self, batch: Sequence[str]) -> list[Reading]:
-        """What the engines say of each text of one batch, before any policy."""
+        """What the engines say of each text of one batch, as it is and as it is seen, before any policy."""
+        readings = self._read(batch)
+        views = {row: view for row, text in enumerate(batch) if (view := seen(text)) is not None}
+        for (row, view), reading in zip(
+            views.items(), self._read([v.text for v in views.values()]), strict=True
+        ):
+            readings[row] = joined([readings[row], view.back(reading)])
+        return readings
+
+    def _read(self, batch: Sequence[str]) -> list[Reading]:
         fitting = [text for text in batch if len(text) <= self._settings.max_chars]
         places = [list(windows(text, WINDOW, OVERLAP)) for text in fitting]
         pieces = [text[start:end] for text, own in zip(fitting, places, strict=True) for start, end in own]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from redactory.detectors.blind import SURE, language_of, languages_read
 from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
+from redactory.detectors.hidden import HIDDEN_SHA256
 from redactory.detectors.recognizers import own_labels
 from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity, words_if_any
 from redactory.detectors.settings import (
@@ -244,6 +245,7 @@ def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy)
     stands_on: dict[str, Any] = {
         "engines": settings.model_dump(mode="json", exclude=_NOT_HASHED | unset, exclude_none=True),
         "identities": identities_of(settings),
+        "hidden": HIDDEN_SHA256,
         "versions": versions(*VERSIONED),
         "python": platform.python_version(),
     }

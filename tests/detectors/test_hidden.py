@@ -1,0 +1,88 @@
+"""Hidden forms: what is seen of a text, and that its places are those of the text as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.detectors import Detector, DetectSettings
+from redactory.detectors.engine import Reading, Span
+from redactory.detectors.hidden import seen
+
+_WAYS = (
+    lambda sign: f"{sign}\u200b",
+    lambda sign: f"\u200f{sign}",
+    lambda sign: f"{sign}\u0336\u0301",
+    lambda sign: f"&#{ord(sign):02};",
+    lambda sign: chr(ord(sign) + 0xFEE0),
+    lambda sign: {"a": "а", "o": "ο", "E": "Ε", "5": "𝟻"}.get(sign, sign),
+    lambda sign: sign,
+)
+_WORDS = st.text("abo5E@.-xyz", min_size=1, max_size=12)
+
+
+@given(_WORDS, st.lists(st.sampled_from(_WAYS), min_size=12, max_size=12), _WORDS)
+def test_a_place_of_what_is_seen_covers_what_hides_it(secret: str, ways: list[object], before: str) -> None:
+    hidden = "".join(way(sign) for way, sign in zip(ways, secret, strict=False))  # type: ignore[operator]
+    text = f"{before} {hidden} after"
+    view = seen(text)
+    if view is None:
+        assert hidden == secret
+        return
+    assert view.text == f"{before} {secret} after"
+    start, end = len(before) + 1, len(before) + 1 + len(secret)
+    (span,) = view.back(Reading((Span(start, end, "X", 1.0, "x"),))).spans
+    # unshown signs before the first sign that shows hide nothing of it
+    assert text[len(before) + 1 : span.start].strip("\u200f") == ""
+    assert span.end == len(before) + 1 + len(hidden)
+
+
+@given(st.text(max_size=40) | st.text("a5&#;64\u200b\u0301аＡ\u202e", max_size=40))
+def test_every_place_lies_in_the_text(text: str) -> None:
+    view = seen(text)
+    if view is None:
+        return
+    bounds = list(view.origins)
+    assert len(bounds) == len(view.text) + 1
+    assert bounds == [*sorted(set(bounds[:-1])), len(text)]
+    assert not view.text or bounds[-2] < len(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "R&D &amp; more",
+        "c’est déjà l’été",
+        "می\u200cخواهم",
+        "👨\u200d👩\u200d👧",
+        "добрый день",
+        "m² ½ µm",
+    ],
+)
+def test_lawful_signs_hide_nothing(text: str) -> None:
+    assert seen(text) is None
+
+
+def test_hidden_secrets_are_masked_whole_and_read_the_same_in_any_batch() -> None:
+    texts = [
+        "just write to m\u200br\u200b.lee@ex\u00adample.com\u200b when you can",
+        "just write to &#109;r.lee&#64;example.com when you can",
+        "it is \uff14111 1111 1111 1111, thanks",
+    ]
+    detector = Detector(DetectSettings())
+    found = list(detector.detect(texts))
+    for text, detection, secret in zip(
+        texts,
+        found,
+        (
+            "m\u200br\u200b.lee@ex\u00adample.com\u200b",
+            "&#109;r.lee&#64;example.com",
+            "\uff14111 1111 1111 1111",
+        ),
+        strict=True,
+    ):
+        start = text.index(secret)
+        assert any(s.start <= start and start + len(secret) <= s.end for s in detection.strict), secret
+        assert [*detector.detect([text])] == [detection]
