@@ -118,7 +118,7 @@ def redact(
     )
     hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
     if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
-        hints.append("Standard input was read as JSON lines: for a table give --format csv.")
+        hints.append("Standard input was read as JSON lines: give --format (csv, parquet, mbox, …).")
     code = 1 if result["quarantined"] or result["files_left_out"] else 0
     if out == "-":
         left_out = sum(result["quarantined"].values())

@@ -26,7 +26,7 @@ MENDS = {
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
-    "text_not_string": "What stands in the column of the text is no text; name the right one (input.text).",
+    "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ from redactory.pipelines.copies import (
     standard_output,
     unfinished,
 )
-from redactory.pipelines.fields import Fields, Under
+from redactory.pipelines.fields import Fields, NoText, Under
 from redactory.pipelines.loading import Given, load_for_texts, settings_of
 from redactory.pipelines.personal import REST, Judge, is_nameable, label_of, shown
 from redactory.pipelines.policy import Policy
@@ -207,7 +207,7 @@ class _Copy:
         usual = tuple(name for name in USUAL if name in seen)
         fields = Fields(self.settings.input.fields.paths if asked else usual)
         wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in seen)]
-        if rows and (wrong or not fields.paths):
+        if rows and (wrong or not (fields.paths or self.redaction.columns)):
             what = "say with --text where the text is"
             if wrong:
                 what = f"there is no field '{wrong[0]}'{_meant(wrong[0], rows)}"
@@ -230,7 +230,7 @@ class _Copy:
             judge = Judge(fields, self.redaction.columns.keys(), self._hits, self.settings.detect.language)
             self.judges[source.name] = judge
             looks = judge.first(rows)
-            self._refuse(source.name, looks, judge.unread, seen)
+            self._refuse(source.name, looks, judge.unread, rows)
             # whoever finds a text in a column looks at all of it
             self.hidden[source.name] &= judge.judged - judge.of_text | self.redaction.columns.keys()
         return fields
@@ -241,19 +241,19 @@ class _Copy:
     def _is_nameable(self, path: str) -> bool:
         return is_nameable(path, self._hits, self.settings.detect.language)
 
-    def _refuse(self, where: str, looks: list[str], unread: list[str], seen: Collection[str]) -> None:
+    def _refuse(self, where: str, looks: list[str], unread: list[str], rows: list[Mapping[str, Any]]) -> None:
         """``ConfigurationError`` where fields look personal, or are bytes that nobody can look at."""
         if not looks and not unread:
             return
         what = "fields that look personal would stay as they are" if looks else "nobody can look at bytes"
         named = [path for path in looks or unread if self._is_nameable(path)]
         # what is not named may be data; where it stands is told
-        told = [path if path in named else _place(path, seen) for path in looks or unread]
-        mends = " ".join(filter(None, dict.fromkeys(_mend(path, seen) for path in named)))
-        mends = mends or f"--column NAME={DROP}"
+        told = [path if path in named else _place(path, rows) for path in looks or unread]
+        mends = [_mend(path, rows) for path in named] + [f"--column NAME={DROP}"] * (len(named) < len(told))
         raise ConfigurationError(
-            f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Say what becomes of each ({mends}; of a "
-            f"column a label, {DROP} or {KEEP}), or give --keep-columns"
+            f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Say what becomes of each "
+            f"({' '.join(dict.fromkeys(filter(None, mends)))}; a label or {KEEP} may stand for {DROP}), "
+            "or give --keep-columns"
         )
 
     def _require_as_judged(self, source: Source, rows: Rows) -> None:
@@ -263,7 +263,8 @@ class _Copy:
         if judge is None or not later or later[-1].number <= _LOOKED_AT:
             return
         where = f"{source.name}, rows {later[0].number:,} to {later[-1].number:,}"
-        self._refuse(where, *judge.later([row.cells for row in later]), later[-1].cells.keys())
+        cells = [row.cells for row in later]
+        self._refuse(where, *judge.later(cells), cells)
 
     def _cells(self, source: Source) -> Iterator[Mapping[str, Any]]:
         with source.open() as file:
@@ -346,7 +347,9 @@ class _Copy:
 
 
 def _meant(path: str, rows: list[Mapping[str, Any]]) -> str:
-    """The same path through lists, where that names something."""
+    """What was meant: a path where a column is asked for, or the same path through lists, if there."""
+    if not Fields((path,)).missing(rows):
+        return " among the columns; --column takes whole ones, give what is below one with --text"
     parts = path.split(".")[:_DEEP]
     for marks in product(("", "[]"), repeat=len(parts)):
         meant = ".".join(map(add, parts, marks))
@@ -355,18 +358,27 @@ def _meant(path: str, rows: list[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _place(path: str, seen: Collection[str]) -> str:
+def _place(path: str, rows: list[Mapping[str, Any]]) -> str:
     """The number of the field that a path begins with."""
-    for place, name in enumerate(seen, 1):
+    for place, name in enumerate(Counter(name for row in rows for name in row), 1):
         if path == name or path.startswith((f"{name}.", f"{name}[]")):
             return f"field {place}"
     return REST
 
 
-def _mend(path: str, seen: Collection[str]) -> str:
+def _mend(path: str, rows: list[Mapping[str, Any]]) -> str:
     """The option that says what becomes of a field; nothing where it may not be named."""
     column = path.partition(".")[0] if path.endswith(REST) else path
-    return f"--column {column}={DROP}" if column in seen else "" if column == REST else f"--text {path!r}"
+    if column != path or any(path in row for row in rows):
+        return "" if column == REST else f"--column {column}={DROP}"
+    fields = Fields((path,))
+    try:
+        for row in rows:
+            fields.texts(row)
+    except NoText:
+        # each row in which it is a number, say, would be left out
+        return f"--column {fields.columns[0]}={DROP}"
+    return f"--text {path!r}"
 
 
 def _whole(value: Any, label: str, put: Put | None) -> str | None:

@@ -153,7 +153,7 @@ def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
         ("a.pdf", "b.txt", "no document", "Nothing was written: every document was left out."),
         ("a.pdf", "b.PDF", "no document", "give b.txt"),
         ("-", "b.jsonl", "id,text\n1,x\n", "The copy b.jsonl holds no row: every one was left out."),
-        ("-", "b.jsonl", "id,text\n1,x\n", "for a table give --format csv"),
+        ("-", "b.jsonl", "id,text\n1,x\n", "as JSON lines: give --format (csv, parquet, mbox, …)"),
     ],
 )
 def test_a_message_says_what_was_done(
@@ -183,3 +183,30 @@ def test_a_path_that_passes_by_a_list_is_told_the_way(tmp_path: Path) -> None:
     for path, meant in (("tickets.body", r"tickets\[\]\.body"), ("tickets.n.t", r"tickets\[\]\.n\[\]\.t")):
         with pytest.raises(ConfigurationError, match=rf"no field '{path}'; did you mean '{meant}'\?"):
             redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", text=[path], config=PATTERNS)
+
+
+def test_a_column_below_another_is_told_to_be_a_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"requester": {"name": "x"}, "text": "x"}))
+    with pytest.raises(
+        ConfigurationError, match=r"'requester\.name' among the columns; --column takes whole"
+    ):
+        redact(
+            tmp_path / "a.jsonl", tmp_path / "b", {"columns": {"requester.name": "PERSON"}}, config=PATTERNS
+        )
+
+
+def test_a_table_all_of_whose_columns_are_declared_needs_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,name,mail\n1,Quirin Ozols,{SECRET}\n")
+    redact(tmp_path / "a.csv", tmp_path / "b.csv", {"columns": {"name": "P", "mail": "E"}}, config=PATTERNS)
+    assert (tmp_path / "b.csv").read_text() == "id,name,mail\n1,<MASK>,<MASK>\n"
+
+
+def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
+    fields = [{"value": SECRET}, {"value": True}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "fields": fields, SECRET: SECRET}))
+    with pytest.raises(ConfigurationError) as refused:
+        redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS)
+    proposed = "--column fields=drop --column NAME=drop; a label or keep may stand for drop"
+    assert f"field 3. Say what becomes of each ({proposed})" in str(refused.value)
+    redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", {"columns": {"fields": "drop", SECRET: "drop"}})
+    assert json.loads((tmp_path / "b.jsonl").read_text()) == {"text": "x"}
