@@ -12,16 +12,28 @@ from gliner import GLiNER
 from redactory.detectors.torch_reading import closed_reading, silence
 
 Word = tuple[str, int, int]
+KINDS = {
+    "PERSON": "person",
+    "ORGANIZATION": "organization",
+    "LOCATION": "location",
+    "STREET_ADDRESS": "street address",
+    "PHONE_NUMBER": "phone number",
+    "EMAIL_ADDRESS": "email address",
+    "IDENTIFIER": "identification number",
+    "DATE": "date",
+}
 
 
 class Gliner:
     files = ("folder",)
 
     @staticmethod
-    def labels(folder: str, labels: Mapping[str, str], threshold: float = 0.3) -> list[str]:
+    def labels(folder: str, labels: Mapping[str, str] = KINDS, threshold: float = 0.3) -> list[str]:
         return list(labels)
 
-    def __init__(self, language: str, folder: str, labels: Mapping[str, str], threshold: float = 0.3) -> None:
+    def __init__(
+        self, language: str, folder: str, labels: Mapping[str, str] = KINDS, threshold: float = 0.3
+    ) -> None:
         with silence():
             self._model = GLiNER.from_pretrained(folder, local_files_only=True).eval()
         self._labels = {words: label for label, words in labels.items()}

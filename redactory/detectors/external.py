@@ -175,16 +175,31 @@ def _each(answers: Any, count: int) -> list[Any]:
 # What is installed under a name, and what it stands on.
 
 
+def installed() -> list[str]:
+    """The names under which installed packages offer engines."""
+    return sorted({one.name for one in entry_points(group=GROUP)})
+
+
+def file_options(name: str) -> tuple[str, ...]:
+    """The options of an engine that name files or folders, as its class says; nothing is made of it."""
+    try:
+        with quiet():
+            return tuple(getattr(_entry(name).load(), "files", ()))
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise _refused(name, "its class cannot be had", error) from None
+
+
 def _entry(name: str) -> EntryPoint:
-    installed = entry_points(group=GROUP)
-    found = [one for one in installed if one.name == name]
+    found = [one for one in entry_points(group=GROUP) if one.name == name]
     if len(found) > 1:
         packages = ", ".join(sorted(one.dist.name for one in found if one.dist))
         raise ConfigurationError(f"detect.engines.{name}: several packages offer it ({packages}); keep one")
     if not found:
-        names = ", ".join(sorted({one.name for one in installed})) or "none"
         raise ConfigurationError(
-            f"detect.engines.{name}: no installed package offers an engine of this name; installed: {names}"
+            f"detect.engines.{name}: no installed package offers an engine of this name; installed: "
+            f"{', '.join(installed()) or 'none'}"
         )
     return found[0]
 

@@ -112,6 +112,25 @@ def meta_of(model: str) -> dict[str, Any]:
     return meta
 
 
+def pipeline_of(language: str) -> str:
+    """The one installed pipeline of ``language`` that finds entities.
+
+    ``ConfigurationError`` where there is none, or more than one.
+    """
+    with lean_imports():
+        from spacy.util import get_installed_models
+
+    metas = {name: meta_of(name) for name in sorted(get_installed_models())}
+    found = [n for n, m in metas.items() if m.get("lang") == language and m.get("labels", {}).get("ner")]
+    if len(found) != 1:
+        there = f"several are installed ({', '.join(found)}): name" if found else "none is installed: install"
+        raise ConfigurationError(
+            f"a spaCy pipeline that finds entities of the language '{language}' is needed, and {there} one, "
+            "or give its folder, behind a colon"
+        )
+    return found[0]
+
+
 def versions(*packages: str) -> dict[str, str]:
     """The installed version of each package."""
     return {package: version_of(package) for package in packages}

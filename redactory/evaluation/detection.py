@@ -1,4 +1,7 @@
-"""Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public."""
+"""Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public.
+
+And what other engines find of the same points, beside them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from redactory.evaluation.statistics import (
     SEED,
     Bootstrap,
     Sums,
+    figure,
     proportion,
     quotient,
     share,
@@ -46,7 +50,7 @@ INTERVALS = {
 """Which interval is which kind; all are two-sided."""
 
 _WARM_UP = 20
-_CHUNK = 256
+_CHUNK, _TURN = 256, 64
 
 
 POLICIES: dict[str, Callable[[Detection], tuple[Span, ...]]] = {
@@ -77,14 +81,14 @@ class Fates(dict[str, Detection]):
         self._detector = detector
 
     def read(self, texts: Iterable[str], progress: Progress = silent) -> tuple[int, float]:
-        """Detect what is new among ``texts``: how many they were, and the seconds they took."""
+        """Detect what is new among ``texts``: how many they were, and the processor's seconds they took."""
         new = [text for text in dict.fromkeys(texts) if text not in self]
-        done, start = 0, time.perf_counter()
+        done, start = 0, time.process_time()
         while chunk := new[done : done + _CHUNK]:
             self.update(zip(chunk, self._detector.detect(chunk), strict=True))
             done += len(chunk)
             progress("detect", done, len(new), "texts")
-        return done, time.perf_counter() - start
+        return done, time.process_time() - start
 
     def is_public(self, text: str) -> bool:
         """Whether a text that was read goes public."""
@@ -107,9 +111,10 @@ def measure_detection(
     ``strict`` scores the marks of π, ``conservative`` those of π and π_c together (:func:`figures`); a
     quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come
     of :func:`~redactory.evaluation.recall.measure_misses`; ``public_share`` is of all points, its
-    ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points, the engines
-    being warm; ``interval`` says which interval is of which kind; ``public`` counts the spans of each public
-    label ({n, open}), and those of which π masks nothing. No text is in the result.
+    ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points in a second of
+    a processor core, the engines being warm; ``interval`` says which interval is of which kind; ``public``
+    counts the spans of each public label ({n, open}), and those of which π masks nothing. No text is in the
+    result.
     """
     texts, fates = [point.text for point in points], Fates(detector)
     Fates(detector).read(texts[:_WARM_UP])
@@ -117,11 +122,7 @@ def measure_detection(
     misses = measure_misses(fates, texts, [point.spans for point in points], CONFIDENCE, progress)
     result: dict[str, Any] = {}
     for name, marks in POLICIES.items():
-        rows: dict[int, Counts] = defaultdict(Counter)
-        for point in points:
-            places = [(span.start, span.end) for span in marks(fates[point.text])]
-            rows[point.row].update(count_matches(point.text, labelled_spans(point.spans), places))
-        result[name] = figures(list(rows.values()), CONFIDENCE)
+        result[name] = figures(_by_row(points, lambda text, own=marks: own(fates[text])), CONFIDENCE)  # type: ignore[misc]
     missed = {
         rate: {
             **proportion(own["misses"], misses["n"], CONFIDENCE),
@@ -145,6 +146,78 @@ def measure_detection(
         "texts_per_second": distinct / seconds if seconds else None,
         "interval": INTERVALS,
     }
+
+
+def measure_beside(
+    ours: TextDetector,
+    rivals: Mapping[str, TextDetector],
+    points: Sequence[LabelledPoint],
+    progress: Progress = silent,
+) -> list[dict[str, Any]]:
+    """What π alone, π ∪ π_c and each of ``rivals`` find of the same points, a row each.
+
+    As if each were all that decides, a point in which it marks something being private: a secret is missed
+    whose point is public, which is the δ₂ of both policies, and ``public_share`` is that of the points
+    without a labelled span. {engine, policy (None of a rival), cover_recall, char_precision, char_recall,
+    miss_rate: {value, low, high, misses, n}, public_share: {value, low, high, points, public}, quarantined,
+    texts_per_second: {value, low, high}}. Distinct points are read in turn, a few at a time by each, so that
+    what else the machine does weighs on all alike; seconds are those of a processor core, and their
+    bootstrap is over these turns. No text is in the result.
+    """
+    fates = {name: Fates(detector) for name, detector in {"": ours, **rivals}.items()}
+    texts = list(dict.fromkeys(point.text for point in points))
+    for detector in (ours, *rivals.values()):
+        Fates(detector).read(texts[:_WARM_UP])
+    turns: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for start in range(0, len(texts), _TURN):
+        # whoever comes first in one turn comes last in the next
+        order = list(fates) if start // _TURN % 2 else list(reversed(fates))
+        for name in order:
+            turns[name].append(fates[name].read(texts[start : start + _TURN]))
+        progress("compare", min(start + _TURN, len(texts)), len(texts), "texts")
+    rows = []
+    for name, own in fates.items():
+        beside = {
+            "quarantined": sum(own[point.text].failure is not None for point in points),
+            "texts_per_second": _speed(turns[name]),
+        }
+        for policy, marks in POLICIES.items() if not name else [(None, POLICIES["strict"])]:
+            rows.append(
+                {"engine": name or "redactory", "policy": policy, **_alone(points, own, marks), **beside}
+            )
+    return rows
+
+
+def _speed(turns: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """Texts per second of turns of (texts, seconds); of one turn nobody knows how much it varies."""
+    speed = Bootstrap(np.array(turns), CONFIDENCE).figure(lambda sums: quotient(sums[:, 0], sums[:, 1]))
+    return speed if len(turns) > 1 else figure(speed["value"])
+
+
+def _alone(
+    points: Sequence[LabelledPoint],
+    fates: Mapping[str, Detection],
+    marks: Callable[[Detection], tuple[Span, ...]],
+) -> dict[str, Any]:
+    """The figures of what ``marks`` takes of each detection, as if nothing else decided."""
+    detections = {text: Detection(marks(one), failure=one.failure) for text, one in fates.items()}
+    public = {text for text, one in detections.items() if route(text, one).side == PUBLIC}
+    found = figures(_by_row(points, lambda text: detections[text].strict), CONFIDENCE)
+    secrets = sum(len(point.spans) for point in points)
+    missed = sum(len(point.spans) for point in points if point.text in public)
+    return {
+        **{name: found[name] for name in ("cover_recall", "char_precision", "char_recall")},
+        "miss_rate": {**proportion(missed, secrets, CONFIDENCE), "misses": missed, "n": secrets},
+        "public_share": public_share(points, public.__contains__)["of_clean"],
+    }
+
+
+def _by_row(points: Iterable[LabelledPoint], marks: Callable[[str], Iterable[Span]]) -> list[Counts]:
+    rows: dict[int, Counts] = defaultdict(Counter)
+    for point in points:
+        places = [(span.start, span.end) for span in marks(point.text)]
+        rows[point.row].update(count_matches(point.text, labelled_spans(point.spans), places))
+    return list(rows.values())
 
 
 def _left_open(points: Iterable[LabelledPoint], fates: Mapping[str, Detection]) -> dict[str, Any]:

@@ -274,9 +274,14 @@ def fit(
         None,
     ),
     labelled=option("JSONL with the true spans (text, spans).", Path),
+    against=option(
+        "With --labelled: engines that read the same text, for one table, with commas between: presidio, "
+        "spacy (both also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package.",
+        str,
+    ),
     engine=option(
-        "For a run: the engine that looks for what is left: patterns, tagger, spacy:NAME, stanza:FOLDER or "
-        "transformers:FOLDER; one that did not mask.",
+        "For a run: the engine that looks for what is left, one that did not mask: patterns, tagger, or one "
+        "that --against takes, but presidio.",
         str,
     ),
     sample=option("For a run: how many points of each split are looked at.", int, 5_000, min=1),
@@ -286,10 +291,16 @@ def evaluate_detection(
     what: str | None,
     output: str | None,
     labelled: Path | None,
+    against: str | None,
     progress: Progress,
     **of_run: Any,
 ) -> Shown:
     """What the policies find and miss in labelled text, or what the shards of a run give away."""
+    if against is not None:
+        if labelled is None:
+            raise ConfigurationError("--against: engines are compared on labelled rows: give --labelled")
+        names, config = against.split(","), readable_configuration(what)
+        return Shown("beside", redactory.evaluate_against(labelled, names, config, progress=progress))
     if labelled is not None:
         config = readable_configuration(what)
         return Shown("detection", redactory.evaluate_detect(labelled, config, progress=progress))

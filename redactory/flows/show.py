@@ -146,6 +146,8 @@ def _templates() -> Environment:
         "up": lambda value, digits=4: "none" if value is None else upwards(value, digits),
         "some": some,
         "share": _interval,
+        "between": _between,
+        "percent": lambda figure: _number(figure["value"] and 100 * figure["value"], ".1f"),
         "words": lambda name: name.replace("_", " "),
         "name": lambda path: Path(path).name,
         "row": lambda *cells: _Row(" ¦ ".join(str(_safe(cell)) for cell in cells)),
@@ -198,6 +200,12 @@ def _interval(figure: Mapping[str, float | None], form: str = ".1%") -> str:
     if value is None or low is None or high is None:
         return "none"
     return f"{value:{form}} ({low:{form}} to {high:{form}})"
+
+
+def _between(figure: Mapping[str, float | None], form: str = ".1f", by: float = 100) -> str:
+    """The interval of a figure, ``by`` hundred, for a line of its own below it."""
+    low, high = figure["low"], figure["high"]
+    return "–" if low is None or high is None else f"{by * low:{form}}–{by * high:{form}}"
 
 
 # Progress.

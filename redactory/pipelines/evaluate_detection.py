@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
+from redactory.detectors.alone import ENGINES, NAMED, Alone, only, rivals
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import PatternSettings, kinds_of, public_of, refuse_fitted_rows
-from redactory.evaluation.detection import LabelledPoint, measure_detection
+from redactory.evaluation.detection import INTERVALS, LabelledPoint, measure_beside, measure_detection
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
 from redactory.evaluation.recall import measure_misses, secrets_left
 from redactory.evaluation.report import write_report
-from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.foundation.canonical import file_sha256, version_of
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, some
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
@@ -45,12 +47,63 @@ def evaluate_detect(
     secrets. ``ConfigurationError`` where the policies were fitted on any of these rows
     (``docs/guarantees.md``, "Coverage failure").
     """
-    path = Path(labelled)
-    segment, detect = SegmentSettings(), DetectSettings()
-    if config is not None:
-        # the labelled file is what is read: a file with a detect section alone will do
-        given = load_config(config, input={"path": str(path)})
-        segment, detect = given.segment, given.detect
+    segment, detect = _settings(labelled, config)
+    points, about = _labelled(Path(labelled), segment, detect)
+    return about | measure_detection(detector or Detector(detect), points, progress)
+
+
+def evaluate_against(
+    labelled: str | Path,
+    against: Iterable[str],
+    config: Given | None = None,
+    *,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """The policies and other engines side by side, on the labelled rows of a file.
+
+    ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
+    ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented
+    as ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans,
+    spans_outside_points, segment, policies, public_labels, language, points, distinct_points, secrets, table:
+    the rows of :func:`~redactory.evaluation.detection.measure_beside`, engines: {name: what it is}, version,
+    interval}. Before a text is read ``ConfigurationError`` for an engine that is unknown, not here or given
+    twice, ``InputError`` where nothing is labelled.
+    """
+    segment, detect = _settings(labelled, config)
+    beside = rivals(against, detect.language)
+    points, about = _labelled(Path(labelled), segment, detect)
+    secrets = sum(len(point.spans) for point in points)
+    if not secrets:
+        raise InputError(
+            f"{Path(labelled).name}: no secret is labelled in {some(about['rows'], 'row')}, so there is "
+            "nothing to compare by; label them, each as a span"
+        )
+    loaded = {one.name: Alone(one, detect.public_labels) for one in beside}
+    return {
+        **about,
+        "language": detect.language,
+        "points": len(points),
+        "distinct_points": len({point.text for point in points}),
+        "secrets": secrets,
+        "table": measure_beside(Detector(detect), loaded, points, progress),
+        "engines": {one.name: one.identity for one in beside},
+        "version": version_of("redactory"),
+        "interval": INTERVALS,
+    }
+
+
+def _settings(labelled: str | Path, config: Given | None) -> tuple[SegmentSettings, DetectSettings]:
+    if config is None:
+        return SegmentSettings(), DetectSettings()
+    # the labelled file is what is read: a file with a detect section alone will do
+    given = load_config(config, input={"path": str(labelled)})
+    return given.segment, given.detect
+
+
+def _labelled(
+    path: Path, segment: SegmentSettings, detect: DetectSettings
+) -> tuple[list[LabelledPoint], dict[str, Any]]:
+    """The points of the rows of a file, and what a result says of rows and policies."""
     rows, cut = list(labelled_rows(path, detect.public_labels)), segmenter(segment)
     refuse_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     points = [
@@ -64,7 +117,7 @@ def evaluate_detect(
     ]
     count = sum(len(row["spans"]) for row in rows)
     placed = {(point.row, span["number"]) for point in points for span in point.spans}
-    return {
+    return points, {
         "labelled": str(path),
         "rows": len(rows),
         "spans": count,
@@ -72,7 +125,6 @@ def evaluate_detect(
         "segment": segment.mode,
         "policies": policy_hashes(detect),
         "public_labels": list(detect.public_labels),
-        **measure_detection(detector or Detector(detect), points, progress),
     }
 
 
@@ -135,14 +187,6 @@ def known_since(run: RunFolder, result: dict[str, Any]) -> str:
 # What can be learnt from the shards alone.
 
 
-ENGINES = ("patterns", "tagger")
-"""The engines that are tried in turn as the independent one, where none is named.
-
-Not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none.
-"""
-WITH_MODEL = {"spacy": "model", "stanza": "folder", "transformers": "folder"}
-"""The engines that a model can be named for, and the setting that names it."""
-_NAMED = "spacy:NAME, stanza:FOLDER or transformers:FOLDER"
 TEACHER = (
     "the run's own tagger was trained on labels of spaCy's small English pipeline: what both overlook is not "
     "seen here; name another engine (stanza:FOLDER, transformers:FOLDER) for a look that is independent"
@@ -159,7 +203,7 @@ def evaluate_redaction(
     """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
 
     ``linkage``: private points tied to public ones by rare phrases, by document and by user. ``residual``:
-    what ``engine``, one that did not mask (spacy, patterns, tagger, or with its model spacy:NAME,
+    what ``engine``, one that did not mask (spacy, patterns, tagger, or with its model spacy:PIPELINE,
     stanza:FOLDER, transformers:FOLDER), still finds on ``sample`` points of each side. ``across``: public
     points that nearly duplicate a private one. What cannot be measured is null, with its reason under
     ``reasons``. Sealed in the run's private state; ids, counts and labels, no text.
@@ -183,13 +227,10 @@ def evaluate_redaction(
             linked[unit] = linkage(shown["public"], shown["private"], rare, LONGEST_PHRASE, progress=progress)
         residual = None
         if chosen is not None:
-            # a model's place is no part of the result
-            name, _, model = chosen.partition(":")
-            off: dict[str, Any] = dict.fromkeys((*ENGINES, *WITH_MODEL, "lists"))
-            own = off | {name: {WITH_MODEL[name]: model} if model else {}, "language": detect.language}
-            reader, words = Detector(DetectSettings.model_validate(own)), words_if_any(detect.language)
+            reader, words = Detector(only(chosen, detect.language)), words_if_any(detect.language)
             taught = detect.tagger is not None and chosen == "spacy"
-            residual = {"engine": name, "note": TEACHER if taught else None} | {
+            # a model's place is no part of the result
+            residual = {"engine": chosen.partition(":")[0], "note": TEACHER if taught else None} | {
                 side: residual_identifiers(reader.read, points, sample, 0, progress, words, public)
                 for side, points in texts.items()
             }
@@ -219,16 +260,17 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
     if detect.presidio is not None and detect.patterns is None:
         # most of the patterns are its recognizers
         detect = detect.model_copy(update={"patterns": PatternSettings()})
+    # not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none
     free = [one for one in ENGINES if getattr(detect, one) is None]
     if wanted is None:
-        masked = f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {_NAMED}"
+        masked = f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {NAMED}"
         return (free[0], "") if free else (None, masked)
-    name, _, model = wanted.partition(":")
-    if name not in {*ENGINES, *WITH_MODEL} or (model and name not in WITH_MODEL):
-        raise ConfigurationError(f"engine: one of {', '.join(ENGINES)}, {_NAMED}")
-    if name in ("stanza", "transformers") and not model:
-        raise ConfigurationError(f"engine: {name} needs its model, as {name}:FOLDER")
-    if getattr(detect, name) is not None:
+    try:
+        only(wanted, detect.language)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"engine: {error}") from None
+    name = wanted.partition(":")[0]
+    if name in detect.engines or getattr(detect, name, None) is not None:
         raise ConfigurationError(
             f"engine: {name} is one of the engines that masked this run, so its look is not independent; "
             f"take {' or '.join(free) or 'an engine that the run does not use'}"

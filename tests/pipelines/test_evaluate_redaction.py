@@ -106,7 +106,7 @@ def test_an_engine_that_masked_is_not_independent() -> None:
     assert independent_engine(own, "spacy")[0] == "spacy"
     with pytest.raises(ConfigurationError, match="patterns is one of the engines that masked"):
         independent_engine(own, "patterns")
-    with pytest.raises(ConfigurationError, match="one of patterns, tagger, spacy:NAME"):
+    with pytest.raises(ConfigurationError, match="one of patterns, tagger, spacy:PIPELINE"):
         independent_engine(own, "oracle")
     with pytest.raises(ConfigurationError, match="stanza:FOLDER"):
         independent_engine(own, "stanza")

