@@ -1,10 +1,9 @@
-"""Detection on labelled files: what each engine, both policies and Presidio's defaults find, and how fast.
+"""Why clean points are private, and what other thresholds would give, on labelled files.
 
-Every text is read once; engines, policies and the curve of public share against miss rate are all made of
-these readings.  Presidio's defaults (``AnalyzerEngine`` over the same spaCy package, all of its default
-recognizers, through ``BatchAnalyzerEngine``) read the same texts in turn, chunk by chunk, on one thread; its
-every result counts as a mark.  Rows with a ``template_id`` are reported apart for two halves of the
-templates, drawn by a fixed hash.  Prints JSON; a few lines a file go to standard error.
+Every text is read once; the reasons and the curve of public share against miss rate are made of these
+readings.  What policies, engines and rivals find is ``redactory evaluate detection --against``.  Rows with a
+``template_id`` are reported apart for two halves of the templates, drawn by a fixed hash.  Prints JSON; a few
+lines a file go to standard error.
 
     python benchmarks/detection.py                          # simulated support dialogues
     python benchmarks/detection.py --data FOLDER --data FILE.jsonl:turn
@@ -17,31 +16,19 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from detection_contest import Contest, Recorded
-
-from redactory.detectors import Detection, DetectSettings, Reading, policy_hashes
-from redactory.evaluation.detection import (
-    Counts,
-    LabelledPoint,
-    count_matches,
-    figures,
-    labelled_spans,
-    measure_detection,
-    public_share,
-)
+from redactory.detectors import Detection, Detector, DetectSettings, Reading, policy_hashes
+from redactory.evaluation.detection import LabelledPoint, public_share
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.recall import TEMPLATE
 from redactory.evaluation.statistics import proportion
-from redactory.foundation.progress import silent
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.segment import segmenter
@@ -50,30 +37,45 @@ from redactory.redaction import PUBLIC, route
 PLAIN_CONFIDENCE = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 SURE = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0)
 HALVES = ("development templates", "held-out templates")
+CHUNK = 128
 
-Marks = Callable[[str], Iterable[tuple[int, int]]]
+
+class Recorded:
+    """The detector, each distinct text read once and its reading kept."""
+
+    def __init__(self, settings: DetectSettings) -> None:
+        self.detector = Detector(settings)
+        self.readings: dict[str, Reading] = {}
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        """One detection a text."""
+        texts = list(texts)
+        new = [text for text in dict.fromkeys(texts) if text not in self.readings]
+        for start in range(0, len(new), CHUNK):
+            chunk = new[start : start + CHUNK]
+            self.readings.update(zip(chunk, self.detector.read(chunk), strict=True))
+        return (self.detector.decide(text, self.readings[text]) for text in texts)
 
 
 def main() -> None:
     """Measure every file; one JSON object on standard output."""
     arguments = _arguments()
     settings = load_config(arguments.config).detect if arguments.config else DetectSettings()
-    contest = Contest(settings)
+    recorded = Recorded(settings)
     with tempfile.TemporaryDirectory() as folder:
         data = arguments.data or [_simulated(Path(folder))]
         files = [
             result
             for given in data
             for path, mode in _files(given)
-            for result in _measured(contest, path, mode, arguments.limit)
+            for result in _measured(recorded, path, mode, arguments.limit)
         ]
     result = {
         "benchmark": "detection",
         "limit": arguments.limit,
         "policies": policy_hashes(settings),
-        "versions": {name: version(name) for name in ("redactory", "spacy", "presidio-analyzer")},
+        "versions": {name: version(name) for name in ("redactory", "spacy")},
         "files": files,
-        "speed": contest.speed(),
     }
     print(json.dumps(result, indent=1, allow_nan=False))
 
@@ -104,7 +106,7 @@ def _files(given: str) -> Iterator[tuple[Path, str]]:
     return ((file, mode or "sentence") for file in found)
 
 
-def _measured(contest: Contest, path: Path, mode: str, limit: int | None) -> Iterator[dict[str, Any]]:
+def _measured(recorded: Recorded, path: Path, mode: str, limit: int | None) -> Iterator[dict[str, Any]]:
     """One result a file, or one for each half of its templates."""
     cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
     rows = [row for number, row in enumerate(labelled_rows(path)) if limit is None or number < limit]
@@ -119,9 +121,8 @@ def _measured(contest: Contest, path: Path, mode: str, limit: int | None) -> Ite
         ]
         if not points:
             continue
-        contest.read(point.text for point in points)
         about = {"data": f"{path.parent.name}/{path.name}", "part": name or None, "segment": mode}
-        result = {**about, "rows": len(group), **_of(contest, points)}
+        result = {**about, "rows": len(group), **_of(recorded, points)}
         _tell(result)
         yield result
 
@@ -130,36 +131,15 @@ def _half(template: Any) -> str:
     return HALVES[hashlib.sha256(f"template {template}".encode()).digest()[0] % 2]
 
 
-def _of(contest: Contest, points: list[LabelledPoint]) -> dict[str, Any]:
-    recorded = contest.recorded
-    result = measure_detection(recorded, points, progress=silent)
-    # both speeds are measured in turn, for all files together
-    del result["texts_per_second"]
-    strict = {p.text: d.strict for p, d in zip(points, _detections(recorded, points), strict=True)}
-    names = sorted({span.detector for spans in strict.values() for span in spans})
-    engines = {
-        name: _scored(points, lambda t, n=name: [(s.start, s.end) for s in strict[t] if s.detector == n])  # type: ignore[misc]
-        for name in names
-    }
+def _of(recorded: Recorded, points: list[LabelledPoint]) -> dict[str, Any]:
+    detections = recorded.detect(point.text for point in points)
+    public = {p.text for p, d in zip(points, detections, strict=True) if route(p.text, d).side == PUBLIC}
     return {
-        **result,
-        "engines": engines,
-        "presidio_defaults": _scored(points, contest.presidio.marks.__getitem__),
+        "points": len(points),
+        "public_share": public_share(points, public.__contains__),
         "clean_points_made_private_by": _reasons(recorded, points),
         "curve": _curve(recorded, points),
     }
-
-
-def _detections(recorded: Recorded, points: Iterable[LabelledPoint]) -> Iterator[Detection]:
-    return recorded.detect([point.text for point in points])
-
-
-def _scored(points: Iterable[LabelledPoint], marks: Marks) -> dict[str, Any]:
-    rows: dict[int, Counts] = {}
-    for point in points:
-        counts = count_matches(point.text, labelled_spans(point.spans), marks(point.text))
-        rows.setdefault(point.row, Counter()).update(counts)
-    return figures(list(rows.values()))
 
 
 def _reasons(recorded: Recorded, points: Sequence[LabelledPoint]) -> dict[str, dict[str, int]]:
@@ -167,7 +147,7 @@ def _reasons(recorded: Recorded, points: Sequence[LabelledPoint]) -> dict[str, d
     clean = [point for point in points if not point.spans]
     every: Counter[str] = Counter()
     alone: Counter[str] = Counter()
-    for point, detection in zip(clean, _detections(recorded, clean), strict=True):
+    for point, detection in zip(clean, recorded.detect(point.text for point in clean), strict=True):
         reasons = route(point.text, detection).reasons
         every.update(reasons)
         alone.update(reasons if len(reasons) == 1 else ())
@@ -229,32 +209,16 @@ def _point_of(entry: dict[str, Any], points: Sequence[LabelledPoint], secrets: i
 
 
 def _tell(result: dict[str, Any]) -> None:
-    def value(figure: dict[str, Any]) -> str:
-        return "  -  " if figure["value"] is None else f"{figure['value']:.4f}"
-
-    lines = [f"{result['data']} {result['part'] or ''}: {result['points']} points by {result['segment']}"]
-    scored = {**result["engines"], "π": result["strict"], "π ∪ π_c": result["conservative"]}
-    for name, own in {**scored, "Presidio's defaults": result["presidio_defaults"]}.items():
-        figures_of = ("cover_recall", "char_precision", "char_recall", "f2")
-        lines.append(f"  {name:<20} " + "  ".join(f"{f} {value(own[f])}" for f in figures_of))
-    by_label = result["strict"]["by_label"].items()
-    lines.append(
-        "  covered by π: " + ", ".join(f"{k} {value(v['cover_recall'])} ({v['n']})" for k, v in by_label)
-    )
-    missed, public = result["miss_rate"], result["public_share"]
-    lines.append(
-        f"  missed by both {missed['misses']} of {missed['n']}; public {value(public)}, of clean points "
-        f"{value(public['of_clean'])}; γ {value(result['gamma'])}"
-    )
+    clean = result["public_share"]["of_clean"]
     reasons = list(result["clean_points_made_private_by"].items())[:10]
-    lines.append(
-        "  clean but private: " + ", ".join(f"{k} {v['points']} ({v['alone']} alone)" for k, v in reasons)
+    print(
+        f"{result['data']} {result['part'] or ''}: {clean['public']} of {clean['points']} clean points by "
+        f"{result['segment']} are public; private are "
+        + ", ".join(f"{name} {own['points']} ({own['alone']} alone)" for name, own in reasons),
+        file=sys.stderr,
+        flush=True,
     )
-    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    if os.environ.get("OMP_NUM_THREADS") != "1":
-        # libraries count their threads when they are first imported
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     main()

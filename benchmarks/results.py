@@ -40,16 +40,16 @@ def page() -> str:
 
 def summary() -> str:
     """The questions that people ask first."""
-    found, own, ours = read("detection")["files"], scale(), clipping()["ours"]
-    missed = [row["miss_rate"] for row in found]
-    counts, most = [one["misses"] for one in missed], [one["high"] for one in missed]
-    clean = [100 * row["public_share"]["of_clean"]["value"] for row in found]
+    found, own, ours = detected().values(), scale(), clipping()["ours"]
+    both = [one["table"][1] for one in found]
+    counts, most = ([row["miss_rate"][key] for row in both] for key in ("misses", "high"))
+    clean = [100 * row["public_share"]["value"] for row in both]
     chats, people = crt("crt_customersim"), crt("crt_multiwoz")
     lines = [
         (
             "What do both policies miss?",
-            f"{min(counts)} to {max(counts)} of a thousand and more labelled secrets on each of "
-            f"{len(found)} test sets: at most {100 * min(most):.1f}% to {100 * max(most):.1f}%",
+            f"{min(counts)} to {max(counts)} of hundreds to thousands of labelled secrets on "
+            f"each of {len(found)} test sets: at most {100 * min(most):.1f}% to {100 * max(most):.1f}%",
             "[detection](results.md#detection)",
         ),
         (
@@ -141,35 +141,59 @@ def claims(figure: Row) -> str:
 
 
 def detection() -> Row:
-    """Coverage and misses on labelled files."""
-    found = read("detection")
+    """What policies and engines find of each labelled file, by language: what the command printed as JSON."""
+    found = detected()
+    english = [one for one in found.values() if one["language"] == "en"]
 
     def rate(figure: Row) -> str:
         return f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
 
-    def line(row: Row) -> tuple[str, ...]:
+    def line(one: Row, row: Row, first: bool) -> tuple[str, ...]:
+        names = {"strict": "π", "conservative": "**π ∪ π_c**"}
+        text = f"{one['language']}, `{Path(one['labelled']).stem}`, {one['points']:,} by {one['segment']}"
+        figures = ("cover_recall", "char_precision", "char_recall", "public_share")
         missed = row["miss_rate"]
         return (
-            ", ".join(part for part in (f"`{row['data']}`", row["part"], f"by {row['segment']}") if part),
-            f"{row['points']:,}",
-            rate(row["strict"]["cover_recall"]),
-            rate(row["presidio_defaults"]["cover_recall"]),
-            f"{missed['misses']:,} of {missed['n']:,}",
-            f"{100 * missed['high']:.2f}%",
-            rate(row["public_share"]["of_clean"]),
+            text if first else "",
+            names.get(row["policy"], row["engine"].partition(":")[0]),
+            *(rate(row[name]) for name in figures),
+            f"{missed['misses']:,} of {missed['n']:,} (to {100 * missed['high']:.2f}%)",
+            f"{row['texts_per_second']['value']:,.0f}",
         )
 
-    heads = ("text", "points", "covered by π", "by Presidio's defaults", "missed by both", "at most")
-    covered = [
-        (row[name]["cover_recall"]["value"] for name in ("strict", "presidio_defaults"))
-        for row in found["files"]
-    ]
+    heads = ("text", "by", "covered", "precision", "recall", "clean points public", "missed", "texts/s")
+    rows = [line(one, row, not number) for one in found.values() for number, row in enumerate(one["table"])]
     return {
-        "limit": f"{found['limit']:,}",
-        "table": table((*heads, "clean points that stay public"), map(line, found["files"])),
-        "covers_more": all(ours > theirs for ours, theirs in covered),
-        "speed": digits(found["speed"]["ratio"]["overall"]),
+        "files": files(*found),
+        "table": table(heads, rows),
+        "fewest_missed": all(
+            one["table"][1]["miss_rate"]["misses"] <= row["miss_rate"]["misses"]
+            for one in english
+            for row in one["table"][2:]
+        ),
+        "speed": spread_of(
+            _speed(one["table"][0]) / _speed(row)
+            for one in english
+            for row in one["table"]
+            if row["engine"] == "presidio"
+        ),
     }
+
+
+def detected() -> dict[str, Any]:
+    """The files ``detection_LANGUAGE_TEXT.json``, English first, each as the command wrote it."""
+    names = sorted(path.stem for path in DATA.glob("detection_*.json"))
+    return {name: read(name) for name in sorted(names, key=lambda name: not name.startswith("detection_en_"))}
+
+
+def _speed(row: Row) -> float:
+    return float(row["texts_per_second"]["value"])
+
+
+def spread_of(values: Iterable[float]) -> str:
+    """The least and the greatest."""
+    known = sorted(values)
+    return f"{digits(known[0], 2)} to {digits(known[-1], 2)}"
 
 
 def crt(file: str) -> Row:
