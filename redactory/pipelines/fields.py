@@ -187,7 +187,14 @@ def _is_there(value: Any, steps: tuple[Step, ...]) -> bool:
     step, rest = steps[0], steps[1:]
     if step is EACH:
         return isinstance(value, list) and any(_is_there(entry, rest) for entry in value)
+    if _is_map(value):
+        value = dict(value)
     return isinstance(value, Mapping) and step in value and _is_there(value[step], rest)
+
+
+def _is_map(value: Any) -> bool:
+    """Whether ``value`` is a table's map, which is read as a list of pairs."""
+    return isinstance(value, list) and all(isinstance(entry, tuple) for entry in value)
 
 
 def _changed(value: Any, steps: tuple[Step, ...], visit: Visit) -> Any:
@@ -203,6 +210,8 @@ def _changed(value: Any, steps: tuple[Step, ...], visit: Visit) -> Any:
         if not rest:
             return [_said(entry, visit) for entry in value]
         return [_changed(entry, rest, visit) for entry in value]
+    if _is_map(value):
+        return [(key, _changed(below, rest, visit) if key == step else below) for key, below in value]
     if not isinstance(value, Mapping):
         raise NoText(NOT_TEXT)
     return {**value, step: _changed(value[step], rest, visit)} if step in value else value

@@ -485,6 +485,17 @@ def test_columns_of_every_type_are_judged(
     assert pq.read_table(io.BytesIO(made)).column_names == ["text"]
 
 
+def test_the_field_of_a_map_that_is_named_in_the_refusal_can_be_read(copy: Callable[..., bytes]) -> None:
+    packed = io.BytesIO()
+    maps = pa.array([[("remark", SECRET), ("colour", "blue")], None, []], pa.map_(pa.string(), pa.string()))
+    pq.write_table(pa.table({"text": ["t", "u", "v"], "facts": maps}), packed)
+    with pytest.raises(ConfigurationError, match=r"--text 'facts\.remark'"):
+        copy("a.parquet", packed.getvalue())
+    made = pq.read_table(io.BytesIO(copy("b.parquet", packed.getvalue(), text=("text", "facts.remark"))))
+    assert made["facts"].to_pylist() == [[("remark", "<MASK>"), ("colour", "blue")], None, []]
+    assert made["facts"].type == maps.type
+
+
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
 def test_a_column_that_turns_personal_stops_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
