@@ -150,6 +150,8 @@ _SAYING = _words(
 )
 _CODE = re.compile(r"[\w.:%#{}+/,;()=!$&*~'-]{0,80}|(?:\b[a-z]+\d*\b ?){1,20}|[\d\s.,-]{0,200}", re.ASCII)
 _GUID = re.compile(r"\{[0-9A-Fa-f-]{36}\}")
+_LINK = re.compile(r"rId\d{1,5}", re.ASCII)
+"""What Word calls a link to a part or an address: its other end is not masked either."""
 _SIZES = _words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
 _OF_WORD = re.compile(r"-?\d{1,9}|Normal(?:\.dotm?)?|Microsoft (?:Office |Macintosh )?Word|(?:true|false)")
 """What Word itself writes as a property."""
@@ -312,7 +314,7 @@ class _Part:
             yield _Group([Node(view.text, (self, value, view, put))], sure)
 
     def _is_read(self, element: Any, tag: str, name: str, value: str) -> bool:
-        if tag in _NEVER or _GUID.fullmatch(value):
+        if tag in _NEVER or _GUID.fullmatch(value) or (name == "id" and _LINK.fullmatch(value)):
             return False
         if tag == "Relationship":
             return name == "Target" and element.get("TargetMode") == "External"
