@@ -17,7 +17,7 @@ from redactory.detectors.blind import SURE, language_of, languages_read
 from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
 from redactory.detectors.hidden import HIDDEN_SHA256
 from redactory.detectors.recognizers import own_labels
-from redactory.detectors.rules import RULES, SOFT_RULES, rules_identity, words_if_any
+from redactory.detectors.rules import RULES, SOFT_RULES, plain_from, rules_identity, words_if_any
 from redactory.detectors.settings import (
     AUTO,
     DEFAULT_LABELS,
@@ -118,7 +118,8 @@ class ConservativePolicy:
     """π_c: everything tagged at any score, every token not surely plain, and every rule's hit.
 
     CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9".
-    A hit of a soft rule alone is forgiven where the engines hold its words surely plain.
+    A hit of a soft rule alone is forgiven where the engines hold its words surely plain; a word in
+    small letters and a number by itself from a lower bound on.
     """
 
     settings: ConservativeSettings
@@ -160,10 +161,12 @@ class ConservativePolicy:
         for start, end, plain, detector in reading.plain:
             if plain < bound:
                 yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
-        sure = _sure_places(reading, sure_from) if sure_from < 1 else frozenset()
+        plainness = _plainness(reading) if sure_from < 1 else {}
         for rule in rules:
+            usual = sure_from if rule in SOFT_RULES else math.inf
             for start, end in RULES[rule](text, self.language):
-                if rule not in SOFT_RULES or not sure.issuperset(range(start, end)):
+                enough = plain_from(text, start, end, usual, sure_from)
+                if not all(plainness.get(place, -1.0) >= enough for place in range(start, end)):
                     yield Span(start, end, rule.upper(), 1.0, "rule")
 
 
@@ -178,13 +181,13 @@ def _not_allowed(spans: Iterator[Span], reading: Reading) -> Iterator[Span]:
     )
 
 
-def _sure_places(reading: Reading, sure: float) -> frozenset[int]:
-    """The code points that every engine that scores them holds plain with at least ``sure``."""
-    held: set[int] = set()
-    doubted: set[int] = set()
+def _plainness(reading: Reading) -> dict[int, float]:
+    """The least probability of being plain that any engine gives a code point, for those that one scores."""
+    least: dict[int, float] = {}
     for token in reading.plain:
-        (held if token.probability >= sure else doubted).update(range(token.start, token.end))
-    return frozenset(held - doubted)
+        for place in range(token.start, token.end):
+            least[place] = min(token.probability, least.get(place, 1.0))
+    return least
 
 
 def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:

@@ -391,7 +391,8 @@ class ConservativeSettings(Settings):
         ge=0,
         le=1,
         description="A word hit by the rules capital, name or word alone is forgiven where every engine that "
-        "scores tokens holds it plain with at least this; at 1, nothing is forgiven.",
+        "scores tokens holds it plain with at least this (in small letters: with 0.999, and a number by "
+        "itself: with 0.99, where this is more); at 1, nothing is forgiven.",
     )
     rules: tuple[RuleName, ...] = Field(
         ("digit", "symbol", "capital", "name", "word"),

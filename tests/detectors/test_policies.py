@@ -157,7 +157,7 @@ def tokens_of(text: str, draw: st.DrawFn) -> tuple[Plain, ...]:
 
 @st.composite
 def scored_texts(draw: st.DrawFn) -> tuple[str, Reading]:
-    pieces = st.sampled_from(["we", "met", "Anna", "in", "Zxqville", "on", "5th", "zxq", "a@b", "Then."])
+    pieces = st.sampled_from(["we", "met", "Anna", "in", "Zxqville", "on", "b5", "zxq", "a@b", "Then."])
     text = " ".join(draw(st.lists(pieces, max_size=6)))
     return text, Reading(plain=tokens_of(text, draw))
 
@@ -180,6 +180,26 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
             if rule not in SOFT_RULES or sure == 1 or not surely_plain:
                 expected.add((rule.upper(), start, end))
     assert marked == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("we zxqed it", 0.999),
+        ("for 3 of (1,000, the 2nd in 1999 at $2.50", 0.99),
+        ("we Zxqed it", 0.9999),
+        ("we zхqed it", 0.9999),  # the second letter is Cyrillic
+        ("code 4711 it", 2),
+        ("call 555 12 34", 2),
+        ("room b12", 2),
+        ("at 51.5072 north", 2),
+    ],
+)
+def test_small_words_and_single_numbers_are_forgiven_at_lower_bounds(text: str, least: float) -> None:
+    policy = ConservativePolicy(ConservativeSettings())
+    for plain in (0.9899, 0.99, 0.9989, 0.999, 0.9998, 0.9999, 1.0):
+        reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
+        assert any(policy.marks(text, reading)) is (plain < least)
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", "Hello there."])
