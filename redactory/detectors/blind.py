@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError
 
 from redactory.detectors.engine import MODELS, finds_of
-from redactory.detectors.rules import words_if_any
+from redactory.detectors.rules import holding, words_if_any
 from redactory.detectors.settings import AUTO, DetectSettings, RuleName
 from redactory.foundation.errors import RedactoryError, listed
 
@@ -70,7 +70,8 @@ def _unseen(settings: DetectSettings, language: str, ruled: str) -> list[Kind]:
     }
     # a model that is sure that a word is plain forgives it the rules
     heard = not any(found.reads == "tokens" for found in models) or settings.conservative.sure >= 1
-    rules = frozenset(settings.conservative.rules if heard and _plain(ruled) in read else ())
+    asked = settings.conservative.rules if heard and _plain(ruled) in read else ()
+    rules = frozenset(holding(asked, _plain(ruled)))
     return [
         kind
         for kind, form in _LABELS.items()

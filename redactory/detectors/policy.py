@@ -17,7 +17,7 @@ from redactory.detectors.blind import SURE, language_of, languages_read
 from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
 from redactory.detectors.hidden import HIDDEN_SHA256
 from redactory.detectors.recognizers import own_labels
-from redactory.detectors.rules import RULES, SOFT_RULES, plain_from, rules_identity, words_if_any
+from redactory.detectors.rules import RULES, SOFT_RULES, holding, plain_from, rules_identity, words_of
 from redactory.detectors.settings import (
     AUTO,
     DEFAULT_LABELS,
@@ -145,13 +145,11 @@ class ConservativePolicy:
         """
         rules, sure = self.settings.rules, self.settings.sure
         if self.reads is None:
-            return rules, sure, True
+            return holding(rules, self.language), sure, True
         language = language_of(text)
         if language is None:
             return tuple(RULES), 1.0, True
-        if not words_if_any(language):
-            rules = tuple(rule for rule in rules if rule not in SOFT_RULES)
-        return rules, sure, not self.reads.isdisjoint((language, "xx"))
+        return holding(rules, language), sure, not self.reads.isdisjoint((language, "xx"))
 
     def _hits(
         self, text: str, reading: Reading, rules: Sequence[RuleName], sure_from: float
@@ -194,6 +192,10 @@ def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePol
     """π and π_c of a configuration."""
     written = own_labels(settings.patterns, settings.language) if settings.patterns else ()
     named = {label for _, found in finds_of(settings, MODELS) for label in found.asked_for}
+    asked = settings.conservative.rules
+    if "word" in asked and settings.language != AUTO and asked != ConservativeSettings().rules:
+        # one who lists it by name means it
+        words_of(settings.language)
     return (
         StrictPolicy(settings.strict, tuple(sorted(named)), written),
         ConservativePolicy(settings.conservative, "en", languages_read(settings))

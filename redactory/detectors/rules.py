@@ -104,9 +104,21 @@ def plain_from(text: str, start: int, end: int, usual: float, sure: float) -> fl
     return usual
 
 
+_CAPITAL_NOUNS = frozenset({"de", "lb"})
+"""Languages in which a capital inside a sentence tells no name from a noun."""
+
+
+def holding(rules: Sequence[RuleName], language: str) -> tuple[RuleName, ...]:
+    """Those of ``rules`` that say something of text in ``language``; the lists are of English words."""
+    if words_if_any(language):
+        return tuple(rules)
+    silent = SOFT_RULES if language in _CAPITAL_NOUNS else SOFT_RULES - {"capital"}
+    return tuple(rule for rule in rules if rule not in silent)
+
+
 def rules_identity(rules: Sequence[RuleName], language: str) -> str | None:
     """What changes the rules' hits besides versions: the hash of the word list, where it is used."""
-    return _words_hash(language) if "word" in rules else None
+    return _words_hash(language) if "word" in holding(rules, language) else None
 
 
 @functools.cache

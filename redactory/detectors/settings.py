@@ -255,7 +255,7 @@ class FitSettings(Settings):
     start: str | None = Field(
         "default",
         description="The tagger whose weights training starts from, of the same width, depth and table_rows; "
-        "default is the one that is shipped, null draws them at random.",
+        "default is the one that is shipped for the language, null draws them at random.",
     )
     seed: int = Field(0, description="The same seed, rows and versions give the same tagger.")
 

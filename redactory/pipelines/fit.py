@@ -22,13 +22,21 @@ from redactory.detectors.classifier.fitting import (
 from redactory.detectors.engine import Engine
 from redactory.detectors.settings import FitSettings, TaggerSettings, TransformersSettings
 from redactory.detectors.spacy_model import versions
-from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, tagger_folder, train_tagger
+from redactory.detectors.tagger import (
+    DEFAULT,
+    LabelledText,
+    TaggerEngine,
+    calibrate,
+    shipped_for,
+    tagger_folder,
+    train_tagger,
+)
 from redactory.evaluation.detection import ALL, Counts, count_matches
 from redactory.evaluation.labelled import labelled_rows
 from redactory.evaluation.plots import pictures, reliability_plot
 from redactory.foundation.canonical import file_blocks, folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, write_json, write_text
+from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, write_json, write_text
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.loading import settings_of
@@ -100,7 +108,7 @@ def _tagger(
     part: Path, name: str, training: Rows, fitted_on: Rows, settings: FitSettings, progress: Progress
 ) -> tuple[Engine, str, dict[str, Any]]:
     """Our own small tagger, written to ``part``; its engine, what its card says of it, and its facts."""
-    start = None if settings.start is None else tagger_folder(settings.start)
+    settings, start = _started(settings)
     nlp = train_tagger(training, settings, progress, start)
     reliability = calibrate(nlp, fitted_on)
     nlp.to_disk(part)
@@ -123,6 +131,19 @@ def _tagger(
             "versions": versions("redactory", "spacy", "thinc", "numpy"),
         },
     )
+
+
+def _started(settings: FitSettings) -> tuple[FitSettings, Path | None]:
+    """The settings, in the shape of the tagger that training starts from, and its folder."""
+    if settings.start is None:
+        return settings, None
+    if settings.start != DEFAULT:
+        return settings, tagger_folder(settings.start)
+    folder = tagger_folder(shipped_for(settings.language))
+    trained = read_json(folder / "fit.json")["settings"]
+    shape = {key: trained[key] for key in ("width", "depth", "table_rows")}
+    # what is asked for otherwise is refused by train_tagger
+    return FitSettings.model_validate({**shape, **settings.model_dump(exclude_unset=True)}), folder
 
 
 def _classifier(

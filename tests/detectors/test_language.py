@@ -12,11 +12,24 @@ from redactory.detectors import Detection, Detector, DetectSettings, policy_reco
 from redactory.detectors.blind import language_of, languages_read
 from redactory.detectors.engine import Reading
 from redactory.detectors.policy import ConservativePolicy
-from redactory.detectors.settings import ConservativeSettings
+from redactory.detectors.settings import ConservativeSettings, TaggerSettings
+from redactory.detectors.tagger import TaggerEngine
+from redactory.foundation.errors import ConfigurationError
 
 ENGLISH = "please tell us what you are going to do about it, and why nobody there could say where it was."
 GERMAN = "wir haben seit dem anfang der woche auf das paket gewartet, und niemand konnte sagen, wo es war."
-TEXTS = (ENGLISH, GERMAN, "thank you", "danke schön", "", "so war es also", "4711", "Rose ist da")
+POLISH = "od początku tygodnia czekaliśmy na tę paczkę i nikt nie potrafił powiedzieć, gdzie ona teraz jest."
+TEXTS = (ENGLISH, GERMAN, POLISH, "thank you", "danke schön", "", "so war es also", "4711", "Rose ist da")
+
+EUROPEAN = {
+    "de": ("Gestern hat mich Frau Steinbrecher aus Göttingen angerufen.", "Das Paket ist leider beschädigt."),
+    "es": ("Ayer me llamó la señora Echevarría desde Zaragoza.", "El paquete no ha llegado todavía."),
+    "fr": ("Hier, madame Lefebvre de Grenoble m'a appelé.", "Le colis n'est pas encore arrivé."),
+    "it": ("Ieri mi ha chiamato la signora Bortolotti da Vicenza.", "Il pacco non è ancora arrivato."),
+    "nl": ("Gisteren belde mevrouw Hoekstra uit Groningen.", "Het pakket is nog niet aangekomen."),
+    "pt": ("Ontem a senhora Figueiredo ligou de Coimbra.", "A encomenda ainda não chegou."),
+}
+"""A sentence with a person and a place, and one with neither."""
 
 
 @functools.cache
@@ -41,7 +54,8 @@ def test_a_text_is_in_the_language_that_all_of_it_is_surely_in() -> None:
     ("text", "labels"),
     [
         (ENGLISH, set()),
-        (GERMAN, {"OTHER_LANGUAGE"}),
+        ("Das Paket ist leider beschädigt angekommen, und niemand konnte mir sagen, warum.", set()),
+        (POLISH, {"OTHER_LANGUAGE"}),
         ("thank you", set()),
         ("so war es also", {"WORD"}),
         ("Rose ist da", {"NAME", "WORD"}),
@@ -65,7 +79,7 @@ def test_a_language_whose_names_are_found_is_not_private_and_has_no_rules_of_eng
     labels = {"0": "O", "1": "B-PER", "2": "B-LOC", "3": "B-ORG"}
     (tmp_path / "config.json").write_text(json.dumps({"id2label": labels}))
     anywhere = {"language": "auto", "tagger": None, "transformers": {"folder": str(tmp_path)}}
-    assert languages_read(DetectSettings(language="auto")) == {"en"}
+    assert languages_read(DetectSettings(language="auto")) == {"en", *EUROPEAN}
     assert languages_read(DetectSettings.model_validate({"language": "auto", "tagger": None})) == {"en"}
     assert "xx" in languages_read(DetectSettings.model_validate(anywhere)), "its folder names no language"
     for reads, found in (({"en"}, {"OTHER_LANGUAGE"}), ({"de"}, set()), ({"xx"}, set())):
@@ -80,7 +94,29 @@ def test_numbers_of_every_country_are_looked_for() -> None:
 
 def test_the_hash_stands_on_the_library_and_on_the_languages_that_are_read() -> None:
     own = policy_records(DetectSettings(language="auto"))["conservative"]
-    assert own["stands_on"]["languages"]["read"] == ["en"]
+    assert own["stands_on"]["languages"]["read"] == sorted(["en", *EUROPEAN])
     assert own["stands_on"]["languages"]["versions"]["py3langid"]
     assert own["stands_on"]["words"]
     assert "languages" not in policy_records(DetectSettings())["conservative"]["stands_on"]
+
+
+@pytest.mark.parametrize("language", EUROPEAN)
+def test_the_language_alone_is_enough_to_find_names_and_leave_a_plain_sentence_open(language: str) -> None:
+    named, plain = Detector(DetectSettings(language=language)).detect(EUROPEAN[language])
+    text = EUROPEAN[language][0]
+    masked = {text[span.start : span.end] for span in named.strict}
+    hidden = [
+        word for word in text.split() if word[0].isupper() and any(word.strip(".,") in m for m in masked)
+    ]
+    assert len(hidden) >= 2, masked
+    assert not plain.strict
+    assert not plain.conservative
+
+
+def test_with_auto_a_text_is_read_by_the_taggers_of_its_own_language() -> None:
+    german, english = EUROPEAN["de"][0] + " " + GERMAN, "Mary Smith from Denver told me that. " + ENGLISH
+    for language, text in (("de", german), ("en", english)):
+        alone = TaggerEngine(TaggerSettings(), language)
+        assert TaggerEngine(TaggerSettings(), "auto").read([text]) == alone.read([text]), language
+    with pytest.raises(ConfigurationError, match="'sv'"):
+        TaggerEngine(TaggerSettings(), "sv")

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors.rules import RULES, outside, rules_identity, words_of
+from redactory.detectors import DetectSettings
+from redactory.detectors.policy import policies_of
+from redactory.detectors.rules import RULES, holding, outside, rules_identity, words_of
 from redactory.foundation.errors import ConfigurationError
 
 
@@ -86,10 +88,14 @@ def test_a_rule_by_example(rule: str, text: str, found: list[str]) -> None:
     assert words(rule, text) == found
 
 
-def test_a_language_without_a_word_list_is_refused_where_the_rule_is_used() -> None:
-    assert rules_identity(("digit", "capital"), "xx") is None
-    with pytest.raises(ConfigurationError, match="'xx'"):
-        rules_identity(("word",), "xx")
+def test_rules_hold_in_their_own_languages_and_a_word_list_that_is_asked_for_by_name_is_there() -> None:
+    assert holding(tuple(RULES), "en") == holding(tuple(RULES), "auto") == tuple(RULES)
+    assert holding(tuple(RULES), "fr") == ("digit", "symbol", "capital")
+    assert holding(tuple(RULES), "de") == ("digit", "symbol"), "every noun has a capital"
+    assert rules_identity(tuple(RULES), "fr") is None
+    policies_of(DetectSettings.model_validate({"language": "fr"}))
+    with pytest.raises(ConfigurationError, match="'fr'"):
+        policies_of(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
 
 
 @given(st.text(max_size=30) | st.text("aA1@. '’-_\n\"Ann", max_size=30))

@@ -4,7 +4,7 @@ A tagger says for each token how likely it is plain and which label it has other
 tokens to either side and nothing else, so a text's reading needs no document around it.
 """
 
-from redactory.detectors.tagger.engine import DEFAULT, TaggerEngine, tagger_folder
+from redactory.detectors.tagger.engine import DEFAULT, TaggerEngine, shipped_for, tagger_folder
 from redactory.detectors.tagger.fitting import LabelledText, Reliability, calibrate, train_tagger
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Reliability",
     "TaggerEngine",
     "calibrate",
+    "shipped_for",
     "tagger_folder",
     "train_tagger",
 ]

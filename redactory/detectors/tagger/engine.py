@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.engine import LIKELY, SURELY, WEAK, Finds, Plain, Reading, Span
+from redactory.detectors.blind import language_of
+from redactory.detectors.engine import LIKELY, SURELY, WEAK, Finds, Plain, Reading, Span, joined
 from redactory.detectors.settings import AUTO, TaggerSettings, kind_of
 from redactory.detectors.spacy_model import lean_spacy, meta_of, versions
 from redactory.detectors.tagger.fitting import PLAIN
 from redactory.foundation.canonical import folder_sha256
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.files import read_json
 
 if TYPE_CHECKING:
@@ -26,13 +27,20 @@ ADDRESS = "STREET_ADDRESS"
 PLACES = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of the parts of an address: the punctuation between two of them belongs to it."""
 DEFAULT = "default"
+"""As one of ``detect.tagger.models``: what is shipped for the language, or for each with ``auto``."""
+_SHIPPED = {"default": ("en",), "european": ("de", "es", "fr", "it", "nl", "pt")}
+"""The folders beside this file, and the languages that each is for."""
 
 
 class TaggerEngine:
-    """Every configured tagger; each reads every text."""
+    """Every configured tagger; each reads every text.
+
+    With ``detect.language: auto`` a text that is surely in the language of some of them is read by those.
+    """
 
     def __init__(self, settings: TaggerSettings, language: str) -> None:
-        self._taggers = [_Tagger(folder) for folder in _folders(settings, language)]
+        self._taggers = [_Tagger(folder) for _, folder in _folders(settings, language)]
+        self._routes = language == AUTO
 
     def fold(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
@@ -42,26 +50,39 @@ class TaggerEngine:
     @classmethod
     def identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
         """The sha256 over each tagger's files, and the versions that compute with them."""
-        folders = [folder_sha256(folder) for folder in _folders(settings, language)]
+        folders = [folder_sha256(folder) for _, folder in _folders(settings, language)]
         return {"sha256": folders, "versions": versions("spacy", "thinc", "blis", "numpy")}
 
     @classmethod
     def finds(cls, settings: TaggerSettings, language: str) -> list[Finds]:
         """Each tagger's labels and language; all of one that the configuration names are asked for."""
         found = []
-        for model, folder in zip(settings.models, _folders(settings, language), strict=True):
+        for model, folder in _folders(settings, language):
             labels = _labels(folder)
-            asked_for = frozenset[str]() if model == DEFAULT else labels
-            found.append(Finds(f"tagger {model}", labels, meta_of(str(folder)).get("lang"), asked_for))
+            asked_for = frozenset[str]() if model in _SHIPPED else labels
+            for read in _languages(folder):
+                found.append(Finds(f"tagger {model}", labels, read, asked_for))
         return found
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text; its scores do not depend on the other texts."""
-        columns = [tagger.read(texts) for tagger in self._taggers]
-        return [
-            Reading(tuple(s for r in row for s in r.spans), tuple(p for r in row for p in r.plain))
-            for row in zip(*columns, strict=True)
-        ]
+        readers = [self._readers(text) for text in texts]
+        of_each: list[list[Reading]] = [[] for _ in texts]
+        for tagger in self._taggers:
+            own = [number for number, chosen in enumerate(readers) if tagger in chosen]
+            for number, reading in zip(own, tagger.read([texts[number] for number in own]), strict=True):
+                of_each[number].append(reading)
+        return [joined(found) for found in of_each]
+
+    def _readers(self, text: str) -> list[_Tagger]:
+        """The taggers of a text's own language, or all of them where it is nobody's.
+
+        One whose language is not certain is public only where its words are ordinary ones of English.
+        """
+        if not self._routes:
+            return self._taggers
+        language = language_of(text) or "en"
+        return [tagger for tagger in self._taggers if language in tagger.languages] or self._taggers
 
 
 class _Tagger:
@@ -69,6 +90,7 @@ class _Tagger:
 
     def __init__(self, folder: Path) -> None:
         spacy = lean_spacy()
+        self.languages = _languages(folder)
         try:
             self._nlp = spacy.load(folder)
         except Exception as error:
@@ -173,18 +195,37 @@ def _labels(folder: Path) -> frozenset[str]:
     return frozenset(read_json(cfg).get("labels", ()) if cfg.is_file() else ()) - {PLAIN}
 
 
-def _folders(settings: TaggerSettings, language: str) -> list[Path]:
-    if DEFAULT in settings.models and language not in ("en", AUTO):
-        raise ConfigurationError(
-            f"detect.tagger: the tagger that is shipped is English and detect.language is '{language}'; "
-            "set detect.tagger to null, or name a tagger of that language under models"
-        )
-    return [tagger_folder(model) for model in settings.models]
+def _languages(folder: Path) -> list[str | None]:
+    """Those that a tagger was trained on, as its ``meta.json`` tells; None where it does not."""
+    meta = meta_of(str(folder))
+    languages: list[str | None] = meta.get("languages") or [meta.get("lang")]
+    return languages
+
+
+def _folders(settings: TaggerSettings, language: str) -> list[tuple[str, Path]]:
+    """The name and the folder of each tagger; of ``default``, those that are shipped for ``language``."""
+    found = []
+    for model in settings.models:
+        shipped = [name for name, read in _SHIPPED.items() if language in (*read, AUTO)]
+        if model == DEFAULT and not shipped:
+            languages = sorted(code for read in _SHIPPED.values() for code in read)
+            raise ConfigurationError(
+                f"detect.tagger: the taggers that are shipped read {listed(languages)}, and detect.language "
+                f"is '{language}'; set detect.tagger to null, or name a tagger of that language under models"
+            )
+        for name in shipped if model == DEFAULT else [model]:
+            found.append((name, tagger_folder(name)))
+    return found
+
+
+def shipped_for(language: str) -> str:
+    """The name of the tagger that is shipped for ``language``, the English one where none is."""
+    return next((name for name, read in _SHIPPED.items() if language in read), DEFAULT)
 
 
 def tagger_folder(model: str) -> Path:
-    """The folder of a tagger: that of ``redactory fit``, or the one that is shipped as ``default``."""
-    folder = Path(__file__).parent / "default" if model == DEFAULT else Path(model)
+    """The folder of a tagger: that of ``redactory fit``, or the name of one that is shipped."""
+    folder = Path(__file__).parent / model if model in _SHIPPED else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(
             f"detect.tagger.models: '{model}' is not a folder that redactory fit wrote; give its path or "
