@@ -83,7 +83,8 @@ def _as_latin(word: re.Match[str]) -> str:
     """A word of which every letter looks Latin, in Latin letters; another as it is."""
     written = word.group()
     own = written.translate(_LIKE)
-    return own if _DROPPED.sub("", own).isascii() else written
+    shown = _FORMS.sub(lambda sign: unicodedata.normalize("NFKC", sign[0]), _DROPPED.sub("", own))
+    return own if shown.isascii() else written
 
 
 def _as_seen(unit: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from redactory.detectors import Detector, DetectSettings, Reading, blind_kinds, policy_hashes, who_finds
 from redactory.detectors.engine import TIMEOUT, engines_of, identities_of
+from redactory.detectors.hidden import seen
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import OFF, TEXTS, Found
 
@@ -48,7 +49,9 @@ def test_it_finds_what_presidio_finds(presidio_file: Path) -> None:
         for language, detector in by_language.items():
             hits = analyzer.analyze(text, language) if text.strip() else []
             expected = {(h.start, h.end, h.entity_type, round(h.score, 6)) for h in hits}
-            assert found_by(detector, text) == sorted(expected)
+            found = found_by(detector, text)
+            # what is hidden in a text is read a second time, as it is seen
+            assert found == sorted(expected) if seen(text) is None else expected <= set(found)
     both = Detector(settings_of(presidio_file, section={"languages": ["en", "de"]}))
     labels = {label: score for _, _, label, score in found_by(both, BADGE)}
     assert labels == {
