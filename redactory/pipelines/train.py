@@ -80,7 +80,8 @@ def _changed(config: Given, output: str | Path | None, changes: dict[str, Any]) 
 def train_remarks(config: Given, *, output: str | Path | None = None, **changes: Any) -> list[str]:
     """What is odd about the training that :func:`train` makes of the same, in words.
 
-    From the settings and the numbers of points; nothing where the run is not finished.
+    From the settings and the numbers of points, which are the private part's; nothing where the run is not
+    finished.
     """
     settings = _changed(config, output, changes)
     run = RunFolder(Path(settings.output))
@@ -88,13 +89,16 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
         return []
     # the accountants are an extra, and whoever verifies may not have it
     from redactory.training.guarantee import WORDS
-    from redactory.training.guarantee.plan import remarks_on
-    from redactory.training.guarantee.spec import DOCUMENT
+    from redactory.training.guarantee.remarks import Facts, remarks
+    from redactory.training.guarantee.spec import DOCUMENT, TrainingSpec
+    from redactory.training.model import parameters_at_most
 
-    trainer = TRAINERS[settings.train.trainer]
-    unstated = trainer.noised and not trainer.of_units and read_manifest(run).get("known_in") == DOCUMENT
-    remarks = remarks_on(settings.train, *points_learnt(run, trainer.name))
-    return [*([WORDS["known_in_document"]] if unstated else []), *remarks]
+    own, manifest = settings.train, read_manifest(run)
+    trainer = TRAINERS[own.trainer]
+    unstated = trainer.noised and not trainer.of_units and manifest.get("known_in") == DOCUMENT
+    spec = TrainingSpec.of(own, manifest.get("dedup"))
+    facts = Facts(*points_learnt(run, trainer.name), parameters=parameters_at_most(own))
+    return [*([WORDS["known_in_document"]] if unstated else []), *remarks(spec, facts)]
 
 
 def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
@@ -45,6 +48,9 @@ from redactory.training.models.recurrent import (
 )
 from redactory.training.models.settings import ModelSettings, TransformerSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer
+
+if TYPE_CHECKING:
+    from redactory.training.settings import TrainSettings
 
 _RECURRENT: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
@@ -139,6 +145,25 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
             if is_drawn(name, drawn):
                 parameter.requires_grad_(True)
     return ClassifierNetwork(model, pretrained=True, drawn=drawn)
+
+
+def parameters_at_most(settings: TrainSettings) -> int | None:
+    """How many numbers a training moves where its vocabulary is as large as it may be; None of a folder."""
+    if getattr(settings.model, "folder", None) is not None:
+        return None
+    largest: Any = SimpleNamespace(size=settings.vocabulary_size, begin_id=0, end_id=1, pad_id=2)
+    with torch.device("meta"):
+        if settings.task == "classify":
+            network: nn.Module = classifier_of(settings.model, largest, settings.classes)
+        else:
+            network = network_of(settings.model, largest)
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def parameters_in(folder: ModelFolder) -> int:
+    """How many numbers a saved model has."""
+    with safe_open(folder.weights, "numpy") as weights:
+        return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 (no mapping)
 
 
 def is_classifier(config: dict[str, Any]) -> bool:

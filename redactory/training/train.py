@@ -11,7 +11,6 @@ from contextlib import nullcontext, suppress
 from importlib import metadata
 from typing import Any
 
-from safetensors import safe_open
 from torch import nn
 
 from redactory.foundation.canonical import file_sha256, hash_of, version_of
@@ -42,6 +41,7 @@ from redactory.training.model import (
     classifier_of,
     identity_of,
     network_of,
+    parameters_in,
     save_model,
     tokenizer_of,
 )
@@ -171,12 +171,10 @@ def _finish(
         card = guarantee_card(run, settings.model_name)
     write_json(folder.guarantee, card)
     write_text(folder.card, guarantee_page(card))
-    with safe_open(folder.weights, "numpy") as weights:
-        parameters = sum(weights.get_tensor(name).size for name in weights.keys())  # noqa: SIM118 (no mapping)
     summary = {
         "model": settings.model_name,
         "trainer": settings.trainer,
-        "parameters": parameters,
+        "parameters": parameters_in(folder),
         "steps": card["steps"],
         "update_norms": end["update_norms"],
         "seconds": round(seconds, 3),

@@ -68,14 +68,36 @@ def test_the_plan_says_what_the_theory_says(found: dict[str, Any]) -> None:
     assert found["noise_to_batch"] == pytest.approx(0.01)
 
 
-def test_alternatives_keep_epsilon_and_change_the_ratio(found: dict[str, Any]) -> None:
-    factors = [entry["factor"] for entry in found["improve"]]
-    assert factors == sorted(factors)
-    for entry in found["improve"]:
-        own = PoissonGaussian(entry["sampling_rate"], entry["noise_multiplier"], 1.0, 1.0)
-        spent = epsilon(own, entry["steps"], 1e-5, Relation.SUBSTITUTION, 2e-3)
-        assert spent == pytest.approx(found["epsilon"], rel=5e-3)
-        assert entry["noise_to_batch"] == pytest.approx(entry["factor"] * found["noise_to_batch"], rel=2e-3)
+def test_the_sweep_keeps_epsilon_and_marks_the_least_error(found: dict[str, Any]) -> None:
+    rows = found["sweep"]
+    (plan,), (best,) = ([row for row in rows if row[mark]] for mark in ("planned", "best"))
+    assert (plan["sampling_rate"], plan["steps"], plan["noise_multiplier"]) == (0.01, 1000, 1.0)
+    assert {row["steps"] * row["sampling_rate"] for row in rows} <= {5.0, 10.0, 20.0}
+    for row in rows:
+        own = PoissonGaussian(row["sampling_rate"], row["noise_multiplier"], 1.0, 1.0)
+        spent = epsilon(own, row["steps"], 1e-5, Relation.SUBSTITUTION, 2e-3)
+        assert found["epsilon"] * 0.97 < spent <= found["epsilon"] * 1.005
+        batch, root = 10_000 * row["sampling_rate"], math.sqrt(found["parameters"])
+        assert row["cost"] == pytest.approx(batch * row["steps"])
+        assert row["noise_per_coordinate"] == pytest.approx(row["noise_multiplier"] / batch)
+        assert row["noise"] == pytest.approx(root * row["noise_per_coordinate"])
+        assert row["noise_to_signal"] == pytest.approx(row["noise"] / math.sqrt(row["steps"]))
+        assert row["error"] == pytest.approx(math.hypot(row["steps"] ** -0.5, row["noise_to_signal"]))
+        assert row["cost"] > 1.05 * plan["cost"] or plan["error"] <= 1.05 * row["error"] or best is not plan
+    assert best["error"] <= plan["error"]
+    assert best["cost"] <= plan["cost"]
+
+
+def test_where_nothing_is_known_of_the_model_no_pair_is_best(tmp_path: Path) -> None:
+    model = {"kind": "gpt2", "folder": str(tmp_path)}
+    own = {**NUMBERS, "steps": 8, "sampling_rate": 0.4, "noise_multiplier": 2.0}
+    rows = planned(**own, model=model)["sweep"]
+    assert [row["sampling_rate"] for row in rows] == [0.1, 0.2, 0.4, 0.8] * 3
+    assert not any(row["best"] or row["noise"] for row in rows)
+    units = {"trainer": "uedp-bounded", "users": 100, "points": 1000, "steps": 4, "sampling_rate": 0.5}
+    caps = planned(**units, noise_multiplier=8.0)
+    assert [row["steps"] for row in caps["sweep"] if row["best"]]
+    assert planned(**{**own, "truncated_batch_size": 12, "dataset_size": 100})["sweep"] == []
 
 
 @pytest.mark.parametrize("trainer", ["crt-drop", "dpsgd"])

@@ -6,7 +6,7 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -294,6 +294,7 @@ def _settled(off: Callable[[float], float], slope: float, search: Search) -> tup
     return found, slope
 
 
+@lru_cache(maxsize=64)
 def calibrate_noise(
     target: float,
     delta: float,

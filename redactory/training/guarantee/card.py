@@ -27,6 +27,7 @@ from redactory.training.guarantee.figures import (
     require_reasons,
     unit_figures,
 )
+from redactory.training.guarantee.remarks import Facts, points_in_both_worlds, remarks
 from redactory.training.guarantee.spec import (
     EXAMPLE,
     LedgerFacts,
@@ -37,7 +38,7 @@ from redactory.training.guarantee.spec import (
     parent_manifest,
 )
 from redactory.training.mechanism import PoissonUsersGaussian
-from redactory.training.model import library_of, opened_with
+from redactory.training.model import library_of, opened_with, parameters_in
 from redactory.training.settings import RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC
 from redactory.training.units import Adjacency, Protect
@@ -55,9 +56,19 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     accountants disagree.
     """
     facts = ledger_facts(run, run.model(name))
-    if facts.trainer.of_units:
-        return units_card(name, facts)
     manifest = parent_manifest(run, facts)
+    card = units_card(name, facts) if facts.trainer.of_units else points_card(name, facts, manifest, recall)
+    spec = facts.spec() if facts.trainer.of_units else spec_of(facts, manifest, None)
+    folder = run.model(name)
+    count = None if getattr(facts.settings.model, "lora", None) else parameters_in(folder)
+    points = points_in_both_worlds(spec, manifest.get("counts", {}))
+    return {**card, "remarks": remarks(spec, Facts(points, parameters=count))}
+
+
+def points_card(
+    name: str, facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
+) -> dict[str, Any]:
+    """The card of secrets and points, and of the baselines that learn from the same sides."""
     blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
     measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
     spec = spec_of(facts, manifest, measured)

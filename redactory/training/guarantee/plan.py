@@ -8,12 +8,11 @@ provided that the training keeps the conditions that the plan lists; the card sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting import calibrate_noise
 from redactory.training.accounting.figures import epsilon_curve, some_steps
 from redactory.training.accounting.published import Estimator
 from redactory.training.guarantee import WORDS
@@ -24,15 +23,18 @@ from redactory.training.guarantee.figures import (
     require_reasons,
     unit_figures,
 )
+from redactory.training.guarantee.remarks import Facts, remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
-from redactory.training.mechanism import PoissonUsersGaussian, TruncatedPoissonGaussian
+from redactory.training.guarantee.sweep import sweep
+from redactory.training.mechanism import PoissonUsersGaussian
+from redactory.training.model import parameters_at_most
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.algorithm1 import as_published, figure_of, noise_scale
 from redactory.training.uedp.bounded_accounting import affected, suggested_cap, tried_caps, zero_out
 from redactory.training.units import Protect
 
-_CURVE_POINTS, _UNIT_CURVE_POINTS, _ROUGH = 12, 8, 2e-3
+_CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def plan_training(
     dedup: Mapping[str, Any] | None = None,
     by_steps: bool = False,
 ) -> dict[str, Any]:
-    """Figures, the noise beside the batch, alternatives and epsilon against steps, as JSON.
+    """Figures, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
     ``dedup`` is the ``rule`` of the private side and its ``group_size``; ``by_steps`` asks for the curve of a
     trainer that hides units, too.  ``ConfigurationError`` where nothing is noised, ``GuaranteeError`` where
@@ -124,6 +126,7 @@ def plan_training(
 def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     assert spec.mechanism is not None
     batch, points, rate = spec.settings.expected_batch_size, known.points, spec.mechanism.sampling_rate
+    parameters = parameters_at_most(spec.settings)
     curve = _curve(spec)  # on the grid of the calibration: while that is at hand
     claim = Claim.of(spec)
     figures = figures_of(claim)
@@ -139,44 +142,17 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "expected_batch": batch,
         "noise_to_batch": spec.mechanism.noise_multiplier / batch,
         "points_drawn": None if points is None else rate * points,
-        "remarks": [] if points is None else list(_odd_draws(rate, points, batch)),
+        "parameters": parameters,
+        "remarks": remarks(spec, Facts(points, parameters=parameters)),
         "gamma": known.gamma,
         "delta_2": known.delta_2,
         **figures.values,
         "reasons": figures.reasons,
         "second": figures.second,
         "as_published": claim.as_published,
-        "improve": _alternatives(spec, figures.values["epsilon"], batch),
+        "sweep": sweep(spec, figures.values["epsilon"], parameters),
         "curve": curve,
     }
-
-
-def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> list[dict[str, Any]]:
-    """Other constants with the same epsilon: the noise they need, and how the ratio to the batch changes.
-
-    ``factor`` is the noise on the mean gradient over that of the plan; the best comes first.
-    """
-    if not epsilon or isinstance(spec.mechanism, TruncatedPoissonGaussian):
-        return []
-    assert spec.mechanism is not None
-    rate, steps, noise = spec.mechanism.sampling_rate, spec.steps, spec.mechanism.noise_multiplier
-    tries = [
-        ("twice the batch: twice the computation", 2.0 * rate, steps, 2.0),
-        ("twice the batch in half the steps: the same computation", 2.0 * rate, max(1, steps // 2), 2.0),
-        ("half the steps: half the computation", rate, max(1, steps // 2), 1.0),
-        ("twice the private points with the same batch: the same computation", rate / 2.0, steps, 1.0),
-    ]
-    relation, found = Claim.of(spec).missed, []
-    for change, own_rate, own_steps, batches in tries:
-        if own_rate > 1.0:
-            continue
-        own = calibrate_noise(
-            epsilon, spec.delta, own_rate, own_steps, _ROUGH, spec.rows, relation, tolerance=1e-3
-        )
-        row = {"change": change, "sampling_rate": own_rate, "steps": own_steps, "noise_multiplier": own}
-        factor = round(own / batches / noise, 3)
-        found.append({**row, "noise_to_batch": own / (batches * batch), "factor": factor})
-    return sorted(found, key=lambda entry: entry["factor"])
 
 
 def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
@@ -223,6 +199,7 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     else:
         own = _of_caps(spec, known)
     require_reasons(values, reasons)
+    parameters = parameters_at_most(spec.settings)
     return {
         "protect": spec.protect.value,
         **found.facts,
@@ -230,6 +207,11 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         **published,
         "reasons": reasons,
         "second": found.figures.second,
+        "parameters": parameters,
+        "remarks": remarks(
+            spec, Facts(kept_at_most(spec.settings, known), users=known.users, parameters=parameters)
+        ),
+        "sweep": sweep(spec, values["epsilon"], parameters),
         **own,
     }
 
@@ -310,57 +292,3 @@ def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
             epsilon = zero_out(replace(bounded_of(spec), steps=count), spec.delta).epsilon
         rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})
     return rows
-
-
-# How many points a step draws, beside what the settings take them to be: what is odd, in words.
-
-
-_FAR = 4.0
-
-
-def remarks_on(settings: TrainSettings, noised: int | None, plain: int | None) -> list[str]:
-    """What is odd about the batches of a training; a sentence each.
-
-    ``noised`` are the points that noisy steps draw from, ``plain`` those learnt without noise; None where
-    there are none, or their number is not known.
-    """
-    found: list[str] = []
-    if noised is not None:
-        draws, size = settings.sampling_rate * noised, settings.truncated_batch_size
-        found += _odd_draws(settings.sampling_rate, noised, settings.expected_batch_size)
-        if size is not None and draws > size:
-            found.append(
-                f"train.truncated_batch_size is {size:,}, and a noisy step would draw {_some(draws)}: most "
-                "samples are cut; raise it, or lower train.sampling_rate"
-            )
-        if size is not None and settings.dataset_size is not None and noised > settings.dataset_size:
-            found.append(
-                f"train.dataset_size is {settings.dataset_size:,}, and there are {noised:,} noised points: "
-                "training will be refused; raise it"
-            )
-    if plain is not None and settings.public_batch_size > plain:
-        found.append(
-            f"train.public_batch_size is {settings.public_batch_size:,}, and {plain:,} points are learnt "
-            "without noise: every such step takes them all; set it lower"
-        )
-    return found
-
-
-def _odd_draws(sampling_rate: float, points: int, batch: float) -> Iterator[str]:
-    """Where so few of ``points`` are drawn that many steps are noise alone, or ``batch`` is far from them."""
-    draws = sampling_rate * points
-    drawn = f"draws {_some(draws)} on average (train.sampling_rate {sampling_rate:g} of {points:,})"
-    if draws < 1.0:
-        yield f"a noisy step {drawn}: many steps are noise alone; raise train.sampling_rate"
-    elif not draws / _FAR <= batch <= draws * _FAR:
-        times = max(batch / draws, draws / batch)
-        ratio, steps = ("small", "short") if batch > draws else ("large", "long")
-        yield (
-            f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
-            f"{times:,.0f} times too {ratio}, and with optimizer sgd steps are as much too {steps} (adam "
-            "is not affected); give it the rate times the points that you expect of such text, not this count"
-        )
-
-
-def _some(points: float) -> str:
-    return f"{points:,.2g} points" if points < 10.0 else f"{points:,.0f} points"

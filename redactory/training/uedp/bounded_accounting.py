@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
@@ -167,6 +167,7 @@ def epsilon(training: BoundedTraining, changed: Affected, delta: float, coarser:
     return chain(gone, group_curve(changed.come, rate, sigma, steps, coarser), delta, FINE_SPLITS)
 
 
+@lru_cache(maxsize=64)
 def calibrate(target: float, training: BoundedTraining, delta: float, tolerance: float = 2e-3) -> float:
     """The least noise multiplier σ whose C1 epsilon is <= ``target``, or up to a ``tolerance`` share more.
 

@@ -1,0 +1,167 @@
+"""What is odd about a training, a sentence each: told by ``plan``, around ``train``, and on the card.
+
+Nothing that must not be known is told.  A card leaves the private part: its counts are public constants, or,
+where points are exchanged, those that are the same in both worlds (``docs/guarantees.md``, "Side channels",
+items 8 and 16); what is told of a loss was measured on public text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.sweep import noise_to_signal
+from redactory.training.settings import TrainSettings
+
+_FAR = 2.0
+_HOPELESS = 10.0
+"""Noise to signal of a whole training from which on hardly anything was learnt (docs/how-to/guarantee.md)."""
+_RISEN = 0.1
+"""How far above its least, in nats, a loss may end: a tenth of its perplexity."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What may be told of a training besides its spec; None where it is not known, or must not be.
+
+    ``points`` are those that noisy steps draw from, ``plain`` those learnt without noise, ``users`` those of
+    the corpus; ``parameters`` is the number of trainable ones, at most.  ``curve`` are the rows of what was
+    measured on held-out text (:mod:`redactory.training.held_out`).
+    """
+
+    points: int | None = None
+    plain: int | None = None
+    users: int | None = None
+    parameters: int | None = None
+    curve: Sequence[Mapping[str, Any]] = ()
+
+
+def remarks(spec: TrainingSpec, facts: Facts) -> list[str]:
+    """Every sentence, without a full stop."""
+    every = (_delta, _batch, _bounds, _plain_batch, _noise, _loss, _one_class)
+    return [sentence for each in every for sentence in each(spec, facts)]
+
+
+def points_in_both_worlds(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:
+    """The points of the side that is noised, duplicates and quarantined ones too; None where it is secret.
+
+    That many there are in two corpora in which one point is exchanged for another; how many are left of them
+    is not.  Under every other relation, and of users, no count is told.
+    """
+    trainer = spec.trainer
+    if trainer.noised is None or trainer.of_units or not counts:
+        return None
+    if trainer.noised == "vault":
+        return counts["points"]
+    return counts["private"] + counts["private_duplicate"] + counts["quarantined"]
+
+
+def declared_units(settings: TrainSettings, samples_users: bool) -> float:
+    """How many points, or users, the public constants say there are."""
+    if samples_users:
+        return float(settings.federated.users or 1)
+    return float(settings.dataset_size or settings.expected_batch_size / settings.sampling_rate)
+
+
+def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    if spec.mechanism is None:
+        return
+    users = spec.trainer.samples_users
+    known = facts.users if users else facts.points
+    count = round(known or declared_units(spec.settings, users))
+    if spec.delta * count > 1.0:
+        yield (
+            f"train.delta is {spec.delta:g}, above one over the {count:,} {'users' if users else 'points'}: "
+            "giving one of them away whole, drawn at random, would keep such a promise; set it far lower"
+        )
+
+
+def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    """Where so few points are drawn that many steps are noise alone, or the batch is far from them."""
+    if facts.points is None or spec.mechanism is None or spec.trainer.samples_users:
+        return
+    rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
+    draws = rate * facts.points
+    drawn = f"draws {_some(draws)} on average (train.sampling_rate {rate:g} of {facts.points:,})"
+    if draws < 1.0:
+        yield f"a noisy step {drawn}: many steps are noise alone; raise train.sampling_rate"
+    elif not draws / _FAR <= batch <= draws * _FAR:
+        times = max(batch / draws, draws / batch)
+        ratio, steps = ("small", "short") if batch > draws else ("large", "long")
+        yield (
+            f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
+            f"{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} (adam "
+            "is not affected); give it the rate times the points that you expect of such text, not this count"
+        )
+
+
+def _bounds(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    own, points = spec.settings, facts.points
+    if points is None or own.truncated_batch_size is None:
+        return
+    draws = own.sampling_rate * points
+    if draws > own.truncated_batch_size:
+        yield (
+            f"train.truncated_batch_size is {own.truncated_batch_size:,}, and a noisy step would draw "
+            f"{_some(draws)}: most samples are cut; raise it, or lower train.sampling_rate"
+        )
+    if own.dataset_size is not None and points > own.dataset_size:
+        yield (
+            f"train.dataset_size is {own.dataset_size:,}, and there are {points:,} noised points: training "
+            "will be refused; raise it"
+        )
+
+
+def _plain_batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    size = spec.settings.public_batch_size
+    if facts.plain is not None and size > facts.plain:
+        yield (
+            f"train.public_batch_size is {size:,}, and {facts.plain:,} points are learnt without noise: "
+            "every such step takes them all; set it lower"
+        )
+
+
+def _noise(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    own, count = spec.mechanism, facts.parameters
+    if own is None or count is None:
+        return
+    ratio = noise_to_signal(own.noise_multiplier, own.normaliser, spec.steps, count)
+    if ratio > _HOPELESS:
+        yield (
+            f"the noise of all noisy steps together is {ratio:,.2g} times the most that their gradients can "
+            f"add up to ({count:,} parameters, noise multiplier {own.noise_multiplier:.3g}, batches of "
+            f"{own.normaliser:g}, {spec.steps:,} steps): they teach the model next to nothing; more private "
+            "points, a smaller network or vocabulary, or a larger epsilon would help"
+        )
+
+
+def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    """Where the loss on held-out text ended above where it began, or above its least."""
+    losses = [math.inf if row["loss"] is None else float(row["loss"]) for row in facts.curve]
+    if len(losses) < 2:
+        return
+    first, last, least = losses[0], losses[-1], min(losses)
+    lower = "lower train.learning_rate or train.private_learning_rate, whichever steps it rose in"
+    if last >= first:
+        yield (
+            f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} after "
+            f"the last one: the training diverged, or learnt nothing; {lower}"
+        )
+    elif last > least + _RISEN:
+        yield (
+            f"the loss on held-out public text ended at {last:.3g}, after {least:.3g} in step "
+            f"{facts.curve[losses.index(least)]['step']:,}; {lower}, or let it fall "
+            "(train.learning_rate_schedule linear)"
+        )
+
+
+def _one_class(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+    if facts.curve and facts.curve[-1].get("most_said") == 1.0:
+        yield "the classifier says one class for every held-out public text: it has learnt nothing of them"
+
+
+def _some(points: float) -> str:
+    return f"{points:,.2g} points" if points < 10.0 else f"{points:,.0f} points"

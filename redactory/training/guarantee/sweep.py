@@ -1,0 +1,125 @@
+"""Which sampling rate, and how many steps: the noise that each pair needs for one epsilon, and what it costs.
+
+How much noise a step has says little: what counts is what all steps give together.  Were every clipped
+gradient a vector of norm C in one direction, T noisy means of B points would add up to T·C, and their noise
+to a vector of norm about σC√d·√T/B, with d trainable parameters.  So the noise to signal of a whole training
+is σ√d/(B√T): no training has a better one.  SGD with the best step size is off the optimum by at most
+
+    D·C·√((1 + σ²d/B²)/T),
+
+D the distance to it (Bassily, Smith and Thakurta 2014, for a convex loss): many steps, and little noise in
+all.  The pair for which that is least is the best one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting import calibrate_noise
+from redactory.training.guarantee.figures import Claim, bounded_of
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.mechanism import PoissonGaussian
+from redactory.training.uedp.bounded_accounting import calibrate
+
+_GRID, _TOLERANCE = 1e-2, 1e-2
+"""Of the noise in the table, a share above what is needed; the plan's own is found on a fine grid."""
+_FACTORS, _COSTS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
+_NEARLY = 1.05
+"""The plan's own pair is the best one where no other is better by more than this factor."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair at the target epsilon; ``bands`` is 1 where the noise of each step is independent.
+
+    ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over
+    the normaliser, ``noise`` the norm of all of it, √d times that.  ``noise_to_signal`` is that of the whole
+    training, and ``error`` the bound above over D·C.  What needs d is None where it is not known.  ``cost``
+    is in gradients of one point.
+    """
+
+    sampling_rate: float
+    steps: int
+    bands: int
+    noise_multiplier: float
+    noise_per_coordinate: float
+    noise: float | None
+    noise_to_signal: float | None
+    error: float | None
+    cost: float
+    planned: bool = False
+    best: bool = False
+
+
+def row_of(own: PoissonGaussian, steps: int, parameters: int | None, bands: int = 1) -> Row:
+    """What ``steps`` steps of ``own`` are like for a model of so many trainable ``parameters``."""
+    sigma, batch = own.noise_multiplier, own.normaliser
+    each, whole, ratio, error = sigma * own.clip_norm / batch, None, None, None
+    if parameters is not None:
+        whole = each * math.sqrt(parameters)
+        ratio = noise_to_signal(sigma, batch, steps, parameters)
+        error = math.sqrt(1.0 / steps + ratio**2)
+    return Row(own.sampling_rate, steps, bands, sigma, each, whole, ratio, error, batch * steps)
+
+
+def noise_to_signal(noise_multiplier: float, batch: float, steps: int, parameters: int) -> float:
+    """σ√d/(B√T), the least that a whole training can have."""
+    return noise_multiplier * math.sqrt(parameters / max(steps, 1)) / batch
+
+
+def sweep(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> list[dict[str, Any]]:
+    """Pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
+
+    By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known.
+    Empty where nothing is swept: samples that are truncated, samples of users, no epsilon.
+    """
+    own = spec.mechanism
+    if not epsilon or not spec.steps or not isinstance(own, PoissonGaussian) or spec.spending is None:
+        return []
+    rows = []
+    for rate, steps in _pairs(own.sampling_rate, spec.steps):
+        planned = (rate, steps) == (own.sampling_rate, spec.steps)
+        noise = own.noise_multiplier if planned else _noise(spec, epsilon, rate, steps)
+        if noise is not None:
+            batch = own.normaliser * rate / own.sampling_rate
+            tried = replace(own, sampling_rate=rate, noise_multiplier=noise, normaliser=batch)
+            rows.append(replace(row_of(tried, steps, parameters), planned=planned))
+    best = _best(rows)
+    return [asdict(replace(row, best=row is best)) for row in rows]
+
+
+def _best(rows: list[Row]) -> Row | None:
+    """The least error at no more than the cost of the plan, which is the best one if it is nearly so."""
+    plan = next(row for row in rows if row.planned)
+    known = {row.error: row for row in rows if row.error is not None and row.cost <= 1.05 * plan.cost}
+    if plan.error is None:
+        return None
+    least = min(known)
+    return plan if plan.error <= _NEARLY * least else known[least]
+
+
+def _pairs(rate: float, steps: int) -> Iterator[tuple[float, int]]:
+    """Powers of two around the plan's own, by what they cost; no rate above 1, no less than a step."""
+    for cost in _COSTS:
+        for factor in _FACTORS:
+            count = steps * cost / factor
+            if rate * factor <= 1.0 and count >= 1.0:
+                yield rate * factor, round(count)
+
+
+def _noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> float | None:
+    """About the least noise multiplier for ``epsilon``, not below it; None where none is found."""
+    try:
+        if spec.trainer.hides_units:
+            own = replace(bounded_of(spec), sampling_rate=rate, steps=steps)
+            return calibrate(epsilon, own, spec.delta, _TOLERANCE)
+        missed = Claim.of(spec).missed
+        return calibrate_noise(
+            epsilon, spec.delta, rate, steps, _GRID, spec.rows, missed, tolerance=_TOLERANCE
+        )
+    except GuaranteeError:
+        return None

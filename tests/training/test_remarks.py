@@ -1,0 +1,94 @@
+"""What is told of a training that is odd: only where it is, and nothing that must not be known."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redactory.training.guarantee.remarks import Facts, points_in_both_worlds, remarks
+from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.settings import TrainSettings
+
+FITTING: dict[str, Any] = {"sampling_rate": 0.1, "expected_batch_size": 10, "noise_multiplier": 1.0}
+CUT = {"truncated_batch_size": 20, "dataset_size": 100}
+USERS = {"trainer": "user-level", "public_text": "x.txt", "federated": {"users": 50, "user_rate": 0.5}}
+
+
+def spec(**changes: Any) -> TrainingSpec:
+    settings = TrainSettings(**{**FITTING, **changes})
+    return TrainingSpec.of(settings, {"rule": "S1", "group_size": 1})
+
+
+def curve(*losses: float | None, **last: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{"step": 10 * n, "loss": loss} for n, loss in enumerate(losses)]
+    rows[-1].update(last)
+    return rows
+
+
+@given(st.floats(1e-4, 1.0), st.integers(1, 10**7), st.floats(1e-3, 1e7))
+def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
+    rate: float, points: int, batch: float
+) -> None:
+    own, draws = spec(sampling_rate=rate, expected_batch_size=batch, delta=1e-8), rate * points
+    told = remarks(own, Facts(points))
+    if draws < 1.0:
+        assert "noise alone" in told[0]
+    elif batch > 2 * draws:
+        assert re.search("times too small.* too short", told[0])
+    elif batch < draws / 2:
+        assert re.search("times too large.* too long", told[0])
+    else:
+        assert told == []
+    assert len(told) <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "says"),
+    [
+        ({}, {}, None),
+        ({}, {"points": 100, "plain": 32, "parameters": 10}, None),
+        ({"expected_batch_size": 256}, {"points": 63}, r"draws 6\.3 points .* stated 40\.6 times too small"),
+        (CUT, {"points": 300}, "truncated_batch_size is 20, .* draw 30 points"),
+        (CUT, {"points": 300}, "dataset_size is 100, and there are 300 noised"),
+        ({"public_batch_size": 8}, {"plain": 7}, "public_batch_size is 8, and 7 points"),
+        ({"delta": 0.009}, {}, None),
+        ({"delta": 0.011}, {}, "delta is 0.011, above one over the 100 points"),
+        ({"delta": 0.009}, {"points": 120}, "above one over the 120 points"),
+        ({**CUT, "dataset_size": 200, "delta": 0.009}, {}, "above one over the 200 points"),
+        ({**USERS, "delta": 0.03}, {}, "above one over the 50 users"),
+        ({**USERS, "delta": 0.019}, {"points": 9_000}, None),
+        ({}, {"parameters": 10**4}, None),
+        ({}, {"parameters": 10**6}, "1,000,000 parameters, .* next to nothing"),
+        ({"trainer": "sgd"}, {"parameters": 10**6, "points": 1}, None),
+        ({}, {"curve": curve(9.0)}, None),
+        ({}, {"curve": curve(9.0, 5.0, 5.05)}, None),
+        ({}, {"curve": curve(9.0, 5.0, 5.2)}, "ended at 5.2, after 5 in step 10;"),
+        ({}, {"curve": curve(9.0, 5.0, 9.5)}, "was 9 before .* is 9.5 after .* diverged"),
+        ({}, {"curve": curve(9.0, None)}, "is inf after .* diverged"),
+        ({"trainer": "sgd"}, {"curve": curve(0.7, 0.6, most_said=1.0)}, "one class for every"),
+        ({}, {"curve": curve(0.7, 0.6, most_said=0.9)}, None),
+    ],
+)
+def test_what_is_odd_is_told_and_nothing_else(
+    changes: dict[str, Any], facts: dict[str, Any], says: str | None
+) -> None:
+    told = remarks(spec(**changes), Facts(**facts))
+    assert (told == []) if says is None else any(re.search(says, one) for one in told), told
+    assert not any(one.endswith(".") for one in told)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "points"),
+    [("crt", 30 + 4 + 2), ("crt-drop", 36), ("dpsgd", 50), ("sgd", None), ("user-level", None)],
+)
+def test_a_card_counts_what_is_the_same_in_both_worlds(trainer: str, points: int | None) -> None:
+    """A point exchanged can take a duplicate's place, or be quarantined: what is left of them is not told."""
+    counts = {"points": 50, "private": 30, "private_duplicate": 4, "quarantined": 2, "public": 14}
+    own = spec(**{**(USERS if trainer == "user-level" else {}), "trainer": trainer})
+    assert points_in_both_worlds(own, counts) == points
+    neighbour = {**counts, "private": 29, "private_duplicate": 4, "quarantined": 3}
+    assert points_in_both_worlds(own, neighbour) == points
