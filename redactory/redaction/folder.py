@@ -75,6 +75,9 @@ class ModelFolder(SealedFolder):
     ledger = at("ledger.jsonl", "The privacy ledger: one record a noisy step.")
     guarantee = at("guarantee.json", "The guarantee card (JSON).")
     card = at("README.md", "The model card (Markdown).")
+    held_out = at(
+        "held_out.json", "The loss on held-out public text, where train.held_out names some (JSON)."
+    )
     report = at(
         "report.html", "Utility, guarantee and attacks for people; every later command renders it anew."
     )

@@ -138,10 +138,11 @@ class PublicText:
     path: Path
     text: str = "text"
     label: str = "label"
+    key: str = KEY
 
     def __post_init__(self) -> None:
         if not self.path.is_file():
-            raise ConfigurationError(f"{KEY}: there is no file {self.path.name}")
+            raise ConfigurationError(f"{self.key}: there is no file {self.path.name}")
 
     @property
     def sha256(self) -> str:
@@ -161,7 +162,7 @@ class PublicText:
                     if line.strip():
                         yield self._parsed(number, line) if in_json else (line.rstrip("\r\n"), None)
             except UnicodeDecodeError:
-                raise InputError(f"{KEY}: {self.path.name} is not UTF-8") from None
+                raise InputError(f"{self.key}: {self.path.name} is not UTF-8") from None
 
     def _parsed(self, number: int, line: str) -> tuple[str, str | None]:
         try:
@@ -170,13 +171,15 @@ class PublicText:
             row = None
         text = row.get(self.text) if isinstance(row, dict) else None
         if not isinstance(text, str):
-            raise InputError(f"{KEY}: row {number} of {self.path.name} has no text in column {self.text!r}")
+            raise InputError(
+                f"{self.key}: row {number} of {self.path.name} has no text in column {self.text!r}"
+            )
         label = row.get(self.label)
         return text, None if label is None else str(label)
 
 
-def public_text_of(run: RunFolder, path: Path | None) -> PublicText | None:
-    """The public text at ``path``, in the columns of the run's own input; None without one.
+def public_text_of(run: RunFolder, path: Path | None, key: str = KEY) -> PublicText | None:
+    """The public text at ``path`` (``key``), in the columns of the run's own input; None without one.
 
     ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of; under
     another key than the run's, which cannot tell, also where it is as long as one of them.
@@ -185,11 +188,11 @@ def public_text_of(run: RunFolder, path: Path | None) -> PublicText | None:
         return None
     manifest = read_manifest(run)
     columns = manifest.get("configuration", {}).get("input", {})
-    found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label")
+    found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label", key)
     within = path.resolve().is_relative_to(run.root.resolve())
     if within or any(_may_be(path, entry, manifest) for entry in manifest.get("inputs", ())):
         raise ConfigurationError(
-            f"{KEY}: {path.name} is part of the corpus; give text that is public and no part of it"
+            f"{key}: {path.name} is part of the corpus; give text that is public and no part of it"
         )
     return found
 

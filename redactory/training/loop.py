@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,6 +33,7 @@ from redactory.training.data import (
     classes_in,
     texts,
 )
+from redactory.training.held_out import NO_ROWS, Curve
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian
 from redactory.training.models.network import Network
@@ -48,6 +50,7 @@ class Ingredients:
 
     ``originals`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
     is the map that users' local updates are computed by, ``pieces`` that of the pieces of all other steps.
+    ``held_out`` are rows of the public side, or else of the public text, that no step learns from.
     """
 
     run: RunFolder
@@ -59,6 +62,7 @@ class Ingredients:
     public_text: PublicText | None = None
     every: UpdateMap = map
     pieces: PieceMap = alone
+    held_out: Ids = field(default_factory=NO_ROWS.copy)
 
     def pretraining(self) -> PlainPhase | None:
         """Passes over public text before all other steps, with an optimizer of their own; None without."""
@@ -105,6 +109,10 @@ class Ingredients:
     ) -> PlainPhase:
         """Steps without noise over ``rows`` of ``points``: over each once, where none are given."""
         rows = np.arange(len(points), dtype=np.int64) if rows is None else rows
+        if purpose == (
+            "plain" if TRAINERS[self.settings.trainer].plain[:1] == ("public",) else "pretraining"
+        ):
+            rows = rows[~np.isin(rows, self.held_out)]
         size = self.settings.public_batch_size
         return PlainPhase(self.network, descent, points, rows, size, self.stream, purpose=purpose)
 
@@ -274,20 +282,27 @@ def training_loop(
     recorded: int,
     progress: Progress,
     remark: Callable[[int], str] = lambda steps: "",
+    curve: Curve | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Carry out the steps that are not done; a checkpoint after ``every`` steps, each epoch and some time.
 
     ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to
-    a noisy step: the epsilon spent so far.  The clock decides where an interrupted training goes on and
-    nothing else.  ``CheckFailed`` where the checkpoint counts more than the ledger.
+    a noisy step: the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so
+    that none of it is lost.  The clock decides where an interrupted training goes on, what the progress line
+    says of the time left, and nothing else.  ``CheckFailed`` where the checkpoint counts more than the
+    ledger.
     """
     begun, steps = checkpoint.read(), iter(schedule)
     if sum(step.noisy for step in islice(steps, begun)) > recorded:
         raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
+    measured, left = curve.begin(begun) if curve else "", TimeLeft(islice(schedule, begun, None))
     written, took = clock(), 0.0
+    start = written
     for done, step in enumerate(steps, begun + 1):
         step.phase.step(step.number)
+        if curve and step.ends_epoch:
+            measured = curve.measure(done)
         due = clock() - written >= max(SECONDS, _TIMES_WRITING * took)
         if done % every == 0 or step.ends_epoch or due:
             before = clock()
@@ -295,4 +310,30 @@ def training_loop(
             written = clock()
             took = written - before
         said = remark(step.number + 1) if step.noisy else ""
-        progress(step.work, step.place, step.of, f"steps{said}")
+        start, before = clock(), start
+        progress(step.work, step.place, step.of, f"steps{said}{measured}{left.after(step, start - before)}")
+
+
+class TimeLeft:
+    """How long the ``steps`` will take, by the mean of those of the same kind that were made."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._left = Counter(self._kind(step) for step in steps)
+        self._made: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+
+    def after(self, step: Step, seconds: float) -> str:
+        """What a progress line says after ``step``, which took so long; nothing while a kind is still new."""
+        kind = self._kind(step)
+        self._left[kind] -= 1
+        self._made[kind] += 1
+        self._seconds[kind] += seconds
+        if any(count and not self._made[other] for other, count in self._left.items()):
+            return ""
+        left = sum(self._left[one] * self._seconds[one] / self._made[one] for one in self._made)
+        hours, minutes = divmod(math.ceil(left / 60.0), 60)
+        return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"
+
+    @staticmethod
+    def _kind(step: Step) -> str:
+        return "pretraining" if step.work == "pretraining" else f"noisy {step.noisy}"

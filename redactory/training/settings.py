@@ -187,6 +187,12 @@ class TrainSettings(Settings):
     pretraining_epochs: NonNegativeInt = Field(
         0, description="Passes over public_text without noise before the first step on the corpus."
     )
+    held_out: float | Path | None = Field(
+        None,
+        description="Public text that no step learns from: the loss on it is measured after every epoch. A "
+        "share (0.05) of the public side, or of public_text for trainers that learn from no public side; or "
+        "a file like public_text's, which leaves the training as it is. Training does not stop by it.",
+    )
     name: str | None = Field(
         None, description="The model's folder below models/; the trainer's name if absent."
     )
@@ -326,7 +332,12 @@ class TrainSettings(Settings):
     def _fits_its_trainer(self) -> Self:
         trainer = TRAINERS[self.trainer]
         problem = (
-            self._roles() or self._task() or self._public_text() or self._lists() or trainer.problem(self)
+            self._roles()
+            or self._task()
+            or self._public_text()
+            or self._held_out()
+            or self._lists()
+            or trainer.problem(self)
         )
         if problem is not None:
             raise ValueError(problem)
@@ -373,6 +384,15 @@ class TrainSettings(Settings):
             return "train.truncated_batch_size: no epsilon is proved for users and entities under truncation"
         return None
 
+    def _held_out(self) -> str | None:
+        if self.held_out is None or isinstance(self.held_out, Path):
+            return None
+        if not 0.0 < self.held_out <= 0.5:
+            return "train.held_out: a share is above 0 and at most 0.5; give one, or a file of public text"
+        if TRAINERS[self.trainer].plain[:1] != ("public",) and self.public_text is None:
+            return f"train.held_out: {self.trainer} learns from no public side: give a file of public text"
+        return None
+
     def _lists(self) -> str | None:
         if self.budget is None or not TRAINERS[self.trainer].hides_units or not self.units.lists:
             return None
@@ -401,6 +421,7 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     computed (``workers``) changes no bit of it, and may change after an interruption.
     """
     never = {"budget", "workers", *([] if settings.roles else ["roles"])}
+    never |= {"held_out"} if settings.held_out is None else set()
     if not TRAINERS[settings.trainer].of_units:
         left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
         return by_name(settings.model_dump(mode="json", exclude={*never, *left_out}))
@@ -415,7 +436,9 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
 
 def by_name(found: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON with the folder of pretrained weights by its name: they leave with the model."""
-    model = found["model"]
+    model, held_out = found["model"], found.get("held_out")
+    if isinstance(held_out, str):
+        found = {**found, "held_out": PurePath(held_out).name}
     if model.get("folder") is None:
         return found
     return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}

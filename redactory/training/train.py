@@ -26,6 +26,7 @@ from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.figures import live_epsilon, no_remark
 from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.held_out import NO_ROWS, Curve, HeldOutText
 from redactory.training.ledger import (
     END,
     NOISY_STEP,
@@ -128,8 +129,12 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         update_map(settings.workers if trainer.samples_users else 1) as every,
         piece_map(shared_out, model.network, settings.threads) as pieces,
     ):
+        held_out, own = HeldOutText.of(run, settings, stream, public_text), run.model(name)
+        curve = held_out and Curve(own.held_out, model, held_out)
+        left_out = held_out.rows if held_out else NO_ROWS
         made = Ingredients(
-            run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces
+            *(run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces),
+            left_out,
         )
         phases = made.phases(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         _require_same_text(public_text, head)
@@ -143,10 +148,12 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,
             no_remark if progress is silent or spec.broken else live_epsilon(spec),
+            curve,
         )
     _require_same_text(public_text, head)
     before, folder = fresh_model(run, settings, stream, public_text), run.model(name)
     files = [path.name for path in save_model(folder, model)]
+    files += [folder.held_out.name] if curve else []
     moved = update_norms(before.network, model.network)
     weights = file_sha256(folder.weights)
     log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": moved})

@@ -37,6 +37,7 @@ from redactory.training.guarantee.spec import (
     ledger_facts,
     parent_manifest,
 )
+from redactory.training.held_out import curve_of
 from redactory.training.mechanism import PoissonUsersGaussian
 from redactory.training.model import library_of, opened_with, parameters_in
 from redactory.training.settings import RecallMeasurement
@@ -62,7 +63,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     folder = run.model(name)
     count = None if getattr(facts.settings.model, "lora", None) else parameters_in(folder)
     points = points_in_both_worlds(spec, manifest.get("counts", {}))
-    return {**card, "remarks": remarks(spec, Facts(points, parameters=count))}
+    return {**card, "remarks": remarks(spec, Facts(points, parameters=count, curve=curve_of(folder)))}
 
 
 def points_card(

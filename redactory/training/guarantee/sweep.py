@@ -8,7 +8,8 @@ is σ√d/(B√T): no training has a better one.  SGD with the best step size is
     D·C·√((1 + σ²d/B²)/T),
 
 D the distance to it (Bassily, Smith and Thakurta 2014, for a convex loss): many steps, and little noise in
-all.  The pair for which that is least is the best one.
+all.  The best pair has nearly the least of it; not all of d dimensions matter to a network, so of several the
+one with the most steps.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from redactory.training.uedp.bounded_accounting import calibrate
 _GRID, _TOLERANCE = 1e-2, 1e-2
 """Of the noise in the table, a share above what is needed; the plan's own is found on a fine grid."""
 _FACTORS, _COSTS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
-_NEARLY = 1.05
-"""The plan's own pair is the best one where no other is better by more than this factor."""
+_NEARLY = 1.1
+"""Errors within this factor of the least count as equal: then more steps are better."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,12 @@ def sweep(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> 
 
 
 def _best(rows: list[Row]) -> Row | None:
-    """The least error at no more than the cost of the plan, which is the best one if it is nearly so."""
+    """The most steps of those with nearly the least error, at no more than the cost of the plan."""
     plan = next(row for row in rows if row.planned)
-    known = {row.error: row for row in rows if row.error is not None and row.cost <= 1.05 * plan.cost}
-    if plan.error is None:
-        return None
-    least = min(known)
-    return plan if plan.error <= _NEARLY * least else known[least]
+    known = [(row.error, row) for row in rows if row.error is not None and row.cost <= 1.05 * plan.cost]
+    least = min((error for error, _ in known), default=0.0)
+    near = [row for error, row in known if error <= _NEARLY * least]
+    return max(near, key=lambda row: row.steps, default=None)
 
 
 def _pairs(rate: float, steps: int) -> Iterator[tuple[float, int]]:

@@ -1,0 +1,137 @@
+"""Public text that no step learns from, and the loss on it after every epoch.
+
+Formal guarantees: what is measured is a function of public text and of weights that noisy steps released, so
+it is post-processing and may be shown (``docs/guarantees.md``, "Side channels", items 9 and 14).  Which rows
+of the public side are held out is decided by coins of their own: the side is the same in both worlds.
+Measuring uses up no draw, so a training is the same, to the bit, whether its loss is looked at or not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json, write_json
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.training.data import Ids, PublicText, public_text_of, public_texts
+from redactory.training.model import LanguageModel, TextClassifier
+from redactory.training.settings import TRAINERS, TrainSettings
+
+FORMAT, KEY = "redactory-held-out/1", "train.held_out"
+_MOST_TEXTS = 2_000
+"""Of more texts, so many are measured, evenly spread: an epoch is not to wait for its measurement."""
+NO_ROWS: Ids = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class HeldOutText:
+    """Texts, with their classes where they have one; ``rows`` are those that training leaves out.
+
+    They are rows of the run's public side for a trainer that learns from it, else of ``train.public_text``;
+    of a file of its own nothing is left out.
+    """
+
+    texts: tuple[str, ...]
+    classes: tuple[str | None, ...]
+    rows: Ids = field(default_factory=NO_ROWS.copy)
+
+    @classmethod
+    def of(
+        cls, run: RunFolder, own: TrainSettings, stream: RandomStream, public_text: PublicText | None
+    ) -> HeldOutText | None:
+        """What ``train.held_out`` asks for, None without; ``ConfigurationError`` where that is no text."""
+        if own.held_out is None:
+            return None
+        rows = NO_ROWS
+        if isinstance(own.held_out, Path):
+            given = public_text_of(run, own.held_out, KEY)
+            assert given is not None
+            found = list(given.rows())
+        else:
+            if TRAINERS[own.trainer].plain[:1] == ("public",):
+                every: list[tuple[str, str | None]] = [(one, None) for one in public_texts(run, own.roles)]
+            else:
+                every = [] if public_text is None else list(public_text.rows())
+            rows = np.flatnonzero(stream.uniform("held out", 0, len(every)) < own.held_out)
+            found = [every[row] for row in rows]
+        found = [one for one in found if one[0].split() and (not own.classes or one[1] in own.classes)]
+        if not found:
+            raise ConfigurationError(f"{KEY}: no text is held out; give a larger share, or another file")
+        found = found[:: math.ceil(len(found) / _MOST_TEXTS)]
+        return cls(tuple(text for text, _ in found), tuple(name for _, name in found), rows)
+
+
+@dataclass
+class Curve:
+    """The loss of ``model`` on ``held_out`` by the number of steps made; kept in ``path`` as JSON.
+
+    Of a language model nats a word; of a classifier nats a text, its share of errors, and the share of texts
+    that it says its commonest class for.
+    """
+
+    path: Path
+    model: LanguageModel | TextClassifier
+    held_out: HeldOutText
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def begin(self, steps: int) -> str:
+        """Take up what was measured in the first ``steps`` steps, and measure where that is nothing."""
+        kept = curve_in(self.path)
+        self.rows = [row for row in kept if row["step"] <= steps]
+        return self.said if self.rows else self.measure(steps)
+
+    def measure(self, steps: int) -> str:
+        """Measure after ``steps`` steps, and keep it; what a progress line says of it."""
+        found = self._of_words() if isinstance(self.model, LanguageModel) else self._of_classes()
+        self.rows.append({"step": steps, **found})
+        unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
+        write_json(
+            self.path,
+            {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows},
+        )
+        return self.said
+
+    @property
+    def said(self) -> str:
+        """The last row, as a progress line has it."""
+        loss = self.rows[-1]["loss"]
+        return ", held-out loss " + ("not finite" if loss is None else f"{loss:.3f}")
+
+    def _of_words(self) -> dict[str, Any]:
+        assert isinstance(self.model, LanguageModel)
+        texts = self.held_out.texts
+        total = -sum(float(scores.sum()) for scores in self.model.token_log_probs(texts))
+        return {"loss": _finite(total / sum(len(text.split()) for text in texts))}
+
+    def _of_classes(self) -> dict[str, Any]:
+        assert isinstance(self.model, TextClassifier)
+        scores = self.model.log_probs(self.held_out.texts)
+        names: list[str | None] = list(self.model.classes)
+        true, said = np.array([names.index(name) for name in self.held_out.classes]), scores.argmax(1)
+        return {
+            "loss": _finite(float(-scores[np.arange(len(true)), true].mean())),
+            "error_rate": float((said != true).mean()),
+            # where every text has one class, to say it for all is right
+            "most_said": None if len(set(true.tolist())) < 2 else float(np.bincount(said).max() / len(said)),
+        }
+
+
+def curve_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a curve that was kept; none where there is no file."""
+    rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
+    return rows
+
+
+def curve_of(folder: ModelFolder) -> list[dict[str, Any]]:
+    """The rows of a model's curve."""
+    return curve_in(folder.held_out)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

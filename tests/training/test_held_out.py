@@ -1,0 +1,163 @@
+"""Public text that no step learns from: what it is, what its loss tells, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import read_json
+from redactory.foundation.records import read_records
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import read_manifest
+from redactory.training import guarantee_card, train_model
+from redactory.training.data import PublicText
+from redactory.training.held_out import HeldOutText
+from redactory.training.loop import Ingredients, Step, TimeLeft
+from redactory.training.model import load_model
+from redactory.training.train import fresh_model
+from tests.training.conftest import PUBLIC_TEXTS, small
+from tests.training.test_resume import Killed, killing
+from tests.training.uedp.unit_runs import training, write_public, write_unit_run
+
+MakeRun = Callable[[], RunFolder]
+
+
+@pytest.fixture(scope="module")
+def own_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("held") / "own.txt"
+    path.write_text("\n".join(PUBLIC_TEXTS[::5]), encoding="utf-8")
+    return path
+
+
+def rows_of(run: RunFolder) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_json(run.model("crt").held_out)["rows"]
+    return rows
+
+
+def test_a_file_is_measured_after_every_epoch_and_changes_no_bit(
+    fresh_run: MakeRun, trained: RunFolder, own_text: Path
+) -> None:
+    run, said = fresh_run(), list[str]()
+    train_model(run, small(held_out=own_text), lambda work, done, total, unit="": said.append(unit))
+    assert file_sha256(run.model("crt").weights) == file_sha256(trained.model("crt").weights)
+    assert [row["step"] for row in rows_of(run)] == [0, 10, 20]
+    # nats a word of the model that was saved, by hand
+    texts = PUBLIC_TEXTS[::5]
+    scores = load_model(run.model("crt")).token_log_probs(texts)
+    total = -sum(score.sum() for score in scores) / sum(len(text.split()) for text in texts)
+    assert rows_of(run)[-1]["loss"] == pytest.approx(total)
+    assert any(re.fullmatch(rf"steps, .*, held-out loss {total:.3f}, 1 min left", unit) for unit in said)
+    assert "held_out.json" in read_manifest(run.model("crt"))["files"]
+    head = read_records(run.model("crt").ledger)[0].body
+    assert head["settings"]["held_out"] == "own.txt"
+
+
+@pytest.mark.parametrize("trainer", ["crt", "redact-only"])
+def test_a_share_of_the_public_side_is_learnt_by_no_step(trainer: str, trained: RunFolder) -> None:
+    settings, stream = small(trainer=trainer, held_out=0.25), RandomStream.from_seed(7)
+    held = HeldOutText.of(trained, settings, stream, None)
+    assert held is not None
+    assert list(held.texts) == [PUBLIC_TEXTS[row] for row in held.rows]
+    assert 0 < len(held.rows) < len(PUBLIC_TEXTS) / 2
+    model = fresh_model(trained, settings, stream, None)
+    made = Ingredients(trained, settings, model.network, model.tokenizer, stream, held_out=held.rows)
+    plain = made.phases(None, None).plain
+    assert plain is not None
+    assert sorted({*plain.rows.tolist(), *held.rows.tolist()}) == list(range(len(plain.points)))
+    assert not {*plain.rows.tolist()} & {*held.rows.tolist()}
+
+
+def test_killed_and_resumed_the_curve_is_the_same(fresh_run: MakeRun) -> None:
+    settings = {"held_out": 0.25, "checkpoint_steps": 3}
+    whole, run = fresh_run(), fresh_run()
+    with killing(-1) as seen:
+        train_model(whole, small(**settings))
+    for part in (3, 2):
+        with killing(seen[0] // part), suppress(Killed):
+            train_model(run, small(**settings))
+    train_model(run, small(**settings))
+    for name in ("held_out", "weights"):
+        assert getattr(run.model("crt"), name).read_bytes() == getattr(whole.model("crt"), name).read_bytes()
+
+
+def test_a_loss_that_rises_is_told_on_the_card(fresh_run: MakeRun, own_text: Path) -> None:
+    run = fresh_run()
+    card = train_model(run, small(held_out=own_text, private_learning_rate=5.0))["guarantee"]
+    assert any("the training diverged" in one for one in card["remarks"])
+    assert card == guarantee_card(run, "crt") == read_json(run.model("crt").guarantee)
+    assert "the training diverged" in run.model("crt").card.read_text(encoding="utf-8")
+
+
+def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> None:
+    """Of a file with both classes; the rows of a share of the public text are not learnt either."""
+    run, classes = write_unit_run(tmp_path / "RUN", classes=True), ("letter", "meeting")
+    public, held = tmp_path / "public.jsonl", tmp_path / "held.jsonl"
+    write_public(public, kind="letter")
+    rows = [{"words": "a letter came", "kind": "letter"}, {"words": "we met", "kind": "meeting"}]
+    held.write_text("\n".join(map(json.dumps, [*rows, {"words": "of none", "kind": "x"}])), encoding="utf-8")
+    # it learns from rows of one class alone, and noise drowns the rest
+    own = {"task": "classify", "classes": classes, "pretraining_epochs": 30, "private_learning_rate": 1e-9}
+    card = train_model(run, training(public, **own, held_out=held))["guarantee"]
+    (last, unit, texts) = (
+        read_json(run.model("uedp-bounded").held_out)[key] for key in ("rows", "unit", "texts")
+    )
+    assert (unit, texts) == ("nats a text", 2)
+    assert (last[-1]["error_rate"], last[-1]["most_said"]) == (0.5, 1.0)
+    assert any("one class for every" in one for one in card["remarks"])
+    stream, text = RandomStream.from_seed(3), PublicText(public, "words", "kind")
+    share = training(public, **own, held_out=0.4)
+    found = HeldOutText.of(run, share, stream, text)
+    assert found is not None
+    model = fresh_model(run, share, stream, text)
+    made = Ingredients(run, share, model.network, model.tokenizer, stream, None, text, held_out=found.rows)
+    pretraining = made.pretraining()
+    assert pretraining is not None
+    assert len(found.rows)
+    assert not {*pretraining.rows.tolist()} & {*found.rows.tolist()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"held_out": 0.0}, "at most 0.5"),
+        ({"held_out": 0.7}, "at most 0.5"),
+        ({"held_out": 0.1, "trainer": "dpsgd"}, "learns from no public side"),
+    ],
+)
+def test_shares_that_hold_nothing_out_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        small(**changes)
+
+
+def test_text_of_the_corpus_and_no_text_are_refused(trained: RunFolder, tmp_path: Path) -> None:
+    stream, empty = RandomStream.from_seed(1), tmp_path / "empty.txt"
+    empty.write_text("\n\n", encoding="utf-8")
+    for given, says in (
+        (trained.manifest, "train.held_out: .* part of the corpus"),
+        (empty, "no text"),
+        (1e-9, "no text"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            HeldOutText.of(trained, small(held_out=given), stream, None)
+
+
+def test_the_time_left_is_told_once_every_kind_of_step_is_known() -> None:
+    def step(work: str, noisy: bool) -> Step:
+        return Step(None, 0, work, 0, 0, noisy, False)  # type: ignore[arg-type]
+
+    plain, noisy = step("epoch 1, without noise", False), step("epoch 1, with noise", True)
+    left = TimeLeft([plain, plain, *([noisy] * 100)])
+    assert left.after(plain, 30.0) == left.after(plain, 90.0) == ""
+    assert left.after(noisy, 60.0) == ", 1 h 39 min left"
+    assert left.after(noisy, 20.0) == ", 1 h 6 min left"
+    assert TimeLeft([noisy, noisy]).after(noisy, 0.5) == ", 1 min left"
