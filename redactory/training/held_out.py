@@ -9,6 +9,7 @@ Measuring uses up no draw, so a training is the same, to the bit, whether its lo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.training.data import Ids, PublicText, public_text_of, public_texts
+from redactory.training.event_file import EventFile
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.settings import TRAINERS, TrainSettings
 
@@ -72,12 +74,14 @@ class Curve:
     """The loss of ``model`` on ``held_out`` by the number of steps made; kept in ``path`` as JSON.
 
     Of a language model nats a word; of a classifier nats a text, its share of errors, and the share of texts
-    that it says its commonest class for.
+    that it says its commonest class for.  ``events``, where given, get the same, and what ``beside`` says.
     """
 
     path: Path
     model: LanguageModel | TextClassifier
     held_out: HeldOutText
+    events: EventFile | None = None
+    beside: Callable[[], Mapping[str, float]] = dict
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def begin(self, steps: int) -> str:
@@ -95,6 +99,9 @@ class Curve:
             self.path,
             {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows},
         )
+        if self.events is not None:
+            named = {f"held out/{name}": value for name, value in found.items()}
+            self.events.add(steps, {**named, **self.beside()})
         return self.said
 
     @property

@@ -331,6 +331,8 @@ class TimeLeft:
         if any(count and not self._made[other] for other, count in self._left.items()):
             return ""
         left = sum(self._left[one] * self._seconds[one] / self._made[one] for one in self._made)
+        if not left:
+            return ""
         hours, minutes = divmod(math.ceil(left / 60.0), 60)
         return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"
 

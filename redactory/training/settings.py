@@ -193,6 +193,11 @@ class TrainSettings(Settings):
         "share (0.05) of the public side, or of public_text for trainers that learn from no public side; or "
         "a file like public_text's, which leaves the training as it is. Training does not stop by it.",
     )
+    tensorboard: Path | None = Field(
+        None,
+        description="A folder for event files that TensorBoard draws: the loss on held_out, the step sizes and "
+        "the noise; nothing of private text.",
+    )
     name: str | None = Field(
         None, description="The model's folder below models/; the trainer's name if absent."
     )
@@ -385,6 +390,8 @@ class TrainSettings(Settings):
         return None
 
     def _held_out(self) -> str | None:
+        if self.tensorboard is not None and self.held_out is None:
+            return "train.tensorboard: what is drawn is measured on public text: give train.held_out too"
         if self.held_out is None or isinstance(self.held_out, Path):
             return None
         if not 0.0 < self.held_out <= 0.5:
@@ -420,7 +427,7 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     A trainer without units, or roles, is described as it was before there were any.  Where something is
     computed (``workers``) changes no bit of it, and may change after an interruption.
     """
-    never = {"budget", "workers", *([] if settings.roles else ["roles"])}
+    never = {"budget", "workers", "tensorboard", *([] if settings.roles else ["roles"])}
     never |= {"held_out"} if settings.held_out is None else set()
     if not TRAINERS[settings.trainer].of_units:
         left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS

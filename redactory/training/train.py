@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -22,6 +23,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
 from redactory.training.data import PublicText, parent_digest, public_text_of, public_texts, require_unchanged
+from redactory.training.event_file import EventFile
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.figures import live_epsilon, no_remark
@@ -35,7 +37,8 @@ from redactory.training.ledger import (
     head_body,
     require_same_head,
 )
-from redactory.training.loop import Checkpoint, Ingredients, Schedule, training_loop
+from redactory.training.loop import Checkpoint, Ingredients, Phases, Schedule, training_loop
+from redactory.training.mechanism import AnyMechanism
 from redactory.training.model import (
     LanguageModel,
     TextClassifier,
@@ -130,7 +133,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         piece_map(shared_out, model.network, settings.threads) as pieces,
     ):
         held_out, own = HeldOutText.of(run, settings, stream, public_text), run.model(name)
-        curve = held_out and Curve(own.held_out, model, held_out)
+        events = settings.tensorboard and EventFile(settings.tensorboard)
+        curve = held_out and Curve(own.held_out, model, held_out, events)
         left_out = held_out.rows if held_out else NO_ROWS
         made = Ingredients(
             *(run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces),
@@ -138,6 +142,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         )
         phases = made.phases(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         _require_same_text(public_text, head)
+        if curve:
+            curve.beside = partial(_constants, mechanism, phases)
         optimizers = [phase.descent.optimizer for phase in phases if phase]
         if originals is not None:
             binding = f"{binding} {originals.fingerprint(stream)}"
@@ -157,6 +163,15 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     moved = update_norms(before.network, model.network)
     weights = file_sha256(folder.weights)
     log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": moved})
+
+
+def _constants(mechanism: AnyMechanism | None, phases: Phases) -> dict[str, float]:
+    """What is drawn beside a curve: the noise, and the step sizes as they are."""
+    found = {} if mechanism is None else {"noise multiplier": mechanism.noise_multiplier}
+    for kind, phase in zip(Phases._fields, phases, strict=True):
+        if phase is not None:
+            found[f"step size/{kind}"] = float(phase.descent.optimizer.param_groups[0]["lr"])
+    return found
 
 
 def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
