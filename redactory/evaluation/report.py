@@ -215,7 +215,8 @@ def model_report(folder: ModelFolder) -> ModelReport:
     """One finished model, with every evaluation of it that there is."""
     card = read_json(folder.guarantee)
     results = {evaluation: result_of(folder, evaluation) or {} for evaluation in EVALUATIONS}
-    utility, attacks = (said(part, results) for part in ("utility", "attacks"))
+    curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
+    utility, attacks = (said(part, {**results, "held_out": curve}) for part in ("utility", "attacks"))
     words = promises(card), figures(card), utility, attacks
     return ModelReport(folder.root.name, card, results, _named_epsilon(card), *words)
 

@@ -36,7 +36,7 @@ from redactory.redaction import RunFolder, is_finished, parts, read_manifest, re
 from redactory.redaction.folder import JobFolder, runs_in
 
 TAKEDOWN, PURGE = "takedown", "purge"
-OWN_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text")
+OWN_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text", "train.held_out")
 
 
 def takedown(
@@ -112,7 +112,8 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         "lone_documents": lone,
         "unmatched": [p for p in asked if p not in known and p["pseudonym"] not in own],
         # files outside of the run, which may hold the person as well
-        "files": [name for name in OWN_FILES if attrgetter(name)(config)],
+        # a share is no file
+        "files": [n for n in OWN_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)],
         "release": None,
         "already": None,
         "models": [],

@@ -176,14 +176,8 @@ _FILES = (
     *("detect.patterns.files", "detect.presidio.configuration"),
     *("detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
-    *(
-        "train.recall",
-        "train.public_text",
-        "train.held_out",
-        "train.tensorboard",
-        "train.model.folder",
-        "train.budget.path",
-    ),
+    *("train.recall", "train.public_text", "train.model.folder", "train.budget.path"),
+    *("train.held_out", "train.tensorboard"),
     *("train.units.entities", "train.units.aliases", "train.units.hubs", "redact.vault"),
 )
 """The keys whose values are files and folders, read from the folder of the configuration."""

@@ -195,7 +195,7 @@ class TrainSettings(Settings):
     )
     tensorboard: Path | None = Field(
         None,
-        description="A folder for event files that TensorBoard draws: the loss on held_out, the step sizes and "
+        description="A folder for event files, which TensorBoard draws: the loss on held_out, step sizes and "
         "the noise; nothing of private text.",
     )
     name: str | None = Field(

@@ -40,8 +40,8 @@ class Row:
 
     ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over
     the normaliser, ``noise`` the norm of all of it, √d times that.  ``noise_to_signal`` is that of the whole
-    training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where it is not known.  ``cost``
-    is in gradients of one point.
+    training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where
+    it is not known.  ``cost`` is in gradients of one point.
     """
 
     sampling_rate: float
