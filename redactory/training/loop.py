@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -320,7 +320,7 @@ class TimeLeft:
     def __init__(self, steps: Iterable[Step]) -> None:
         self._left = Counter(self._kind(step) for step in steps)
         self._made: Counter[str] = Counter()
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def after(self, step: Step, seconds: float) -> str:
         """What a progress line says after ``step``, which took so long; nothing while a kind is still new."""

@@ -133,8 +133,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         piece_map(shared_out, model.network, settings.threads) as pieces,
     ):
         held_out, own = HeldOutText.of(run, settings, stream, public_text), run.model(name)
-        events = settings.tensorboard and EventFile(settings.tensorboard)
-        curve = held_out and Curve(own.held_out, model, held_out, events)
+        events = EventFile(settings.tensorboard) if settings.tensorboard else None
+        curve = Curve(own.held_out, model, held_out, events) if held_out else None
         left_out = held_out.rows if held_out else NO_ROWS
         made = Ingredients(
             *(run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces),
