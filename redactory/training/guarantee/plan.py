@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import calibrate_noise
 from redactory.training.accounting.figures import epsilon_curve, some_steps
 from redactory.training.accounting.published import Estimator
+from redactory.training.bands import widths
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     Claim,
@@ -25,7 +26,7 @@ from redactory.training.guarantee.figures import (
     unit_figures,
 )
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
-from redactory.training.mechanism import PoissonUsersGaussian, TruncatedPoissonGaussian
+from redactory.training.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.algorithm1 import as_published, figure_of, noise_scale
@@ -146,9 +147,20 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "reasons": figures.reasons,
         "second": figures.second,
         "as_published": claim.as_published,
+        **_bands(spec),
         "improve": _alternatives(spec, figures.values["epsilon"], batch),
         "curve": curve,
     }
+
+
+def _bands(spec: TrainingSpec) -> dict[str, Any]:
+    """Each number of bands, that of the plan marked; nothing where noise is not to be correlated."""
+    own = spec.settings
+    if own.bands == 1 or own.noise_multiplier is not None or spec.rows > 1:
+        return {}
+    chosen = spec.mechanism.matrix.bands if isinstance(spec.mechanism, BandedGaussian) else 1
+    rows = [asdict(one) for one in widths(own, spec.steps, spec.relation)]
+    return {"bands": [{**row, "chosen": row["bands"] == chosen} for row in rows]}
 
 
 def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> list[dict[str, Any]]:
@@ -156,9 +168,8 @@ def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> li
 
     ``factor`` is the noise on the mean gradient over that of the plan; the best comes first.
     """
-    if not epsilon or isinstance(spec.mechanism, TruncatedPoissonGaussian):
+    if not epsilon or not isinstance(spec.mechanism, PoissonGaussian):
         return []
-    assert spec.mechanism is not None
     rate, steps, noise = spec.mechanism.sampling_rate, spec.steps, spec.mechanism.noise_multiplier
     tries = [
         ("twice the batch: twice the computation", 2.0 * rate, steps, 2.0),
