@@ -406,7 +406,7 @@ class TrainSettings(Settings):
         if self.bands == "auto":
             fixed = "train.bands: auto compares at the target epsilon; give a number beside noise_multiplier"
             return fixed if self.noise_multiplier else None
-        if self.bands > most:
+        if self.bands * self.sampling_rate > 1.0:
             return (
                 f"train.bands: a step draws from one of {self.bands} groups at {self.bands} times "
                 f"sampling_rate, which is above 1; give at most {most}, or a lower sampling_rate"

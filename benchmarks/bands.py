@@ -1,0 +1,136 @@
+"""Correlated noise against independent noise at one epsilon of one point exchanged, with ``crt``.
+
+    python benchmarks/bands.py --out F --rows 500 --seeds 2                       CustomerSim, simulated
+    python benchmarks/bands.py --out F --data valid.jsonl --test test.jsonl --rows 300 --epsilons 8
+
+Corpus, policies and constants are those of Figure 2 (``crt.py``).  Perplexity outside of secrets on held-out
+points; ``excess`` is what lies above that of ``redact-only``, whose steps have no noise.  Every number of
+bands may be tried with several step sizes, since correlated noise bears larger ones: ``--rates`` multiply
+``private_learning_rate``.  Writes F/bands.jsonl, a line a model, and F/bands.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from crt import CONSTANTS, DELTA, Corpus
+
+from redactory.foundation.files import write_json
+from redactory.redaction import read_column
+from redactory.training import load_model, train_model
+from redactory.training.bands import bands_of, widths
+from redactory.training.mechanism import Relation
+from redactory.training.settings import TrainSettings
+
+GAMMA = 0.1
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Train and measure what is not done yet, and print the table."""
+    asked = _arguments()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    file = asked.out / "bands.jsonl"
+    kept = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    done, corpus = {row["name"] for row in kept}, Corpus(asked)
+    run = corpus.curated(GAMMA)
+    private = len(read_column(run.private, "text"))
+    for own, facts in trainings(asked, private):
+        if own.model_name not in done:
+            begun = time.monotonic()
+            train_model(run, own)
+            seconds = round(time.monotonic() - begun, 1)
+            found = corpus.held_out.measure(load_model(run.model(own.model_name)), masked=True)
+            kept.append(
+                {"name": own.model_name, **facts, "perplexity": found["perplexity"], "seconds": seconds}
+            )
+            with file.open("a", encoding="utf-8") as results:
+                results.write(json.dumps(kept[-1]) + "\n")
+            print(kept[-1], flush=True)
+    page = {"private": private, "constants": asked.train, "widths": by_formula(asked), "table": table(kept)}
+    write_json(asked.out / "bands.json", page)
+    print(json.dumps(page["table"], indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--test", type=Path)
+    parser.add_argument("--rows", type=int, default=500)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epsilons", default="8")
+    parser.add_argument("--bands", default="1,auto")
+    parser.add_argument("--rates", default="1")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of train")
+    asked = parser.parse_args()
+    changes = {k: yaml.safe_load(v) for k, _, v in (s.partition("=") for s in asked.set)}
+    asked.train = {**CONSTANTS, **changes}
+    asked.copies = 1
+    return asked
+
+
+def trainings(asked: argparse.Namespace, private: int) -> Iterator[tuple[TrainSettings, Row]]:
+    """Settings of every model, and what tells it apart; ``redact-only`` first."""
+    network = {"kind": "lstm", "embedding_size": 64, "hidden_size": 64}
+    batch = max(1.0, asked.train["sampling_rate"] * private)
+    shared = {"model": network, "delta": DELTA, "expected_batch_size": batch, **asked.train}
+    for seed in range(1, asked.seeds + 1):
+        own = {**shared, "seed": seed, "trainer": "redact-only", "name": f"redact-only-s{seed}"}
+        yield TrainSettings.model_validate(own), {"trainer": "redact-only", "seed": seed}
+        for epsilon in map(float, asked.epsilons.split(",")):
+            for bands in map(yaml.safe_load, asked.bands.split(",")):
+                for factor in map(float, asked.rates.split(",")):
+                    name = f"crt-e{epsilon:g}-b{bands}-r{factor:g}-s{seed}"
+                    rate = factor * asked.train["private_learning_rate"]
+                    own = {**shared, "seed": seed, "trainer": "crt", "name": name, "epsilon": epsilon}
+                    made = TrainSettings.model_validate(
+                        {**own, "bands": bands, "private_learning_rate": rate}
+                    )
+                    taken = bands_of(made, _steps(made), Relation.SUBSTITUTION)
+                    facts = {"trainer": "crt", "epsilon": epsilon, "bands": bands, "taken": taken}
+                    yield made, {**facts, "rate": factor, "seed": seed}
+
+
+def _steps(settings: TrainSettings) -> int:
+    return settings.epochs * math.ceil(1.0 / settings.sampling_rate)
+
+
+def by_formula(asked: argparse.Namespace) -> Row:
+    """By epsilon: noise and error of every number of bands."""
+    found = {}
+    for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
+        own = TrainSettings.model_validate({**asked.train, "epsilon": epsilon, "delta": DELTA})
+        found[f"{epsilon:g}"] = [asdict(one) for one in widths(own, _steps(own), Relation.SUBSTITUTION)]
+    return found
+
+
+def table(rows: list[Row]) -> list[Row]:
+    """Means over seeds: perplexity, and its excess over ``redact-only`` with the same seeds."""
+    plain = {row["seed"]: row["perplexity"] for row in rows if row["trainer"] == "redact-only"}
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["trainer"] == "crt":
+            groups[row["epsilon"], str(row["bands"]), row["taken"], row["rate"]].append(row)
+    found = []
+    for (epsilon, bands, taken, rate), own in sorted(groups.items()):
+        excess = [row["perplexity"] / plain[row["seed"]] - 1.0 for row in own]
+        mean = sum(row["perplexity"] for row in own) / len(own)
+        told = {"epsilon": epsilon, "bands": bands, "taken": taken, "rate": rate, "seeds": len(own)}
+        found.append({**told, "perplexity": mean, "excess": sum(excess) / len(excess)})
+    return found
+
+
+if __name__ == "__main__":
+    main()
