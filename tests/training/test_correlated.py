@@ -117,7 +117,10 @@ def check_groups(sampled: Sampled = sampled_rows) -> None:
 
 
 def check_blocks(sampled: Sampled = sampled_rows) -> None:
-    """What enters the noise on D and D' differs in one block of rows for each draw, each by at most 2C."""
+    """What enters the noise on D and D' differs in a block of rows for each draw: a column times one vector.
+
+    Under other groups no block is longer than 2C either; but two draws meet in one.
+    """
     trial, recorders = Trial(mechanism=own(rate=1.0 / BANDS)), (Recorder(), Recorder())
     first, second = [*PRIVATE_TEXTS[:5], "9" * 18], [*PRIVATE_TEXTS[:5], "a" * 17]
     one, other = (trial.phase(t, r) for t, r in zip((first, second), recorders, strict=True))
@@ -130,8 +133,13 @@ def check_blocks(sampled: Sampled = sampled_rows) -> None:
     rows = torch.stack(recorders[0].sums) - torch.stack(recorders[1].sums)
     begins = int(rows.norm(dim=1).nonzero()[0])
     assert begins < BANDS
-    blocks = [float(rows[at : at + BANDS].norm()) for at in range(begins, ROWS, BANDS)]
-    assert CLIP < max(blocks) <= 2.0 * CLIP * (1.0 + 1e-9)
+    matrix, sizes = trial.mechanism.matrix, []
+    for at in range(begins, ROWS, BANDS):
+        block = rows[at : at + BANDS]
+        column = torch.tensor([matrix.row(at + place)[at] for place in range(len(block))])
+        assert torch.allclose(block, torch.outer(column, block[0] / column[0]), atol=1e-9)
+        sizes.append(float(block.norm()))
+    assert CLIP < max(sizes) <= 2.0 * CLIP * (1.0 + 1e-9)
 
 
 def by_count(mechanism: Any, stream: RandomStream, step: int, points: Any) -> NDArray[np.int64]:
