@@ -113,6 +113,7 @@ def plan_training(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
+        **_bands(replace(spec, settings=target)),
     }
     found = _units(spec, known) if trainer.hides_units else _points(spec, known)
     steps = {"steps_curve": _by_steps(spec)} if trainer.hides_units and by_steps else {}
@@ -147,7 +148,6 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "reasons": figures.reasons,
         "second": figures.second,
         "as_published": claim.as_published,
-        **_bands(spec),
         "improve": _alternatives(spec, figures.values["epsilon"], batch),
         "curve": curve,
     }
