@@ -83,13 +83,23 @@ class BandedMatrix:
         stretched = rates / np.array([self._stretch(j) for j in range(self.steps)])
         return math.sqrt(_squares(np.array(self.coefficients), stretched))
 
+    @property
+    def gain(self) -> float:
+        """The length of C⁻¹'s last row: how much more noise one step has than what is added to a row."""
+        return float(np.linalg.norm(_inverse(np.array(self.coefficients), self.steps)))
+
+
+def _inverse(coefficients: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+    """The first column of C⁻¹, of a Toeplitz C."""
+    from scipy import signal
+
+    return np.asarray(signal.lfilter([1.0], coefficients, np.eye(1, steps)[0]), np.float64)
+
 
 def _squares(coefficients: NDArray[np.float64], rates: NDArray[np.float64]) -> float:
     """The mean square of the rows of A·C⁻¹, of a Toeplitz C, from some of its columns evenly spread."""
-    from scipy import signal
-
     steps = len(rates)
-    inverse = signal.lfilter([1.0], coefficients, np.eye(1, steps)[0])
+    inverse = _inverse(coefficients, steps)
     count = min(steps, _COLUMNS)
     starts = ((np.arange(count) + 0.5) * steps / count).astype(int)
     found = sum(float((np.cumsum(rates[i:] * inverse[: steps - i]) ** 2).sum()) for i in starts)

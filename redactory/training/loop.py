@@ -116,7 +116,12 @@ class Ingredients:
     ) -> NoisyPhase:
         """Steps with noise on samples of ``found``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
-        kind = BandedPhase if isinstance(mechanism, BandedGaussian) else NoisyPhase
+        kind = NoisyPhase
+        if isinstance(mechanism, BandedGaussian):
+            kind = BandedPhase
+            if self.settings.optimizer != "sgd":
+                # it divides by the noise of one step, which the steps after it take back in part
+                descent.learning_rate *= mechanism.matrix.gain
         return kind(
             self.network,
             descent,

@@ -15,6 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from scipy.linalg import toeplitz
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
@@ -216,6 +217,8 @@ def test_the_error_is_that_of_the_dense_matrices() -> None:
     dense = np.array([[matrix.row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
     rows = np.tril(np.ones((24, 24))) * rates @ np.linalg.inv(dense)
     assert matrix.error(rates) == pytest.approx(math.sqrt((rows**2).sum() / 24))
+    whole = toeplitz([*matrix.coefficients, *[0.0] * 20], [0.0] * 24)
+    assert matrix.gain == pytest.approx(np.linalg.norm(np.linalg.inv(whole)[-1]))
     assert matrix.error(rates) < 0.7 * best_matrix(1, 24, "linear").error(rates)
 
 
