@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from redactory.training import load_model, train_model
 from redactory.training.bands import bands_of, widths
 from redactory.training.mechanism import Relation
 from redactory.training.settings import TrainSettings
+from redactory.training.trainers import trainer_of
 
 GAMMA = 0.1
 Row = dict[str, Any]
@@ -56,15 +56,13 @@ def main() -> None:
             with file.open("a", encoding="utf-8") as results:
                 results.write(json.dumps(kept[-1]) + "\n")
             print(kept[-1], flush=True)
-    page = {"private": private, "constants": asked.train, "widths": by_formula(asked), "table": table(kept)}
-    write_json(asked.out / "bands.json", page)
-    print(json.dumps(page["table"], indent=1))
+    facts = {"private": private, "constants": asked.train, "widths": by_formula(asked)}
+    write_json(asked.out / "bands.json", {**facts, "table": table(kept)})
+    print(json.dumps(table(kept), indent=1))
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--test", type=Path)
@@ -75,8 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rates", default="1")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of train")
     asked = parser.parse_args()
-    changes = {k: yaml.safe_load(v) for k, _, v in (s.partition("=") for s in asked.set)}
-    asked.train = {**CONSTANTS, **changes}
+    asked.train = {**CONSTANTS, **{k: yaml.safe_load(v) for k, _, v in (s.partition("=") for s in asked.set)}}
     asked.copies = 1
     return asked
 
@@ -98,13 +95,9 @@ def trainings(asked: argparse.Namespace, private: int) -> Iterator[tuple[TrainSe
                     made = TrainSettings.model_validate(
                         {**own, "bands": bands, "private_learning_rate": rate}
                     )
-                    taken = bands_of(made, _steps(made), Relation.SUBSTITUTION)
+                    taken = bands_of(made, trainer_of(made).steps(made), Relation.SUBSTITUTION)
                     facts = {"trainer": "crt", "epsilon": epsilon, "bands": bands, "taken": taken}
                     yield made, {**facts, "rate": factor, "seed": seed}
-
-
-def _steps(settings: TrainSettings) -> int:
-    return settings.epochs * math.ceil(1.0 / settings.sampling_rate)
 
 
 def by_formula(asked: argparse.Namespace) -> Row:
@@ -112,7 +105,9 @@ def by_formula(asked: argparse.Namespace) -> Row:
     found = {}
     for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
         own = TrainSettings.model_validate({**asked.train, "epsilon": epsilon, "delta": DELTA})
-        found[f"{epsilon:g}"] = [asdict(one) for one in widths(own, _steps(own), Relation.SUBSTITUTION)]
+        found[f"{epsilon:g}"] = [
+            asdict(one) for one in widths(own, trainer_of(own).steps(own), Relation.SUBSTITUTION)
+        ]
     return found
 
 
