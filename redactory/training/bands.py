@@ -31,7 +31,7 @@ WIDTHS = (1, 2, 4, 8, 16, 32)
 """Numbers of bands that are compared; each costs as many copies of the gradient."""
 _SHORT = 1.0 - 2.0**-40
 _COLUMNS, _TURNS = 32, 60
-_ROUGHLY = 1e-3
+_ROUGHLY, _NEAR = 1e-3, 1.05
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,9 @@ def _widths(
 
 
 def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:
-    """``train.bands``, or the number of the least error at the target epsilon: of equal ones the least."""
+    """``train.bands``; for ``auto`` the fewest whose error is within 5% of the least at the target epsilon."""
     if settings.bands != "auto":
         return settings.bands
-    return min(widths(settings, steps, relation), key=lambda one: round(one.error_ratio, 2)).bands
+    found = widths(settings, steps, relation)
+    least = min(one.error_ratio for one in found)
+    return next(one.bands for one in found if one.error_ratio <= _NEAR * least)

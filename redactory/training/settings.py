@@ -222,7 +222,7 @@ class TrainSettings(Settings):
     bands: PositiveInt | Literal["auto"] = Field(
         1,
         description="Correlated noise: how many steps it partly cancels over (1: independent). auto: the "
-        "number of the least error at the target epsilon, which plan shows.",
+        "fewest with about the least error at the target epsilon; plan shows them all.",
     )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
