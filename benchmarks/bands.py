@@ -3,10 +3,9 @@
     python benchmarks/bands.py --out F --rows 500 --seeds 2                       CustomerSim, simulated
     python benchmarks/bands.py --out F --data valid.jsonl --test test.jsonl --rows 300 --epsilons 8
 
-Corpus, policies and constants are those of Figure 2 (``crt.py``).  Perplexity outside of secrets on held-out
-points; ``excess`` is what lies above that of ``redact-only``, whose steps have no noise.  Every number of
-bands may be tried with several step sizes, since correlated noise bears larger ones: ``--rates`` multiply
-``private_learning_rate``.  Writes F/bands.jsonl, a line a model, and F/bands.json.
+Corpus, policies and constants are those of Figure 2 (``crt.py``); perplexity is outside of secrets, held out,
+``excess`` what lies above that of ``redact-only``.  ``--rates`` multiply ``private_learning_rate``.  Writes
+F/bands.jsonl, a line a model, and F/bands.json.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import yaml
@@ -31,7 +31,7 @@ from redactory.training.mechanism import Relation
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
 
-GAMMA = 0.1
+GAMMA, KEYS = 0.1, ("trainer", "epsilon", "bands", "taken", "rate")
 Row = dict[str, Any]
 
 
@@ -64,13 +64,11 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--test", type=Path)
-    parser.add_argument("--rows", type=int, default=500)
+    for name, kind, default in (("data", Path, None), ("test", Path, None), ("rows", int, 500)):
+        parser.add_argument(f"--{name}", type=kind, default=default)
+    for name, default in (("epsilons", "8"), ("bands", "1,auto"), ("rates", "1")):
+        parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epsilons", default="8")
-    parser.add_argument("--bands", default="1,auto")
-    parser.add_argument("--rates", default="1")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of train")
     asked = parser.parse_args()
     asked.train = {**CONSTANTS, **{k: yaml.safe_load(v) for k, _, v in (s.partition("=") for s in asked.set)}}
@@ -116,14 +114,12 @@ def table(rows: list[Row]) -> list[Row]:
     plain = {row["seed"]: row["perplexity"] for row in rows if row["trainer"] == "redact-only"}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if row["trainer"] == "crt":
-            groups[row["epsilon"], str(row["bands"]), row["taken"], row["rate"]].append(row)
+        groups[tuple(str(row.get(key)) for key in KEYS)].append(row)
     found = []
-    for (epsilon, bands, taken, rate), own in sorted(groups.items()):
-        excess = [row["perplexity"] / plain[row["seed"]] - 1.0 for row in own]
-        mean = sum(row["perplexity"] for row in own) / len(own)
-        told = {"epsilon": epsilon, "bands": bands, "taken": taken, "rate": rate, "seeds": len(own)}
-        found.append({**told, "perplexity": mean, "excess": sum(excess) / len(excess)})
+    for told, own in sorted(groups.items()):
+        means = {"perplexity": mean(row["perplexity"] for row in own), "seeds": len(own)}
+        excess = mean(row["perplexity"] / plain[row["seed"]] - 1.0 for row in own)
+        found.append({**dict(zip(KEYS, told, strict=True)), **means, "excess": excess})
     return found
 
 

@@ -186,7 +186,7 @@ def _widths(
 
 
 def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:
-    """``train.bands``; for ``auto`` the fewest whose error is within 5% of the least at the target epsilon."""
+    """``train.bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon."""
     if settings.bands != "auto":
         return settings.bands
     found = widths(settings, steps, relation)
