@@ -24,7 +24,7 @@ from redactory.foundation.errors import GuaranteeError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from redactory.training.mechanism import Relation
+    from redactory.training.mechanism import BandedGaussian, Relation
     from redactory.training.settings import TrainSettings
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
@@ -192,3 +192,19 @@ def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:
     found = widths(settings, steps, relation)
     least = min(one.error_ratio for one in found)
     return next(one.bands for one in found if one.error_ratio <= _NEAR * least)
+
+
+def lengthened(settings: TrainSettings, mechanism: BandedGaussian, relation: Relation) -> float:
+    """How much longer Adam's noisy steps are, so that a gradient moves the model as far as without bands.
+
+    It divides by about the noise of one step: that of C⁻¹ instead of 1, at this noise instead of what
+    independent noise needs for the target epsilon (where the noise is given, the same).
+    """
+    from redactory.training.accounting import calibrate_noise
+
+    if settings.noise_multiplier is not None:
+        return mechanism.matrix.gain
+    steps, rate = mechanism.matrix.steps, settings.sampling_rate
+    own = (settings.epsilon, settings.delta, rate, steps, _ROUGHLY)
+    alone = calibrate_noise(*own, relation=relation, tolerance=_ROUGHLY)
+    return mechanism.matrix.gain * mechanism.noise_multiplier / alone

@@ -23,6 +23,7 @@ from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
+from redactory.training.bands import lengthened
 from redactory.training.clipping import clipped_sum
 from redactory.training.correlated import BandedPhase
 from redactory.training.data import (
@@ -121,7 +122,8 @@ class Ingredients:
             kind = BandedPhase
             if self.settings.optimizer != "sgd":
                 # it divides by the noise of one step, which the steps after it take back in part
-                descent.learning_rate *= mechanism.matrix.gain
+                relation = TRAINERS[self.settings.trainer].relation
+                descent.learning_rate *= lengthened(self.settings, mechanism, relation)
         return kind(
             self.network,
             descent,

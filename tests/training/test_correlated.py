@@ -26,7 +26,14 @@ from redactory.training import TrainSettings, loop, train_model
 from redactory.training.accounting import Spending, epsilon, epsilon_of
 from redactory.training.accounting.figures import epsilon_curve, group_epsilon_of
 from redactory.training.accounting.second import bracket
-from redactory.training.bands import BandedMatrix, bands_of, best_matrix, step_sizes, widths
+from redactory.training.bands import (
+    BandedMatrix,
+    bands_of,
+    best_matrix,
+    lengthened,
+    step_sizes,
+    widths,
+)
 from redactory.training.guarantee.card import guarantee_card
 from redactory.training.guarantee.plan import plan_training
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation, mechanism_from_json
@@ -231,6 +238,10 @@ def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() 
     for one in found[:3]:
         plain = PoissonGaussian(one.sampling_rate, one.noise_multiplier, 1.0, 1.0)
         assert epsilon(plain, one.compositions, 1e-5, SUBSTITUTION) == pytest.approx(8.0, rel=1e-2)
+    eight = next(one for one in found if one.bands == 8)
+    noisy = own(0.01, eight.noise_multiplier, 8, 300)
+    ratio = eight.noise_multiplier / found[0].noise_multiplier
+    assert lengthened(wide, noisy, SUBSTITUTION) == pytest.approx(noisy.matrix.gain * ratio)
     assert bands_of(wide.model_copy(update={"epsilon": 1.0, "sampling_rate": 0.1}), 300, SUBSTITUTION) == 1
     plan = plan_training(wide.model_copy(update={"group_sizes": ()}))
     assert [row["bands"] for row in plan["bands"] if row["chosen"]] == [bands_of(wide, 300, SUBSTITUTION)]
