@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections import Counter, defaultdict
@@ -21,8 +22,11 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.files import commit
 from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
+from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
+from redactory.training.bands import lengthened
 from redactory.training.clipping import clipped_sum
+from redactory.training.correlated import BandedPhase
 from redactory.training.data import (
     EncodedPoints,
     Ids,
@@ -35,7 +39,7 @@ from redactory.training.data import (
 )
 from redactory.training.held_out import NO_ROWS, Curve
 from redactory.training.ledger import Admission
-from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian
+from redactory.training.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import Descent, NoisyPhase, Phase, PlainPhase, make_optimizer
@@ -121,7 +125,14 @@ class Ingredients:
     ) -> NoisyPhase:
         """Steps with noise on samples of ``found``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
-        return NoisyPhase(
+        kind = NoisyPhase
+        if isinstance(mechanism, BandedGaussian):
+            kind = BandedPhase
+            if self.settings.optimizer != "sgd":
+                # it divides by the noise of one step, which the steps after it take back in part
+                relation = TRAINERS[self.settings.trainer].relation
+                descent.learning_rate *= lengthened(self.settings, mechanism, relation)
+        return kind(
             self.network,
             descent,
             found.points,
@@ -143,6 +154,11 @@ class Phases(NamedTuple):
     pretraining: PlainPhase | None
     plain: PlainPhase | None
     noisy: Phase | None
+
+    @property
+    def correlated(self) -> BandedPhase | None:
+        """The steps with noise, where theirs is correlated."""
+        return self.noisy if isinstance(self.noisy, BandedPhase) else None
 
 
 class Step(NamedTuple):
@@ -230,14 +246,16 @@ class Checkpoint:
     ``binding`` names the training it belongs to.  Parameters that are frozen are not written: they are
     what they were read as.  Draws are named by step, so the only counter is the number of steps done.
 
-    Formal guarantees: no key, text or gradient is in the file; all that is in it was released by noisy
-    steps or follows from public points.
+    Formal guarantees: no key or text is in the file; all that is in it was released by noisy steps or follows
+    from public points, but for the last clipped sums of ``correlated`` steps: with them it is a secret of the
+    run, encrypted where the run is.
     """
 
     path: Path
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
+    correlated: BandedPhase | None = None
 
     @property
     def _moving(self) -> dict[str, nn.Parameter]:
@@ -254,6 +272,11 @@ class Checkpoint:
             for optimizer in self.optimizers
         ]
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
+        if self.correlated is not None:
+            content = io.BytesIO()
+            torch.save({**state, "correlated": self.correlated.memory}, content)
+            write_secret(self.path, content.getvalue())
+            return
         with commit(self.path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
 
@@ -265,13 +288,16 @@ class Checkpoint:
         """
         if not self.path.exists():
             return 0
-        state = torch.load(self.path, map_location="cpu", weights_only=True)
+        file = self.path if self.correlated is None else io.BytesIO(read_secret(self.path))
+        state = torch.load(file, map_location="cpu", weights_only=True)
         if state["binding"] != self.binding:
             return 0
         for name, parameter in self._moving.items():
             parameter.copy_(state["network"][name])
         for optimizer, memory in zip(self.optimizers, state["memory"], strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
+        if self.correlated is not None:
+            self.correlated.memory = state["correlated"]
         return int(state["steps"])
 
 

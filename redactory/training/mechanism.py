@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
+from redactory.training.bands import BandedMatrix
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,17 +73,20 @@ class SampledGaussian(ABC):
 
     def noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
         """(``clipped_sum`` + noise) / ``normaliser``; its noise is that of ``step``."""
+        return (self.noisy_sum(clipped_sum, stream, step) / self.normaliser).to(clipped_sum.dtype)
+
+    def noisy_sum(self, total: Tensor, stream: RandomStream, step: int) -> Tensor:
+        """``total`` + the noise of ``step``, in double precision."""
         import torch
 
         if self.noise == "lattice":
             from redactory.training.lattice import noisy_on_lattice
 
-            total = clipped_sum.detach().double().cpu().numpy().ravel()
-            noisy = torch.from_numpy(noisy_on_lattice(total, self, stream, step))
-            return (noisy / self.normaliser).to(clipped_sum.dtype).view_as(clipped_sum).to(clipped_sum.device)
-        noise = torch.from_numpy(stream.normal("noise", step, clipped_sum.numel())).to(clipped_sum.device)
-        noisy = clipped_sum.double() + self.noise_deviation * noise.view_as(clipped_sum)
-        return (noisy / self.normaliser).to(clipped_sum.dtype)
+            values = total.detach().double().cpu().numpy().ravel()
+            noisy = torch.from_numpy(noisy_on_lattice(values, self, stream, step))
+            return noisy.view_as(total).to(total.device)
+        noise = torch.from_numpy(stream.normal("noise", step, total.numel())).to(total.device)
+        return total.double() + self.noise_deviation * noise.view_as(total)
 
     @abstractmethod
     def event(self) -> dict[str, Any]:
@@ -167,7 +171,50 @@ class TruncatedPoissonGaussian(SampledGaussian):
         }
 
 
-Mechanism = PoissonGaussian | TruncatedPoissonGaussian
+@dataclass(frozen=True)
+class BandedGaussian(SampledGaussian):
+    """Correlated noise: sums mixed by a ``matrix`` C of b bands, each drawn from one of b secret groups.
+
+    ``sampling_rate`` is q, the share of all points in a step; step t draws those of group t mod b at
+    ``group_rate`` b·q.  Noise is added to Σ_j C[t, j]·g_j.
+
+    Formal guarantees: the rows of C·g in which two draws of a point stand are disjoint blocks, of which each
+    is dominated by the pair of :class:`PoissonGaussian` at rate b·q; there are ⌈T/b⌉ of them
+    (``docs/guarantees.md``, "Correlated noise").
+    """
+
+    matrix: BandedMatrix = field(kw_only=True)
+
+    sampler: ClassVar[str] = "banded_poisson_with_secret_groups"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.group_rate <= 1.0:
+            raise GuaranteeError("a banded sampler needs 0 < bands times the sampling rate <= 1")
+
+    @property
+    def group_rate(self) -> float:
+        """b·q: the probability of a point in a step of its group."""
+        return self.matrix.bands * self.sampling_rate
+
+    def event(self) -> dict[str, Any]:
+        """A class that dp_accounting lacks: rates and steps are not those of the points of one group."""
+        return {
+            "class": "BandedPoissonSampledEvent",
+            "sampling_probability": self.sampling_rate,
+            "bands": self.matrix.bands,
+            "matrix": self.matrix.digest,
+            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """With the matrix itself: whoever reads the ledger can measure its columns."""
+        own = self.matrix
+        matrix = {"coefficients": list(own.coefficients), "steps": own.steps}
+        return {**super().to_json(), "matrix": matrix}
+
+
+Mechanism = PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian
 """A mechanism that samples points."""
 
 
@@ -262,6 +309,10 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
             case "TruncatedSubsampledGaussianDpEvent":
                 cut = {"truncated_batch_size": event["truncated_batch_size"], "points": event["dataset_size"]}
                 found = TruncatedPoissonGaussian(**shared, **cut)
+            case "BandedPoissonSampledEvent":
+                own = value["matrix"]
+                matrix = BandedMatrix(tuple(own["coefficients"]), own["steps"])
+                found = BandedGaussian(**shared, matrix=matrix)
             case "PoissonSampledUsersEvent":
                 own = event["entities"]
                 entities = None if own is None else EntitySampling(**own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -229,6 +230,11 @@ class TrainSettings(Settings):
         None,
         description="A public bound on the number of noised points; needed for truncation, and enforced.",
     )
+    bands: PositiveInt | Literal["auto"] = Field(
+        1,
+        description="Correlated noise: how many steps it partly cancels over (1: independent). auto: the "
+        "fewest with about the least error at the target epsilon; plan shows them all.",
+    )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
     )
@@ -342,6 +348,7 @@ class TrainSettings(Settings):
             or self._public_text()
             or self._held_out()
             or self._lists()
+            or self._bands()
             or trainer.problem(self)
         )
         if problem is not None:
@@ -408,6 +415,27 @@ class TrainSettings(Settings):
             "cannot be known to hide the same units: leave out the budget or the list"
         )
 
+    def _bands(self) -> str | None:
+        if self.bands == 1:
+            return None
+        trainer, most = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
+        if trainer.noised is None or trainer.of_units:
+            able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
+            return f"train.bands: correlated noise is proved for {able}; leave it out"
+        if self.truncated_batch_size is not None:
+            return (
+                "train.bands: no epsilon is proved for correlated noise under truncation; remove one of them"
+            )
+        if self.bands == "auto":
+            fixed = "train.bands: auto compares at the target epsilon; give a number beside noise_multiplier"
+            return fixed if self.noise_multiplier else None
+        if self.bands * self.sampling_rate > 1.0:
+            return (
+                f"train.bands: a step draws from one of {self.bands} groups at {self.bands} times "
+                f"sampling_rate, which is above 1; give at most {most}, or a lower sampling_rate"
+            )
+        return None
+
     @property
     def model_name(self) -> str:
         """The folder's name: ``name``, or the trainer's."""
@@ -429,6 +457,7 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """
     never = {"budget", "workers", "tensorboard", *([] if settings.roles else ["roles"])}
     never |= {"held_out"} if settings.held_out is None else set()
+    never |= {"bands"} if settings.bands == 1 else set()
     if not TRAINERS[settings.trainer].of_units:
         left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
         return by_name(settings.model_dump(mode="json", exclude={*never, *left_out}))

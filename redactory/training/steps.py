@@ -18,7 +18,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_parts, clipped_sum
 from redactory.training.data import EncodedPoints, Ids
 from redactory.training.ledger import Admission
-from redactory.training.mechanism import Mechanism, TruncatedPoissonGaussian
+from redactory.training.mechanism import BandedGaussian, Mechanism, TruncatedPoissonGaussian
 from redactory.training.models.network import Network
 
 _CHECKED_EVERY = 1000
@@ -109,7 +109,14 @@ def sampled_rows(mechanism: Mechanism, stream: RandomStream, step: int, points: 
     cut, filled up or left out: an empty one is a step of noise alone.  A truncated sample of slots is that of
     dp_accounting's ``TruncatedSubsampledGaussianDpEvent``: coins, then a uniform subset; it is a function of
     constants and coins, never of the number of points (``docs/guarantees.md``, "Sampling and constants").
+    Of a banded sampler each point draws its group once, from the secret stream, and is drawn in the steps of
+    that group alone.
     """
+    if isinstance(mechanism, BandedGaussian):
+        bands = mechanism.matrix.bands
+        groups = np.floor(stream.uniform("groups", 0, points) * bands)
+        coins = stream.uniform("coins", step, points) < mechanism.group_rate
+        return np.flatnonzero(coins & (groups == step % bands))
     if not isinstance(mechanism, TruncatedPoissonGaussian):
         return np.flatnonzero(stream.uniform("coins", step, points) < mechanism.sampling_rate)
     if points > mechanism.points:
@@ -166,8 +173,12 @@ class NoisyPhase:
         total = self.clipped_sum(
             self.network, self.points, rows, self.mechanism.clip_norm, self.physical_tokens
         )
+        descend(self.network, self.descent, self.noisy_gradient(number, total), number)
+
+    def noisy_gradient(self, number: int, total: Tensor) -> Tensor:
+        """What the model moves along: the admitted sum with its noise, over the constant."""
         self.ledger.admit(number, total)
-        descend(self.network, self.descent, self.mechanism.noisy_mean(total, self.stream, number), number)
+        return self.mechanism.noisy_mean(total, self.stream, number)
 
 
 # The trainable parameters as one vector.

@@ -149,7 +149,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             binding = f"{binding} {originals.fingerprint(stream)}"
         training_loop(
             Schedule.of(settings, phases, stream),
-            Checkpoint(run.checkpoint(name), binding, model.network, optimizers),
+            Checkpoint(run.checkpoint(name), binding, model.network, optimizers, phases.correlated),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
+from redactory.training.correlated import BandedPhase
 from redactory.training.data import EncodedPoints, Ids
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanism import BandedGaussian, PoissonGaussian
 from redactory.training.model import classifier_of, network_of
 from redactory.training.models.hugging_face import ClassifierNetwork, with_adapters
 from redactory.training.models.network import Network
@@ -62,8 +63,8 @@ class Travelling(RandomStream):
     gone: int = 0
 
     def uniform(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
-        """As in the whole table; of its coins, without the missing row's."""
-        if purpose != "coins":
+        """As in the whole table; of its coins and groups, without the missing row's."""
+        if purpose not in ("coins", "groups"):
             return super().uniform(purpose, step, count, index)
         return np.delete(super().uniform(purpose, step, count + 1, index), self.gone)
 
@@ -116,7 +117,8 @@ class Trial:
         if gone is not None:
             stream = Travelling(stream.root, seeded=True, gone=gone)
         found = self.learnt(texts)
-        phase = NoisyPhase(
+        kind = BandedPhase if isinstance(self.mechanism, BandedGaussian) else NoisyPhase
+        phase = kind(
             network=network,
             descent=Descent(make_optimizer(network, "sgd"), RATE),
             points=found.points,

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism import (
+    BandedGaussian,
+    Mechanism,
+    PoissonGaussian,
+    Relation,
+    TruncatedPoissonGaussian,
+)
 
 _NEGLIGIBLE_MASS = 1e-30
 Floats = NDArray[np.float64]
@@ -142,12 +148,15 @@ def branches_of(mechanism: Mechanism, relation: Relation) -> Branches:
     """The pairs that dominate one step of ``mechanism`` under ``relation``, for one point.
 
     Under truncation, with the probability that so many others were drawn that a subset is kept, the kept
-    point takes another's place: an exchange at half the noise.
+    point takes another's place: an exchange at half the noise.  With correlated noise a "step" is a block of
+    rows, one draw from a point's group.
     """
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
+    if isinstance(mechanism, BandedGaussian):
+        rate = mechanism.group_rate
     point = exchange(rate, sigma) if relation is Relation.SUBSTITUTION else removal(rate, sigma)
     match mechanism:
-        case PoissonGaussian():
+        case PoissonGaussian() | BandedGaussian():
             return ((1.0, point),)
         case TruncatedPoissonGaussian():
             cut, within = mechanism.crowded
@@ -159,8 +168,14 @@ def branches_of(mechanism: Mechanism, relation: Relation) -> Branches:
 
 
 def parts_of(spent: Spendings, relation: Relation) -> Parts:
-    """The pairs that dominate each training's step, with the number of its steps: one row of each."""
-    return tuple((branches_of(one.mechanism, relation), one.steps) for one in spent)
+    """The pairs that dominate each training's step, with how many compose: one row of each."""
+    return tuple((branches_of(one.mechanism, relation), draws_of(one)) for one in spent)
+
+
+def draws_of(one: Spending) -> int:
+    """In how many of its steps a point can be drawn: ⌈T/b⌉ where it belongs to one of b groups."""
+    own = one.mechanism
+    return math.ceil(one.steps / own.matrix.bands) if isinstance(own, BandedGaussian) else one.steps
 
 
 def nulled_parts(spent: Spendings, points: int) -> Parts:

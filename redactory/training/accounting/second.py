@@ -30,8 +30,23 @@ from scipy.special import ndtr
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
 from redactory.training.accounting.figures import best_split, epsilon_of
-from redactory.training.accounting.pairs import Branches, Floats, Mixture, Pair, Parts, Spendings, in_clips
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.accounting.pairs import (
+    Branches,
+    Floats,
+    Mixture,
+    Pair,
+    Parts,
+    Spending,
+    Spendings,
+    in_clips,
+)
+from redactory.training.mechanism import (
+    BandedGaussian,
+    Mechanism,
+    PoissonGaussian,
+    Relation,
+    TruncatedPoissonGaussian,
+)
 
 _MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _WIDER = 1.05
@@ -376,8 +391,14 @@ def _mixture(law: dict[float, float] | dict[int, float]) -> Mixture:
 
 
 def _step(mechanism: Mechanism, relation: Relation) -> Branches:
-    """One step; where a sampler cuts, a point that is kept takes another's place."""
+    """One step; where a sampler cuts, a point that is kept takes another's place.
+
+    Of noise in b bands, the b rows that one draw of a point reaches, which holds it b times as often.
+    """
     pair = exchanged if relation is Relation.SUBSTITUTION else absent
+    if isinstance(mechanism, BandedGaussian):
+        often = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
+        return ((1.0, pair(often, mechanism.noise_multiplier)),)
     own = pair(mechanism.sampling_rate, mechanism.noise_multiplier)
     if isinstance(mechanism, TruncatedPoissonGaussian):
         cut, within = mechanism.crowded
@@ -415,8 +436,16 @@ def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
 
 
 def parts_of(spent: Spendings, relation: Relation) -> Parts:
-    """The pairs of each training's step, with the number of its steps, as this accountant states them."""
-    return tuple((_step(one.mechanism, relation), one.steps) for one in in_clips(spent))
+    """The pairs of each training's step, with the number of its steps, as this accountant states them.
+
+    In b bands every b-th step draws from a point's group, the first one at the latest in step b.
+    """
+
+    def count(one: Spending) -> int:
+        own = one.mechanism
+        return len(range(0, one.steps, own.matrix.bands)) if isinstance(own, BandedGaussian) else one.steps
+
+    return tuple((_step(one.mechanism, relation), count(one)) for one in in_clips(spent))
 
 
 def removal_bracket(

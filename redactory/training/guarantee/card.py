@@ -38,7 +38,7 @@ from redactory.training.guarantee.spec import (
     parent_manifest,
 )
 from redactory.training.held_out import curve_of
-from redactory.training.mechanism import PoissonUsersGaussian
+from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import library_of, opened_with, parameters_in
 from redactory.training.settings import RecallMeasurement
 from redactory.training.uedp.bounding import R_LOC
@@ -206,6 +206,7 @@ def _card(
         "sampler_run": sampler,
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
+        **_correlated(spec),
         "steps": spec.steps,
         "delta": spec.delta,
         **own,
@@ -213,6 +214,14 @@ def _card(
         "reasons": figures.reasons,
         "accountants": accountants(figures, second) if spec.mechanism else None,
     }
+
+
+def _correlated(spec: TrainingSpec) -> dict[str, Any]:
+    """Groups, their rate and the matrix, where noise is correlated."""
+    own = spec.mechanism
+    if not isinstance(own, BandedGaussian):
+        return {}
+    return {"bands": own.matrix.bands, "group_rate": own.group_rate, "matrix": own.matrix.digest}
 
 
 def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]) -> dict[str, Any]:
@@ -253,7 +262,8 @@ def _resting_on(spec: TrainingSpec) -> list[str]:
     assert spec.mechanism is not None
     on_cuda = [] if spec.settings.device == "cpu" else [WORDS["on_cuda"]]
     roles = [WORDS["roles"]] if spec.settings.roles else []
-    return [WORDS["noise"][spec.mechanism.noise], *on_cuda, *roles]
+    correlated = [WORDS["correlated"].format(**own)] if (own := _correlated(spec)) else []
+    return [WORDS["noise"][spec.mechanism.noise], *correlated, *on_cuda, *roles]
 
 
 def index_of(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any] | None:

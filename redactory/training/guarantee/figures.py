@@ -23,7 +23,7 @@ from redactory.training.accounting.second import (
 )
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, bayesian_epsilon
-from redactory.training.mechanism import PoissonGaussian, PoissonUsersGaussian, Relation
+from redactory.training.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
 from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, spread_curve, spread_of
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
@@ -36,6 +36,7 @@ EPSILONS = (
 )
 NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
 NOT_MEASURED = "recall not measured"
+NO_GROUP_OF_BANDS = "no figure is proved for several points under correlated noise"
 NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
@@ -179,6 +180,8 @@ def one_removed(spent: Spendings, delta: float, what: str, points: int = 1) -> S
 
 
 def _group(claim: Claim, size: int) -> Stated:
+    if any(isinstance(one.mechanism, BandedGaussian) for one in claim.spent):
+        return Stated(None, None, NO_GROUP_OF_BANDS)
     if claim.missed is Relation.ADD_OR_REMOVE:
         return one_removed(claim.spent, claim.delta, f"a group of {size}", size)
     if truncated(claim.spent):

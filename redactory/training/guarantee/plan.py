@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.figures import epsilon_curve, some_steps
 from redactory.training.accounting.published import Estimator
+from redactory.training.bands import widths
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     Claim,
@@ -26,7 +27,7 @@ from redactory.training.guarantee.figures import (
 from redactory.training.guarantee.remarks import Facts, remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
 from redactory.training.guarantee.sweep import sweep
-from redactory.training.mechanism import PoissonUsersGaussian
+from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import parameters_at_most
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
@@ -114,6 +115,7 @@ def plan_training(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
+        **_bands(replace(spec, settings=target)),
     }
     found = _units(spec, known) if trainer.hides_units else _points(spec, known)
     steps = {"steps_curve": _by_steps(spec)} if trainer.hides_units and by_steps else {}
@@ -153,6 +155,16 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "sweep": sweep(spec, figures.values["epsilon"], parameters),
         "curve": curve,
     }
+
+
+def _bands(spec: TrainingSpec) -> dict[str, Any]:
+    """Each number of bands, that of the plan marked; nothing where noise is not to be correlated."""
+    own = spec.settings
+    if own.bands == 1 or own.noise_multiplier is not None or spec.rows > 1:
+        return {}
+    chosen = spec.mechanism.matrix.bands if isinstance(spec.mechanism, BandedGaussian) else 1
+    rows = [asdict(one) for one in widths(own, spec.steps, spec.relation)]
+    return {"bands": [{**row, "chosen": row["bands"] == chosen} for row in rows]}
 
 
 def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:

@@ -21,7 +21,13 @@ from redactory.redaction.sealing import is_finished, release_with
 from redactory.training.accounting import Spending
 from redactory.training.guarantee import WORDS
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
-from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, mechanism_from_json
+from redactory.training.mechanism import (
+    AnyMechanism,
+    BandedGaussian,
+    PoissonUsersGaussian,
+    Relation,
+    mechanism_from_json,
+)
 from redactory.training.settings import RecallMeasurement, TrainSettings, as_now
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.trainers.base import A_POINT
@@ -304,6 +310,8 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require(own, "belongs to another curated run")
     _require(end["steps"] == head["steps"] == len(steps), "lacks steps that were promised, or holds more")
     _require(mechanism is not None or not steps, "holds noisy steps of a training without noise")
+    planned = mechanism.matrix.steps if isinstance(mechanism, BandedGaussian) else len(steps)
+    _require(planned == len(steps), "has a matrix of another number of steps")
     event: dict[str, Any] = mechanism.event() if mechanism else {}
     for number, record in enumerate(steps):
         known = (record.type, record.body.get("event"), record.body.get("step")) == (

@@ -10,7 +10,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.foundation.errors import ConfigurationError
+from redactory.training.bands import BandedMatrix, bands_of, best_matrix
+from redactory.training.mechanism import (
+    BandedGaussian,
+    Mechanism,
+    PoissonGaussian,
+    Relation,
+    TruncatedPoissonGaussian,
+)
 from redactory.training.units import Protect
 
 if TYPE_CHECKING:
@@ -101,8 +109,48 @@ class Trainer:
         if self.noised is None:
             return None
         steps = self.steps(settings) if steps is None else steps
-        noise = settings.noise_multiplier or self.calibrated(settings, self.rows(settings, group_size), steps)
+        rows = self.rows(settings, group_size)
+        matrix = self.matrix(settings, rows, steps)
+        if matrix is not None:
+            return self.banded(settings, matrix)
+        noise = settings.noise_multiplier or self.calibrated(settings, rows, steps)
         return replace(self.quiet(settings), noise_multiplier=noise)
+
+    def matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
+        """By which the noise of ``steps`` is correlated; None where it is not.
+
+        ``ConfigurationError`` for bands where one exchanged point exchanges several ``rows``.
+        """
+        if settings.bands == 1 or (settings.bands == "auto" and rows > 1):
+            return None
+        if rows > 1:
+            raise ConfigurationError(
+                "train.bands: correlated noise is accounted where one exchanged point exchanges one row, and "
+                "this rule of deduplication exchanges two: give bands 1, or dedup.private_mode exact"
+            )
+        bands = bands_of(settings, steps, self.relation)
+        return None if bands == 1 else best_matrix(bands, steps, settings.learning_rate_schedule)
+
+    def banded(self, settings: TrainSettings, matrix: BandedMatrix) -> BandedGaussian:
+        """The mechanism with noise correlated by ``matrix``, calibrated where the settings give none."""
+        from redactory.training.accounting import calibrate_noise
+
+        quiet = BandedGaussian(
+            settings.sampling_rate,
+            1.0,
+            settings.clip_norm,
+            settings.expected_batch_size,
+            settings.noise,
+            matrix=matrix,
+        )
+        noise = settings.noise_multiplier or calibrate_noise(
+            settings.epsilon,
+            settings.delta,
+            quiet.group_rate,
+            math.ceil(matrix.steps / matrix.bands),
+            relation=self.relation,
+        )
+        return replace(quiet, noise_multiplier=noise)
 
     def quiet(self, settings: TrainSettings) -> Mechanism:
         """The mechanism with a noise of one clip."""
@@ -133,7 +181,7 @@ class Trainer:
         """What a training spends, as it is composed; None without noise, or where no pair is proved."""
         from redactory.training.accounting import Spending
 
-        if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian):
+        if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian):
             return Spending(mechanism, steps, rows)
         return None
 
