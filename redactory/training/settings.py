@@ -20,7 +20,12 @@ from pydantic import (
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
+from redactory.training.models.settings import (
+    OF_CLASSES,
+    LstmSettings,
+    ModelSettings,
+    TransformerSettings,
+)
 from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
@@ -347,9 +352,10 @@ class TrainSettings(Settings):
             return "train.classes: they belong to task classify"
         if classify and kind in ("gpt2", "llama"):
             return (
-                f"train.model.kind: {kind} predicts words; task classify needs lstm, awd-lstm, bilstm or bert"
+                f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm "
+                "or bert"
             )
-        if not classify and kind in ("bert", "bilstm"):
+        if not classify and kind in OF_CLASSES:
             return f"train.model.kind: {kind} predicts classes; give task classify, or another kind"
         if classify and not TRAINERS[self.trainer].classifies:
             able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.classifies)
