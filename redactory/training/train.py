@@ -48,6 +48,7 @@ from redactory.training.model import (
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
 from redactory.training.settings import TrainSettings, as_now, settings_json
+from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
 
@@ -136,9 +137,12 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         optimizers = [phase.descent.optimizer for phase in phases if phase]
         if originals is not None:
             binding = f"{binding} {originals.fingerprint(stream)}"
+        schedule = Schedule.of(settings, phases, stream)
+        first = len(schedule) - round(settings.average * len(schedule)) + 1
+        average = Average(model.network, first) if settings.average else None
         training_loop(
-            Schedule.of(settings, phases, stream),
-            Checkpoint(run.checkpoint(name), binding, model.network, optimizers),
+            schedule,
+            Checkpoint(run.checkpoint(name), binding, model.network, optimizers, average),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,

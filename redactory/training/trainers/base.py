@@ -173,5 +173,5 @@ class Trainer:
     ) -> Phase:
         """The steps with noise."""
         assert self.noised is not None
-        found = made.learnt() if self.of_units else made.private(getattr(made.run, self.noised))
+        found = made.learnt() if self.of_units else made.read(getattr(made.run, self.noised))
         return made.noisy_phase(descent, found, mechanism, ledger)
