@@ -106,7 +106,10 @@ def padded(rows: list[list[int]]) -> Tensor:
 def loop(own: Setting, learning_rate: float = 0.01) -> tuple[float, float]:
     """DP-SGD by hand: (accuracy, processor seconds a step)."""
     torch.manual_seed(own.seed)
-    (texts, labels), counts = own.rows("train"), Counter(w for t in own.rows("public")[0] for w in words_of(t))
+    (texts, labels), counts = (
+        own.rows("train"),
+        Counter(w for t in own.rows("public")[0] for w in words_of(t)),
+    )
     names = sorted(set(labels))
     known = {word: 2 + k for k, (word, count) in enumerate(counts.most_common(WORDS)) if count > 1}
     points, classes = encoded(texts, known), torch.tensor([names.index(label) for label in labels])
@@ -136,7 +139,10 @@ def opacus(own: Setting, learning_rate: float = 0.01) -> tuple[float, float]:
     from torch.utils.data import DataLoader
 
     torch.manual_seed(own.seed)
-    (texts, labels), counts = own.rows("train"), Counter(w for t in own.rows("public")[0] for w in words_of(t))
+    (texts, labels), counts = (
+        own.rows("train"),
+        Counter(w for t in own.rows("public")[0] for w in words_of(t)),
+    )
     names = sorted(set(labels))
     known = {word: 2 + k for k, (word, count) in enumerate(counts.most_common(WORDS)) if count > 1}
     rows = list(zip(encoded(texts, known), (names.index(label) for label in labels), strict=True))

@@ -131,14 +131,17 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
-            "train.task: classify on public/ and private/ needs a run with dedup.mode none: where equal texts "
-            "are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
+            "train.task: classify on public/ and private/ needs a run with dedup.mode none: where equal "
+            "texts are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
         )
     every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
     given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))
     own: dict[str, str | None] = {}
     for batch in read_batches(run.points, ["point_id", "released_id"]):
-        own |= {released: given[point] for point, released in zip(*(c.to_pylist() for c in batch.columns), strict=True)}
+        own |= {
+            released: given[point]
+            for point, released in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+        }
     for batch in read_batches(folder, ["point_id"]):
         yield from (own[released] for released in batch["point_id"].to_pylist())
 
@@ -345,7 +348,8 @@ def physical_batches(rows: Ids, lengths: Ids, tokens: int) -> list[Ids]:
     """``rows`` cut into pieces of at most ``tokens`` padded tokens (or one row), longest rows first.
 
     A piece of 32 rows or more ends where a row is under three quarters of its longest: that spares more
-    padding than a piece costs.  How a batch is cut changes no gradient: a sum of clipped gradients does not know its pieces.
+    padding than a piece costs.  How a batch is cut changes no gradient: a sum of clipped gradients does not know its
+    pieces.
     """
     ordered = rows[np.argsort(-lengths[rows], kind="stable")]
     pieces, start = [], 0

@@ -165,8 +165,8 @@ class Step(NamedTuple):
 class Schedule:
     """Passes over public text, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy`` with it.
 
-    Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT, Algorithm 1, lines 6 and 7), or, ``mixed``, the two
-    kinds in an order drawn for each epoch.
+    Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT,
+    Algorithm 1, lines 6 and 7), or, ``mixed``, the two kinds in an order drawn for each epoch.
 
     Formal guarantees: the number of noisy steps and their places are functions of constants, of the public
     side's size and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and

@@ -259,7 +259,7 @@ class TrainSettings(Settings):
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="linear, cosine: all step sizes fall to zero over the training, by the number of the step.",
+        description="linear, cosine: step sizes fall to zero over the training, by the number of the step.",
     )
     warm_up: Share = Field(
         0.0, description="Share of the steps of a kind, the first, over which its step size rises from zero."
@@ -421,8 +421,8 @@ _LATER = ("roles", "public_epochs_first", "warm_up", "weight_decay", "average")
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units, and a key that changes nothing, is described as it was before there were any.  Where something is
-    computed (``workers``) changes no bit of it, and may change after an interruption.
+    A trainer without units, and a key that changes nothing, is described as it was before there were any.
+    Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
     never = {"budget", "workers", *(key for key in _LATER if not getattr(settings, key))}
     if not TRAINERS[settings.trainer].of_units:

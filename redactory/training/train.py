@@ -70,7 +70,8 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
     require_device(settings.device)
-    for data in {run.public, run.points, *trainer_of(settings).learns(run)}:
+    classes = {run.vault} if settings.task == "classify" else set()
+    for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
     started = time.monotonic()
     make_private_folder(run.models)

@@ -235,9 +235,7 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
         ("cosine", [0.25, 0.5, 1.0, 0.9045, 0.6545, 0.0955]),
     ],
 )
-def test_a_step_size_rises_and_falls_by_the_steps_number_alone(
-    schedule: str, expected: list[float]
-) -> None:
+def test_a_step_size_rises_and_falls_by_the_steps_number_alone(schedule: str, expected: list[float]) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     descent = Descent(optimizer, 1.0, steps=8, schedule=schedule, warm_up=0.375)
     found = [descent.rate(number) for number in (0, 1, 3, 4, 5, 7)]

@@ -1,4 +1,4 @@
-"""LSTMs of the CRT, the UeDP and the LDP-NLP paper, and a bag of embeddings: encoders, and what is made of them.
+"""LSTMs of the CRT, the UeDP and the LDP-NLP paper, a bag of embeddings, and what is made of them.
 
 An encoder reads a text; a language model is an encoder with an output layer over words, a
 :class:`PooledClassifier` one with a linear layer over its pooled states.

@@ -58,7 +58,7 @@ class BiLstmSettings(Settings):
 
 
 class BagSettings(Settings):
-    """The mean of a text's learnt embeddings and a linear layer on it, for task classify: a plain baseline."""
+    """The mean of a text's learnt embeddings and a linear layer, for task classify: a plain baseline."""
 
     kind: Literal["bag"] = Field(description="The network that this section describes.")
     embedding_size: PositiveInt = Field(64, description="Width of the token embedding.")

@@ -26,8 +26,8 @@ class Crt(Trainer):
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration "
         "alone.",
-        "Where classes are learnt, a secret and its mask have the same class; that of a public point is learnt "
-        "without noise.",
+        "Where classes are learnt, a secret and its mask have the same class; that of a public point is "
+        "learnt without noise.",
         "Bayesian figures are averages over the secrets of this corpus, for an adversary who does not know "
         "which of them was masked. For a secret that is known to have been missed by π, "
         "epsilon_substitution is the figure.",
