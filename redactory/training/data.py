@@ -348,8 +348,7 @@ def physical_batches(rows: Ids, lengths: Ids, tokens: int) -> list[Ids]:
     """``rows`` cut into pieces of at most ``tokens`` padded tokens (or one row), longest rows first.
 
     A piece of 32 rows or more ends where a row is under three quarters of its longest: that spares more
-    padding than a piece costs.  How a batch is cut changes no gradient: a sum of clipped gradients does not know its
-    pieces.
+    padding than a piece costs.  How a batch is cut changes no gradient: a clipped sum does not know it.
     """
     ordered = rows[np.argsort(-lengths[rows], kind="stable")]
     pieces, start = [], 0

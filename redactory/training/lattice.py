@@ -84,7 +84,7 @@ def rounded_normal(
         beside = slice(half + place.start, half + place.stop)
         # as signed words the angles are those around 0: the same points of the circle
         angle = drawn[beside].to(torch.float64).add_(0.5).mul_(2.0**-63 * math.pi)
-        # 4 units in the last place of log, sqrt, sin and cos, and what is rounded between: at most 3.25·2⁻⁵⁰·r
+        # 4 units in the last place of log, sqrt, sin and cos, and rounding between: at most 3.25·2⁻⁵⁰·r
         error = radius_error.add_(radius, alpha=2.0**-48).mul_(scale)
         radius.mul_(scale)
         for part, wave in ((place, torch.cos(angle)), (beside, angle.sin_())):
