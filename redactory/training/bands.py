@@ -20,6 +20,7 @@ import numpy as np
 
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import GuaranteeError
+from redactory.training.schedule import step_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,14 +107,17 @@ def _squares(coefficients: NDArray[np.float64], rates: NDArray[np.float64]) -> f
     return found / count
 
 
-def step_sizes(schedule: str, steps: int) -> NDArray[np.float64]:
-    """The size of each step as a share of the first one."""
-    whole = np.ones(steps)
-    return whole - np.arange(steps) / steps if schedule == "linear" else whole
+Schedule = tuple[str, float]
+"""``learning_rate_schedule`` and ``warm_up``."""
+
+
+def step_sizes(schedule: Schedule, steps: int) -> NDArray[np.float64]:
+    """The size of each step as a share of the longest one."""
+    return np.array([step_size(number, steps, *schedule) for number in range(steps)])
 
 
 @lru_cache(maxsize=64)
-def best_matrix(bands: int, steps: int, schedule: str) -> BandedMatrix:
+def best_matrix(bands: int, steps: int, schedule: Schedule) -> BandedMatrix:
     """The matrix of ``bands`` with about the least error: quasi-Newton from the coefficients of (1−x)^(−1/2).
 
     Ratios to the first coefficient stay in [0, 1].
@@ -155,15 +159,20 @@ class Width:
     error_ratio: float
 
 
+def schedule_of(settings: TrainSettings) -> Schedule:
+    """What decides the size of a step."""
+    return settings.learning_rate_schedule, settings.warm_up
+
+
 def widths(settings: TrainSettings, steps: int, relation: Relation) -> list[Width]:
     """Every number of bands that the sampling rate allows at the target epsilon, from public constants."""
-    rate, schedule = settings.sampling_rate, settings.learning_rate_schedule
+    rate, schedule = settings.sampling_rate, schedule_of(settings)
     return list(_widths(settings.epsilon, settings.delta, rate, steps, schedule, relation))
 
 
 @lru_cache(maxsize=16)
 def _widths(
-    epsilon: float, delta: float, rate: float, steps: int, schedule: str, relation: Relation
+    epsilon: float, delta: float, rate: float, steps: int, schedule: Schedule, relation: Relation
 ) -> tuple[Width, ...]:
     from redactory.training.accounting import calibrate_noise
 

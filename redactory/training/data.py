@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -117,6 +118,32 @@ def classes_in(folder: Path) -> Iterator[str | None]:
                 "row's class"
             )
         yield from batch[CLASS].to_pylist()
+
+
+def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
+    """The class of every row of a data folder of ``run``, in order: for a side, that of the row's original.
+
+    ``ConfigurationError`` where a rule merges private texts: whose class stays then depends on other points,
+    so that one point exchanged would exchange two (``docs/guarantees.md``, "Classes").
+    """
+    if folder == run.vault:
+        yield from classes_in(folder)
+        return
+    if read_manifest(run)["dedup"]["rule"] != "none":
+        raise ConfigurationError(
+            "train.task: classify on public/ and private/ needs a run with dedup.mode none: where equal "
+            "texts are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
+        )
+    every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
+    given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))
+    own: dict[str, str | None] = {}
+    for batch in read_batches(run.points, ["point_id", "released_id"]):
+        own |= {
+            released: given[point]
+            for point, released in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+        }
+    for batch in read_batches(folder, ["point_id"]):
+        yield from (own[released] for released in batch["point_id"].to_pylist())
 
 
 def class_numbers(found: Iterable[str | None], classes: Sequence[str]) -> Ids:
@@ -323,15 +350,15 @@ def alone(network: Any, work: Work, points: EncodedPoints, pieces: Sequence[Ids]
 def physical_batches(rows: Ids, lengths: Ids, tokens: int) -> list[Ids]:
     """``rows`` cut into pieces of at most ``tokens`` padded tokens (or one row), longest rows first.
 
-    A piece ends where a row is under three quarters of its longest, so that little is padding.  How
-    a batch is cut changes no gradient: a sum of clipped gradients does not know its pieces.
+    A piece of 32 rows or more ends where a row is under three quarters of its longest: that spares more
+    padding than a piece costs.  How a batch is cut changes no gradient: a clipped sum does not know it.
     """
     ordered = rows[np.argsort(-lengths[rows], kind="stable")]
     pieces, start = [], 0
     for place in range(1, len(ordered)):
         longest = int(lengths[ordered[start]])
         full = (place - start + 1) * longest > tokens
-        ragged = place - start >= 8 and 4 * lengths[ordered[place]] < 3 * longest
+        ragged = place - start >= 32 and 4 * lengths[ordered[place]] < 3 * longest
         if full or ragged:
             pieces.append(ordered[start:place])
             start = place

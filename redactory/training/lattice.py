@@ -9,7 +9,7 @@ mechanism over the real numbers: post-processing (``docs/guarantees.md``, "Float
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MARGIN = 2.0**-10
 """The noise is wider than accounted by this share, to cover what rounding adds to the sensitivity."""
 _FINENESS = 2.0**-20
+_CHUNK = 1 << 16
+"""Pairs of draws that are made at once: what they need stays in a processor's cache."""
 _MORE_BITS, _PRECISION = 192, 512
 
 
@@ -49,11 +54,13 @@ def noisy_on_lattice(
     standard normal in d dimensions over the real numbers, as far as the stream's octets are random.
     """
     unit = spacing(mechanism.clip_norm, len(total))
-    if not bool((np.abs(total) < unit * 2.0**52).all()):
+    found = total / unit
+    if not bool((np.abs(found) < 2.0**52).all()):
         raise CheckFailed("a clipped sum is not finite, or too large for its lattice")
     deviation = mechanism.noise_deviation * (1.0 + MARGIN)
     noise = rounded_normal(stream, "noise", step, len(total), deviation / unit)
-    return (np.rint(total / unit).astype(np.int64) + noise).astype(np.float64) * unit
+    noise += np.rint(found, out=found).astype(np.int64)
+    return np.multiply(noise, unit, out=found)
 
 
 def rounded_normal(
@@ -65,31 +72,40 @@ def rounded_normal(
     its error: what could round either way (about one draw in 10⁵ at the finest spacing) is computed
     again with more bits, from the stream, and more digits.  The result does not depend on the machine.
     """
+    import torch
+
     half = (count + 1) // 2
-    words = np.frombuffer(stream.octets(purpose, step, 16 * half), "<u8")
-    radius, radius_error = _radius(words[:half])
-    angle = (words[half:].astype(np.float64) + 0.5) * (2.0**-63 * math.pi)
-    found = np.empty(2 * half, np.int64)
-    unsure = np.empty(2 * half, bool)
-    # 4 units in the last place of log, sqrt, sin and cos, and the rounding in between, are below 2⁻⁴⁶·r
-    error = scale * (radius * 2.0**-46 + radius_error)
-    for part, wave in ((slice(0, half), np.cos(angle)), (slice(half, None), np.sin(angle))):
-        value = scale * radius * wave
-        nearest = np.rint(value)
-        unsure[part] = ~(np.abs(value - nearest) + error < 0.5)
-        with np.errstate(invalid="ignore"):
-            found[part] = nearest.astype(np.int64)
-    for place in np.flatnonzero(unsure[:count]):
-        found[place] = _exactly(words, int(place), half, (stream, purpose, step), scale)
+    words = np.frombuffer(bytearray(stream.octets(purpose, step, 16 * half)), "<u8")
+    found, unsure = np.empty(2 * half, np.int64), np.empty(2 * half, bool)
+    drawn, whole, doubt = (torch.from_numpy(own) for own in (words.view("<i8"), found, unsure))
+    for start in range(0, half, _CHUNK):
+        place = slice(start, min(start + _CHUNK, half))
+        radius, radius_error = _radius(drawn[place])
+        beside = slice(half + place.start, half + place.stop)
+        # as signed words the angles are those around 0: the same points of the circle
+        angle = drawn[beside].to(torch.float64).add_(0.5).mul_(2.0**-63 * math.pi)
+        # 4 units in the last place of log, sqrt, sin and cos, and rounding between: at most 3.25·2⁻⁵⁰·r
+        error = radius_error.add_(radius, alpha=2.0**-48).mul_(scale)
+        radius.mul_(scale)
+        for part, wave in ((place, torch.cos(angle)), (beside, angle.sin_())):
+            value = wave.mul_(radius)
+            nearest = torch.round(value)
+            doubt[part] = value.sub_(nearest).abs_().add_(error).lt(0.5).logical_not_()
+            whole[part] = nearest.to(torch.int64)
+    for number in np.flatnonzero(unsure[:count]):
+        found[number] = _exactly(words, int(number), half, (stream, purpose, step), scale)
     return found[:count]
 
 
-def _radius(words: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """√(−2 ln u) for u in the cell of the first 64 bits, and how far the cell's width moves it."""
-    u = (words.astype(np.float64) + 0.5) * 2.0**-64
-    with np.errstate(divide="ignore"):
-        radius = np.sqrt(-2.0 * np.log(u))
-        return radius, (2.0**-50 + 2.0**-63 / u) / radius
+def _radius(words: Tensor) -> tuple[Tensor, Tensor]:
+    """√(−2 ln u) for u in the cell of the first 64 bits, and how far the cell's width moves it, float64.
+
+    ``words`` int64 [n]: the bits as signed numbers, which PyTorch can read.
+    """
+    u = words.double().add_(0.5)
+    u = u.where(u >= 0.0, u + 2.0**64).mul_(2.0**-64)
+    radius = u.log().mul_(-2.0).sqrt_()
+    return radius, u.reciprocal_().mul_(2.0**-63).add_(2.0**-50).div_(radius)
 
 
 def _exactly(

@@ -34,7 +34,7 @@ from redactory.training.data import (
     PublicText,
     alone,
     class_numbers,
-    classes_in,
+    classes_of,
     texts,
 )
 from redactory.training.held_out import NO_ROWS, Curve
@@ -42,7 +42,15 @@ from redactory.training.ledger import Admission
 from redactory.training.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import Descent, NoisyPhase, Phase, PlainPhase, make_optimizer
+from redactory.training.steps import (
+    Average,
+    Descent,
+    NoisyPhase,
+    Phase,
+    PlainPhase,
+    load,
+    make_optimizer,
+)
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
 from redactory.training.uedp.units import Learnt, Originals, learnt, learnt_of, pretraining_of
@@ -74,17 +82,21 @@ class Ingredients:
         if self.public_text is None or not own.pretraining_epochs:
             return None
         found = pretraining_of(self.public_text, own, self.tokenizer)
-        descent = Descent(make_optimizer(self.network, own.optimizer), own.learning_rate)
-        return self.plain_phase(descent, found.points, found.rows, purpose="pretraining")
+        return self.plain_phase(
+            self.descent(own.learning_rate), found.points, found.rows, purpose="pretraining"
+        )
+
+    def descent(self, learning_rate: float) -> Descent:
+        """An optimizer with a state of its own."""
+        own = self.settings
+        return Descent(make_optimizer(self.network, own.optimizer, own.weight_decay), learning_rate)
 
     def phases(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> Phases:
         """The kinds of step, as far as the trainer has them; without ``mechanism`` none with noise."""
         own, trainer = self.settings, TRAINERS[self.settings.trainer]
-        first = Descent(make_optimizer(self.network, own.optimizer), own.learning_rate)
-        plain, noisy = trainer.plain_steps(self, first), None
+        plain, noisy = trainer.plain_steps(self, self.descent(own.learning_rate)), None
         if mechanism is not None and ledger is not None:
-            second = Descent(make_optimizer(self.network, own.optimizer), own.private_learning_rate)
-            noisy = trainer.noisy_steps(self, second, mechanism, ledger)
+            noisy = trainer.noisy_steps(self, self.descent(own.private_learning_rate), mechanism, ledger)
         return Phases(self.pretraining(), plain, noisy)
 
     def encode(self, *folders: Path) -> EncodedPoints:
@@ -92,14 +104,14 @@ class Ingredients:
         every = (text for folder in folders for text in texts(folder, self.settings.roles))
         return EncodedPoints.from_texts(every, self.tokenizer, self.settings.max_tokens)
 
-    def private(self, folder: Path) -> Learnt:
-        """The points of a data folder as the task reads them."""
+    def read(self, folder: Path) -> Learnt:
+        """The points of one of the run's data folders as the task reads them."""
         own = self.settings
         return learnt(
             texts(folder, own.roles),
             own,
             self.tokenizer,
-            lambda: class_numbers(classes_in(folder), own.classes),
+            lambda: class_numbers(classes_of(self.run, folder), own.classes),
             TRAINERS[own.trainer].drops_masked,
         )
 
@@ -177,8 +189,8 @@ class Step(NamedTuple):
 class Schedule:
     """Passes over public text, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy`` with it.
 
-    Plain steps come first in every epoch (CRT, Algorithm 1, lines 6 and 7), or, ``mixed``, the two
-    kinds in an order drawn for each epoch.
+    Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT,
+    Algorithm 1, lines 6 and 7), or, ``mixed``, the two kinds in an order drawn for each epoch.
 
     Formal guarantees: the number of noisy steps and their places are functions of constants, of the public
     side's size and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
@@ -192,6 +204,7 @@ class Schedule:
     noisy: int
     mixed: bool
     stream: RandomStream
+    first: int = 0
 
     @classmethod
     def of(cls, settings: TrainSettings, phases: Phases, stream: RandomStream) -> Schedule:
@@ -199,17 +212,24 @@ class Schedule:
         pretraining, plain, noisy = phases
         share = settings.public_share if noisy is not None else None
         with_noise = 0 if noisy is None else TRAINERS[settings.trainer].steps(settings) // settings.epochs
-        without = 0
+        without, first = 0, 0
         if plain is not None and len(plain.rows):
+            first = settings.public_epochs_first * plain.steps_a_pass
             without = plain.steps_a_pass * math.ceil(settings.minimum_plain_steps / plain.steps_a_pass)
             if share is not None:
                 without = round(with_noise * share / (1.0 - share))
-        if settings.learning_rate_schedule == "linear":
-            for phase, steps in ((plain, without), (noisy, with_noise)):
-                if phase is not None:
-                    phase.descent.steps = settings.epochs * steps
         before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_a_pass
-        return cls(phases, settings.epochs, before, without, with_noise, share is not None, stream)
+        every = (before, first + settings.epochs * without, settings.epochs * with_noise)
+        for phase, steps in zip(phases, every, strict=True):
+            if phase is not None and (settings.learning_rate_schedule != "constant" or settings.warm_up):
+                own = phase.descent
+                own.steps, own.schedule = steps, settings.learning_rate_schedule
+                own.warm_up = settings.warm_up
+        mixed = share is not None
+        return cls(phases, settings.epochs, before, without, with_noise, mixed, stream, first)
+
+    def __len__(self) -> int:
+        return self.before + self.first + self.epochs * (self.plain + self.noisy)
 
     def __iter__(self) -> Iterator[Step]:
         """Every step of the training, in order."""
@@ -217,6 +237,10 @@ class Schedule:
             assert self.phases.pretraining is not None
             ends = number + 1 == self.before
             yield Step(self.phases.pretraining, number, "pretraining", number + 1, self.before, False, ends)
+        for number in range(self.first):
+            assert self.phases.plain is not None
+            ends = number + 1 == self.first
+            yield Step(self.phases.plain, number, "public first", number + 1, self.first, False, ends)
         for epoch in range(self.epochs):
             order, done = np.arange(self.plain + self.noisy) >= self.plain, [0, 0]
             if self.mixed:
@@ -226,7 +250,7 @@ class Schedule:
                 assert phase is not None
                 done[noisy] += 1
                 work = f"epoch {epoch + 1}, {'with' if noisy else 'without'} noise"
-                number = epoch * of + done[noisy] - 1
+                number = (0 if noisy else self.first) + epoch * of + done[noisy] - 1
                 yield Step(phase, number, work, done[noisy], of, noisy, place == len(order))
 
 
@@ -256,6 +280,7 @@ class Checkpoint:
     network: nn.Module
     optimizers: Sequence[Optimizer]
     correlated: BandedPhase | None = None
+    average: Average | None = None
 
     @property
     def _moving(self) -> dict[str, nn.Parameter]:
@@ -272,6 +297,8 @@ class Checkpoint:
             for optimizer in self.optimizers
         ]
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
+        if self.average is not None and self.average.mean is not None:
+            state["average"] = self.average.mean.cpu()
         if self.correlated is not None:
             content = io.BytesIO()
             torch.save({**state, "correlated": self.correlated.memory}, content)
@@ -298,6 +325,8 @@ class Checkpoint:
             optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
         if self.correlated is not None:
             self.correlated.memory = state["correlated"]
+        if self.average is not None and "average" in state:
+            self.average.mean = state["average"].to(next(iter(self._moving.values())).device)
         return int(state["steps"])
 
 
@@ -327,6 +356,8 @@ def training_loop(
     start = written
     for done, step in enumerate(steps, begun + 1):
         step.phase.step(step.number)
+        if checkpoint.average is not None:
+            checkpoint.average.take(done)
         if curve and step.ends_epoch:
             measured = curve.measure(done)
         due = clock() - written >= max(SECONDS, _TIMES_WRITING * took)
@@ -338,6 +369,8 @@ def training_loop(
         said = remark(step.number + 1) if step.noisy else ""
         start, before = clock(), start
         progress(step.work, step.place, step.of, f"steps{said}{measured}{left.after(step, start - before)}")
+    if checkpoint.average is not None and checkpoint.average.mean is not None:
+        load(checkpoint.network, checkpoint.average.mean)
 
 
 class TimeLeft:

@@ -41,12 +41,13 @@ from redactory.training.models.network import Classifier, LanguageNetwork
 from redactory.training.models.recurrent import (
     AwdLstm,
     AwdLstmEncoder,
+    BagEncoder,
     BiLstmEncoder,
     LstmEncoder,
     LstmLanguageModel,
     PooledClassifier,
 )
-from redactory.training.models.settings import ModelSettings, TransformerSettings
+from redactory.training.models.settings import OF_CLASSES, ModelSettings, TransformerSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ _RECURRENT: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
     "awd-lstm": (AwdLstmEncoder, AwdLstm),
     "bilstm": (BiLstmEncoder, None),
+    "bag": (BagEncoder, None),
 }
 """By kind: the encoder below a classifier, and the language model.  Those of Hugging Face: ``LIBRARY``."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
@@ -93,9 +95,9 @@ def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork
 
     ``ConfigurationError`` where they describe a network that predicts no words.
     """
-    if settings.kind in ("bert", "bilstm"):
+    if settings.kind in OF_CLASSES:
         raise ConfigurationError(
-            f"train.model.kind: {settings.kind} reads a text from both sides and predicts no next word; "
+            f"train.model.kind: {settings.kind} reads a text as a whole and predicts no next word; "
             "use it with train.task: classify"
         )
     if not isinstance(settings, TransformerSettings):
@@ -121,8 +123,8 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
         raise ConfigurationError("train.classes: task classify needs two classes or more, each named once")
     if settings.kind == "gpt2" or settings.kind == "llama":
         raise ConfigurationError(
-            f"train.model.kind: {settings.kind} predicts words; task classify needs lstm, awd-lstm, "
-            "bilstm or bert"
+            f"train.model.kind: {settings.kind} predicts words; task classify needs bag, lstm, "
+            "awd-lstm, bilstm or bert"
         )
     if settings.kind != "bert":
         encoder = _RECURRENT[settings.kind][0](tokenizer.size, settings)

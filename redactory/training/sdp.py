@@ -9,7 +9,7 @@ private token that was not marked is learnt as it is: ε is infinite (CRT, secti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -101,7 +101,7 @@ class SelectivePhase(PlainPhase):
         total = self._clipped(weights, batch, private, noise)
         drawn = self.stream.normal("sdp noise", number, total.numel())
         noisy = total + (self.noise_multiplier * self.clip_norm * torch.from_numpy(drawn)).to(total)
-        self.private_descent.steps = self.descent.steps
+        self.private_descent = replace(self.descent, learning_rate=self.private_descent.learning_rate)
         descend(self.network, self.private_descent, noisy / self.batch_size, number)
 
     def _clipped(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -21,7 +22,12 @@ from pydantic import (
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
+from redactory.training.models.settings import (
+    OF_CLASSES,
+    LstmSettings,
+    ModelSettings,
+    TransformerSettings,
+)
 from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
@@ -149,6 +155,7 @@ if TYPE_CHECKING:
 else:
     Trainers = Literal[tuple(TRAINERS)]
 Rate = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
@@ -249,6 +256,9 @@ class TrainSettings(Settings):
     minimum_plain_steps: PositiveInt = Field(
         100, description="Steps without noise an epoch has at least: a small side is passed over again."
     )
+    public_epochs_first: NonNegativeInt = Field(
+        0, description="crt: passes over public/ without noise before the first epoch."
+    )
     public_epoch: Literal["distinct", "occurrences"] = Field(
         "distinct",
         description="crt, a pass over public/: each distinct text once, as published, or as often as it "
@@ -264,12 +274,23 @@ class TrainSettings(Settings):
     private_learning_rate: PositiveFloat = Field(
         1e-2, description="Step size of noisy steps; for pretrained transformers a twentieth of it."
     )
-    learning_rate_schedule: Literal["constant", "linear"] = Field(
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="linear: both step sizes fall to zero over the training, by the number of the step.",
+        description="linear, cosine: step sizes fall to zero over the training, by the number of the step.",
+    )
+    warm_up: Share = Field(
+        0.0, description="Share of the steps of a kind, the first, over which its step size rises from zero."
     )
     optimizer: Literal["adam", "sgd"] = Field(
         "adam", description="Rule of both kinds of step, each with a state of its own."
+    )
+    weight_decay: NonNegativeFloat = Field(
+        0.0, description="Share of each weight, times the step size, taken off in every step (AdamW's)."
+    )
+    average: Share = Field(
+        0.0,
+        description="Share of all steps, the last, whose weights are averaged into the saved model; 0: those "
+        "after the last step. What noisy steps released is averaged, so no epsilon changes.",
     )
 
     max_tokens: PositiveInt = Field(
@@ -370,9 +391,10 @@ class TrainSettings(Settings):
             return "train.classes: they belong to task classify"
         if classify and kind in ("gpt2", "llama"):
             return (
-                f"train.model.kind: {kind} predicts words; task classify needs lstm, awd-lstm, bilstm or bert"
+                f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm "
+                "or bert"
             )
-        if not classify and kind in ("bert", "bilstm"):
+        if not classify and kind in OF_CLASSES:
             return f"train.model.kind: {kind} predicts classes; give task classify, or another kind"
         if classify and not TRAINERS[self.trainer].classifies:
             able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.classifies)
@@ -447,16 +469,17 @@ class TrainSettings(Settings):
 
 _OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
 _OF_CLASSES = {"task", "classes"}
+_LATER = ("roles", "public_epochs_first", "warm_up", "weight_decay", "average")
+"""Keys that settings of earlier versions lack: left out where they change nothing."""
 
 
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units, or roles, is described as it was before there were any.  Where something is
-    computed (``workers``) changes no bit of it, and may change after an interruption.
+    A trainer without units, and a key that changes nothing, is described as it was before there were any.
+    Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
-    never = {"budget", "workers", "tensorboard", *([] if settings.roles else ["roles"])}
-    never |= {"held_out"} if settings.held_out is None else set()
+    never = {"budget", "workers", "tensorboard", *(key for key in _LATER if not getattr(settings, key))}
     never |= {"bands"} if settings.bands == 1 else set()
     if not TRAINERS[settings.trainer].of_units:
         left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS

@@ -20,6 +20,7 @@ from redactory.training.data import EncodedPoints, Ids
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import BandedGaussian, Mechanism, TruncatedPoissonGaussian
 from redactory.training.models.network import Network
+from redactory.training.schedule import step_size
 
 _CHECKED_EVERY = 1000
 
@@ -28,19 +29,25 @@ _CHECKED_EVERY = 1000
 class Descent:
     """An optimizer, which two kinds of step may share, at the ``learning_rate`` of one of them.
 
-    With ``steps``, the number of steps of this kind, the rate falls linearly to zero over them: a function
-    of the step's number and of constants alone.
+    With ``steps``, the number of steps of this kind, the rate follows :func:`step_size`.
     """
 
     optimizer: Optimizer
     learning_rate: float
     steps: int | None = None
+    schedule: str = "linear"
+    warm_up: float = 0.0
+
+    def rate(self, number: int) -> float:
+        """The step size of step ``number``."""
+        if self.steps is None:
+            return self.learning_rate
+        return self.learning_rate * step_size(number, self.steps, self.schedule, self.warm_up)
 
     def step(self, number: int) -> None:
         """Move the parameters by the gradients that lie on them, in step ``number`` of this kind."""
-        left = 1.0 if self.steps is None else 1.0 - number / self.steps
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * left
+            group["lr"] = self.rate(number)
         self.optimizer.step()
 
 
@@ -216,8 +223,27 @@ def _shared_out(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Paramet
         yield parameter, share.view_as(parameter)
 
 
-def make_optimizer(network: nn.Module, rule: str) -> Optimizer:
+def make_optimizer(network: nn.Module, rule: str, weight_decay: float = 0.0) -> Optimizer:
     """A fresh optimizer over every trainable parameter; ``rule`` is "adam" or "sgd"."""
     if rule == "adam":
-        return torch.optim.Adam(trainable(network))
-    return torch.optim.SGD(trainable(network), lr=1.0)
+        return torch.optim.AdamW(trainable(network), weight_decay=weight_decay)
+    return torch.optim.SGD(trainable(network), lr=1.0, weight_decay=weight_decay)
+
+
+@dataclass
+class Average:
+    """The mean of the weights after each step from step ``first`` on, numbered from 1; None is nothing yet.
+
+    Formal guarantees: a function of weights that steps released: post-processing.
+    """
+
+    network: nn.Module
+    first: int
+    mean: Tensor | None = None
+
+    def take(self, done: int) -> None:
+        """Take in the weights after step ``done``."""
+        if done == self.first:
+            self.mean = flat(self.network)
+        elif self.mean is not None:
+            self.mean += (flat(self.network) - self.mean) / (done - self.first + 1)

@@ -52,6 +52,7 @@ from redactory.training.model import (
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
 from redactory.training.settings import TrainSettings, as_now, settings_json
+from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
 
@@ -73,7 +74,8 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
     require_device(settings.device)
-    for data in {run.public, run.points, *trainer_of(settings).learns(run)}:
+    classes = {run.vault} if settings.task == "classify" else set()
+    for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
     started = time.monotonic()
     make_private_folder(run.models)
@@ -147,9 +149,12 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         optimizers = [phase.descent.optimizer for phase in phases if phase]
         if originals is not None:
             binding = f"{binding} {originals.fingerprint(stream)}"
+        schedule = Schedule.of(settings, phases, stream)
+        first = len(schedule) - round(settings.average * len(schedule)) + 1
+        average = Average(model.network, first) if settings.average else None
         training_loop(
-            Schedule.of(settings, phases, stream),
-            Checkpoint(run.checkpoint(name), binding, model.network, optimizers, phases.correlated),
+            schedule,
+            Checkpoint(run.checkpoint(name), binding, model.network, optimizers, phases.correlated, average),
             settings.checkpoint_steps,
             sum(record.type == NOISY_STEP for record in log.records),
             progress,

@@ -16,6 +16,8 @@ from redactory.pipelines.loading import check
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT
+from redactory.training import TrainSettings, train_model
+from redactory.training.data import classes_of
 from tests.pipelines.support import DigitDetector, write_rows
 
 CONFIG: dict[str, Any] = {
@@ -78,6 +80,49 @@ def test_a_run_is_not_resumed_with_another_column(runs: dict[str, RunFolder]) ->
         with pytest.raises(RunStateError, match=r"input\.label"):
             redactory.curate(given, output=runs[name].root, resume=True)
     assert read_manifest(runs["with"])["configuration"]["input"]["label"] == "kind"
+
+
+def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
+    runs: dict[str, RunFolder], tmp_path: Path
+) -> None:
+    rows = write_rows(
+        tmp_path / "rows.jsonl", [{**row, "text": f"hello\ncall {n % 3}"} for n, row in enumerate(ROWS)]
+    )
+    given = {**CONFIG, "input": {"path": str(rows), "label": "kind"}, "dedup": {"mode": "none"}}
+    redactory.curate(given, output=tmp_path / "run", detector=DigitDetector())
+    run = RunFolder(tmp_path / "run")
+    original = {
+        point["released_id"]: row[CLASS]
+        for point, row in zip(
+            *(
+                [row for batch in read_batches(own) for row in batch.to_pylist()]
+                for own in (run.points, run.vault)
+            ),
+            strict=True,
+        )
+    }
+    for side in (run.public, run.private):
+        ids = [one for batch in read_batches(side, ["point_id"]) for one in batch["point_id"].to_pylist()]
+        assert list(classes_of(run, side)) == [original[one] for one in ids]
+        assert len(ids) == len(ROWS)
+    summary = train_model(
+        run,
+        TrainSettings(
+            trainer="crt",
+            task="classify",
+            classes=("rent", "xyzzy-class"),
+            model={"kind": "bag", "embedding_size": 4},
+            epochs=1,
+            sampling_rate=0.5,
+            minimum_plain_steps=2,
+            noise_multiplier=1.0,
+            group_sizes=(),
+            threads=1,
+        ),
+    )
+    assert summary["guarantee"]["epsilon_substitution"] > 0
+    with pytest.raises(ConfigurationError, match=r"dedup\.mode none"):
+        list(classes_of(runs["with"], runs["with"].private))
 
 
 def _read(path: Path, **changes: object) -> list[Document | Rejection]:

@@ -39,7 +39,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
 }
 BOTH_WAYS = {"kind": "bilstm", "embedding_size": 5, "hidden_size": 4, "bottleneck": 3}
 CLASSES = ("no digit", "digit")
-CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier", "bilstm classifier"]
+BAG = {"kind": "bag", "embedding_size": 5}
+CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier", "bilstm classifier", "bag classifier"]
 KINDS = [*SECTIONS, "gpt2 with adapters", *CLASSIFIERS]
 Clipper = Callable[..., Tensor]
 
@@ -149,7 +150,7 @@ def _network(kind: str, tokenizer: Tokenizer) -> Network:
     if kind == "classifier":
         return ClassifierNetwork(bert_classifier(2, tokenizer.size))
     if kind in CLASSIFIERS:
-        section = {**SECTIONS, "bilstm": BOTH_WAYS}[kind.removesuffix(" classifier")]
+        section = {**SECTIONS, "bilstm": BOTH_WAYS, "bag": BAG}[kind.removesuffix(" classifier")]
         classes = ("no digit", "digit")
         settings = TrainSettings(trainer="dpsgd", task="classify", classes=classes, model=section)
         return classifier_of(settings.model, tokenizer, CLASSES)

@@ -33,6 +33,7 @@ from redactory.training.models.network import Classifier
 from redactory.training.models.recurrent import PooledClassifier
 from redactory.training.models.settings import (
     AwdLstmSettings,
+    BagSettings,
     BertSettings,
     BiLstmSettings,
     Gpt2Settings,
@@ -53,6 +54,7 @@ KINDS: dict[str, ModelSettings] = {
     "lstm": LstmSettings(embedding_size=6, hidden_size=7, layers=2),
     "awd-lstm": AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=7),
     "bilstm": BiLstmSettings(kind="bilstm", embedding_size=6, hidden_size=7, bottleneck=4),
+    "bag": BagSettings(kind="bag", embedding_size=6),
     "bert": BertSettings(kind="bert", layers=1, width=16, heads=2, context=64),
 }
 
@@ -115,7 +117,7 @@ def test_clipped_gradients_are_those_of_autograd(kind: str) -> None:
 
 
 def test_every_parameter_is_learnt_and_none_serves_words() -> None:
-    for kind in ("lstm", "awd-lstm", "bilstm"):
+    for kind in ("lstm", "awd-lstm", "bilstm", "bag"):
         network = fresh(kind)
         names = [name for name, _ in network.named_parameters()]
         assert not any("output" in name for name in names)

@@ -48,7 +48,7 @@ BANDS, ROWS, CLIP = 3, 10, 0.2
 
 def own(rate: float = 0.2, noise: float = 0.5, bands: int = BANDS, steps: int = ROWS) -> BandedGaussian:
     """A mechanism with the clip of the grey box."""
-    return BandedGaussian(rate, noise, CLIP, 8.0, matrix=best_matrix(bands, steps, "constant"))
+    return BandedGaussian(rate, noise, CLIP, 8.0, matrix=best_matrix(bands, steps, ("constant", 0.0)))
 
 
 # ------------------------------------------------------------------------------------------ figures
@@ -220,13 +220,13 @@ def test_the_model_moves_along_the_inverse_of_the_noise(noise: Any) -> None:
 
 
 def test_the_error_is_that_of_the_dense_matrices() -> None:
-    rates, matrix = step_sizes("linear", 24), best_matrix(4, 24, "linear")
+    rates, matrix = step_sizes(("linear", 0.0), 24), best_matrix(4, 24, ("linear", 0.0))
     dense = np.array([[matrix.row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
     rows = np.tril(np.ones((24, 24))) * rates @ np.linalg.inv(dense)
     assert matrix.error(rates) == pytest.approx(math.sqrt((rows**2).sum() / 24))
     whole = toeplitz([*matrix.coefficients, *[0.0] * 20], [0.0] * 24)
     assert matrix.gain == pytest.approx(np.linalg.norm(np.linalg.inv(whole)[-1]))
-    assert matrix.error(rates) < 0.7 * best_matrix(1, 24, "linear").error(rates)
+    assert matrix.error(rates) < 0.7 * best_matrix(1, 24, ("linear", 0.0)).error(rates)
 
 
 def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() -> None:
@@ -293,7 +293,7 @@ def test_a_training_is_resumed_with_the_same_bits_and_its_card_says_what_was_run
     assert seen == {0o600}  # what holds private sums goes the way of keys, encrypted where the run is
     assert not killed.checkpoint("crt").exists()
     head = read_records(whole.model("crt").ledger)[0].body
-    matrix = best_matrix(2, 8, "constant")
+    matrix = best_matrix(2, 8, ("constant", 0.0))
     assert head["sampler"] == "banded_poisson_with_secret_groups"
     assert head["mechanism"]["event"]["matrix"] == matrix.digest
     card = guarantee_card(whole, "crt")

@@ -23,7 +23,13 @@ from redactory.training.settings import TrainSettings
 from tests.training.conftest import small
 from tests.training.crashes import Witness
 
-SETTINGS: dict[str, Any] = {"checkpoint_steps": 3, "public_share": 0.5}
+SETTINGS: dict[str, Any] = {
+    "checkpoint_steps": 3,
+    "public_share": 0.5,
+    "public_epochs_first": 1,
+    "warm_up": 0.25,
+    "average": 0.6,
+}
 STEPS = 8
 
 
@@ -102,6 +108,8 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
             now[0] += 7.0
 
     class Slow:
+        average = None
+
         def read(self) -> int:
             return 0
 
@@ -124,7 +132,7 @@ def test_states_by_the_clock_lose_no_step_and_change_no_bit(
     settings = small(**{**SETTINGS, "checkpoint_steps": 10_000})
     monkeypatch.setattr(loop, "SECONDS", 0.0)
     monkeypatch.setattr(loop, "_TIMES_WRITING", 0.0)
-    with killing(61), pytest.raises(Killed):
+    with killing(67), pytest.raises(Killed):
         train_model(run, settings)
     kept = torch.load(run.state / "train-crt.checkpoint", weights_only=True)["steps"]
     assert kept % 3
@@ -153,7 +161,7 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, t
     file, key = run.state / "train-crt.checkpoint", (run.state / "train-crt.key").read_bytes()
     assert key not in file.read_bytes()
     assert key.hex() not in file.read_bytes().decode("latin-1")
-    assert set(torch.load(file, weights_only=True)) == {"binding", "steps", "network", "memory"}
+    assert set(torch.load(file, weights_only=True)) == {*("binding", "steps", "network", "memory", "average")}
     old = file.read_bytes()
     shutil.rmtree(run.model("crt").root)
     with killing(20), pytest.raises(Killed):

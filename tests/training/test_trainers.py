@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
 from redactory.redaction.shards import SPANS, parts, write_part
-from redactory.training import sdp, train_model
+from redactory.training import load_model, sdp, train_model
 from redactory.training.data import EncodedPoints
 from redactory.training.loop import Ingredients, Phases, Schedule
 from redactory.training.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.sdp import mark_tokens, read_marks, selective_losses
-from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import Descent
+from redactory.training.settings import TRAINERS, TrainSettings, settings_json
+from redactory.training.steps import Average, Descent, flat, make_optimizer
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, write_run
 from tests.training.greybox import Recorder
@@ -221,3 +222,75 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
         TrainSettings(trainer="sdp")
     with pytest.raises(ValueError, match="one LSTM layer"):
         TrainSettings(trainer="sdp", noise_multiplier=1.0, model={"layers": 2})
+
+
+# ------------------------------------------------------------------------------------ the recipe
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.25, 0.5, 1.0, 1.0, 1.0, 1.0]),
+        ("linear", [0.25, 0.5, 1.0, 0.8, 0.6, 0.2]),
+        ("cosine", [0.25, 0.5, 1.0, 0.9045, 0.6545, 0.0955]),
+    ],
+)
+def test_a_step_size_rises_and_falls_by_the_steps_number_alone(schedule: str, expected: list[float]) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    descent = Descent(optimizer, 1.0, steps=8, schedule=schedule, warm_up=0.375)
+    found = [descent.rate(number) for number in (0, 1, 3, 4, 5, 7)]
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_passes_over_the_public_side_come_first_and_are_counted_on(curated: Path) -> None:
+    run, own = RunFolder(curated), small(public_epochs_first=2, learning_rate_schedule="linear")
+    tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
+    made = Ingredients(run, own, lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
+    phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
+    schedule = Schedule.of(own, phases, made.stream)
+    assert phases.plain is not None
+    steps, first = list(schedule), 2 * phases.plain.steps_a_pass
+    assert not any(step.noisy for step in steps[:first])
+    numbers = [step.number for step in steps if not step.noisy]
+    assert numbers == list(range(len(numbers)))
+    assert (len(steps), phases.plain.descent.steps) == (len(schedule), len(numbers))
+    assert sum(step.noisy for step in steps) == TRAINERS["crt"].steps(own)
+
+
+def test_weight_decay_is_decoupled_and_none_is_adam() -> None:
+    def walked(rule: str, decay: float) -> float:
+        network = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.ones_(network.weight)
+        network.weight.grad = torch.zeros(1, 1)
+        descent = Descent(make_optimizer(network, rule, decay), 0.1)
+        descent.step(0)
+        return float(network.weight.detach())
+
+    assert walked("adam", 0.0) == 1.0
+    assert walked("adam", 0.5) == pytest.approx(0.95)
+    assert walked("sgd", 0.5) == pytest.approx(0.95)
+
+
+def test_the_saved_weights_are_the_mean_of_those_after_the_last_steps(
+    fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+    taking = Average.take
+
+    def noted(own: Average, done: int) -> None:
+        seen.append(flat(own.network).clone())
+        taking(own, done)
+
+    monkeypatch.setattr(Average, "take", noted)
+    run = fresh_run()
+    train_model(run, small(average=0.5))
+    found = flat(load_model(run.model("crt")).network)
+    last = torch.stack(seen[len(seen) - round(0.5 * len(seen)) :])
+    torch.testing.assert_close(found, last.mean(0), rtol=1e-5, atol=1e-6)
+    assert not torch.equal(found, seen[-1])
+
+
+def test_keys_that_change_nothing_are_not_on_record() -> None:
+    plain, changed = settings_json(small()), settings_json(small(average=0.5, warm_up=0.1, weight_decay=0.1))
+    assert set(changed) - set(plain) == {"average", "warm_up", "weight_decay"}
+    assert TrainSettings.model_validate(plain).average == 0.0

@@ -1,9 +1,9 @@
 """Matrix products by the fastest library that torch was built with.
 
 On a CPU torch hands float32 products to MKL, which on processors of other makers than its own leaves
-half of them unused; oneDNN, which torch also carries, does not (``docs/explanation/clipping.md`` has the
-figures).  Where oneDNN's operator is not there, or the tensors are not float32 on a CPU, the
-products are torch's own.
+half of their wide registers (AVX-512) unused; oneDNN, which torch also carries, does not
+(``docs/explanation/clipping.md`` has the figures).  On processors without them, where oneDNN's operator is
+not there, or the tensors are not float32 on a CPU, the products are torch's own.
 """
 
 from __future__ import annotations
@@ -101,4 +101,4 @@ def _onednn_works() -> bool:
     return all(torch.allclose(one, left @ right, rtol=1e-5, atol=1e-6) for one in found)
 
 
-_ONEDNN = _onednn_works()
+_ONEDNN = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and _onednn_works()

@@ -1,4 +1,4 @@
-"""LSTMs: the language model of the CRT paper, AWD-LSTM of the UeDP paper, the BiLSTM of the LDP-NLP paper.
+"""LSTMs of the CRT, the UeDP and the LDP-NLP paper, a bag of embeddings, and what is made of them.
 
 An encoder reads a text; a language model is an encoder with an output layer over words, a
 :class:`PooledClassifier` one with a linear layer over its pooled states.
@@ -28,7 +28,12 @@ from redactory.training.models.network import (
     State,
     uniform_,
 )
-from redactory.training.models.settings import AwdLstmSettings, BiLstmSettings, LstmSettings
+from redactory.training.models.settings import (
+    AwdLstmSettings,
+    BagSettings,
+    BiLstmSettings,
+    LstmSettings,
+)
 
 
 class RecurrentEncoder(Encoder):
@@ -243,6 +248,44 @@ class BiLstmEncoder(RecurrentEncoder):
 def _at(states: Tensor, places: Tensor) -> Tensor:
     """Of each row of ``states`` [B, T, H] what stands at its ``places``, int64 [B, T]."""
     return states.gather(1, places[..., None].expand(states.shape))
+
+
+class BagEncoder(Encoder):
+    """An embedding [V, E] and nothing above it: the mean over its places knows no order.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
+    """
+
+    FORMAT = "redactory-bag/1"
+
+    def __init__(self, vocabulary: int, settings: BagSettings) -> None:
+        super().__init__()
+        self.embedding, self.settings = nn.Embedding(vocabulary, settings.embedding_size), settings
+
+    @classmethod
+    def rebuilt(cls, config: dict[str, Any]) -> Self:
+        """The one that :meth:`describe` gave ``config`` of."""
+        sizes = {key: value for key, value in config.items() if key not in ("format", "vocabulary")}
+        return cls(config["vocabulary"], BagSettings.read_back({**sizes, "kind": "bag"}))
+
+    @property
+    def width(self) -> int:
+        """E."""
+        return self.settings.embedding_size
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Draw the embeddings from ``stream``, uniform within ±0.1."""
+        uniform_(self.embedding.weight, 0.1, stream, 0)
+
+    def describe(self) -> dict[str, Any]:
+        """The sizes."""
+        sizes = self.settings.model_dump(mode="json", exclude={"kind"})
+        return {"format": self.FORMAT, "vocabulary": self.embedding.num_embeddings, **sizes}
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The embedding of each place: [B, T, E]."""
+        states: Tensor = self.embedding(batch.inputs)
+        return states
 
 
 # A class for every text from the states of an encoder: pooled over its places, then one linear layer.

@@ -57,6 +57,15 @@ class BiLstmSettings(Settings):
     )
 
 
+class BagSettings(Settings):
+    """The mean of a text's learnt embeddings and a linear layer, for task classify: a plain baseline."""
+
+    kind: Literal["bag"] = Field(description="The network that this section describes.")
+    embedding_size: PositiveInt = Field(64, description="Width of the token embedding.")
+    pooling: ClassVar[str] = "mean"
+    """The mean over the text, in whatever order its tokens stand."""
+
+
 class LoraSettings(Settings):
     """Low-rank adapters (peft, the extra ``lora``): all other weights of ``folder`` stay as they are."""
 
@@ -108,7 +117,9 @@ class BertSettings(TransformerSettings):
     kind: Literal["bert"] = Field(description="The network that this section describes.")
 
 
-KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm")
+KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag")
+OF_CLASSES = ("bert", "bilstm", "bag")
+"""The kinds that predict a class and no word."""
 
 
 def _kind(value: Any) -> str | None:
@@ -122,7 +133,8 @@ ModelSettings = Annotated[
     | Annotated[Gpt2Settings, Tag("gpt2")]
     | Annotated[LlamaSettings, Tag("llama")]
     | Annotated[BertSettings, Tag("bert")]
-    | Annotated[BiLstmSettings, Tag("bilstm")],
+    | Annotated[BiLstmSettings, Tag("bilstm")]
+    | Annotated[BagSettings, Tag("bag")],
     Discriminator(
         _kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
     ),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.bands import BandedMatrix, bands_of, best_matrix
+from redactory.training.bands import BandedMatrix, bands_of, best_matrix, schedule_of
 from redactory.training.mechanism import (
     BandedGaussian,
     Mechanism,
@@ -129,7 +129,7 @@ class Trainer:
                 "this rule of deduplication exchanges two: give bands 1, or dedup.private_mode exact"
             )
         bands = bands_of(settings, steps, self.relation)
-        return None if bands == 1 else best_matrix(bands, steps, settings.learning_rate_schedule)
+        return None if bands == 1 else best_matrix(bands, steps, schedule_of(settings))
 
     def banded(self, settings: TrainSettings, matrix: BandedMatrix) -> BandedGaussian:
         """The mechanism with noise correlated by ``matrix``, calibrated where the settings give none."""
@@ -221,5 +221,5 @@ class Trainer:
     ) -> Phase:
         """The steps with noise."""
         assert self.noised is not None
-        found = made.learnt() if self.of_units else made.private(getattr(made.run, self.noised))
+        found = made.learnt() if self.of_units else made.read(getattr(made.run, self.noised))
         return made.noisy_phase(descent, found, mechanism, ledger)

@@ -22,10 +22,12 @@ class Crt(Trainer):
     about = "SGD on public and DP-SGD on masked private points"
     plain = ("public",)
     noised = "private"
-    by_policy = True
+    by_policy = classifies = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration "
         "alone.",
+        "Where classes are learnt, a secret and its mask have the same class; that of a public point is "
+        "learnt without noise.",
         "Bayesian figures are averages over the secrets of this corpus, for an adversary who does not know "
         "which of them was masked. For a secret that is known to have been missed by π, "
         "epsilon_substitution is the figure.",
@@ -39,11 +41,11 @@ class Crt(Trainer):
         """A pass over ``public/``: each distinct text once, or as often as it occurred."""
         from redactory.training.data import public_occurrences
 
-        points = made.encode(made.run.public)
-        rows = np.arange(len(points), dtype=np.int64)
+        found = made.read(made.run.public)
+        rows = found.rows
         if made.settings.public_epoch == "occurrences":
-            rows = np.repeat(rows, public_occurrences(made.run))
-        return made.plain_phase(descent, points, rows)
+            rows = np.repeat(rows, public_occurrences(made.run)[rows])
+        return made.plain_phase(descent, found.points, rows)
 
 
 class CrtDrop(Crt):

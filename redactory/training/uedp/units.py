@@ -311,5 +311,8 @@ def learnt(
     points = EncodedPoints.from_texts(noted(), tokenizer, settings.max_tokens)
     if settings.task == "classify":
         numbers = classes()
-        return Learnt(replace(points, labels=numbers), numbers == NO_CLASS)
+        silent = numbers == NO_CLASS
+        if drop_masked:
+            silent |= np.array(masked, bool)
+        return Learnt(replace(points, labels=numbers), silent)
     return Learnt(points, np.array(masked, bool) if drop_masked else None)
