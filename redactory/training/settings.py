@@ -152,6 +152,10 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
+SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
+"""What a vocabulary may be made of; all but the first are no part of the corpus."""
+
+
 class BudgetSettings(Settings):
     """What all models of one corpus may spend together (``docs/how-to/guarantee.md``)."""
 
@@ -389,6 +393,24 @@ class TrainSettings(Settings):
             f"train.budget: what stands on units.{self.units.lists[0]} is nowhere on record, so trainings "
             "cannot be known to hide the same units: leave out the budget or the list"
         )
+
+    @property
+    def vocabulary_sources(self) -> tuple[str, ...]:
+        """The rule: a pretrained folder's own tokenizer; else what ``tokenizer`` names.
+
+        Left to ``auto``: ``public_text`` where it is given, else ``public/`` where the trainer may see it, either
+        one filled up with the shipped list; else that list alone.
+        """
+        given = self.tokenizer
+        if getattr(self.model, "folder", None) is not None:
+            return ("model.folder",)
+        if isinstance(given, Path):
+            return ("folder" if given.is_dir() else "file",)
+        if given != "auto":
+            return (given,)
+        if self.public_text is not None:
+            return ("public_text", "shipped")
+        return ("shipped",) if TRAINERS[self.trainer].hides_units else ("public", "shipped")
 
     @property
     def model_name(self) -> str:

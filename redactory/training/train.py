@@ -53,7 +53,6 @@ from redactory.training.vocabulary import (
     fit_of,
     is_public,
     public_texts_of,
-    sources_of,
     vocabulary_of,
 )
 
@@ -102,7 +101,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     trainer, name = trainer_of(settings), settings.model_name
     public_text, base = public_text_of(run, settings.public_text), identity_of(settings.model)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
-        public, manifest = is_public(sources_of(settings)), read_manifest(run)
+        public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
         known_in = manifest.get("known_in")
         spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in)
     mechanism, spending = spec.mechanism, spec.spending

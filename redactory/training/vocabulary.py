@@ -23,13 +23,11 @@ from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training.data import PublicText, public_texts
-from redactory.training.settings import TrainSettings
+from redactory.training.settings import SOURCES, TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours, word_counts
 from redactory.training.trainers import trainer_of
 
-PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED = "public", "public_text", "shipped"
-FILE, FOLDER, MODEL_FOLDER = "file", "folder", "model.folder"
-SOURCES = (PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER)
+PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = SOURCES
 MINIMUM_COUNT = 2
 """A word of a text bears on the pieces from this count on."""
 MOST_TOKENS_A_WORD, MOST_CUT = 1.6, 0.05
@@ -58,24 +56,6 @@ class Vocabulary:
         }
 
 
-def sources_of(settings: TrainSettings) -> tuple[str, ...]:
-    """The rule: a pretrained folder's own tokenizer; else what ``train.tokenizer`` names.
-
-    Left to ``auto``: ``train.public_text`` where it is given, else ``public/`` where the trainer may see it;
-    either one filled up with the shipped list, which also serves alone.
-    """
-    given = settings.tokenizer
-    if getattr(settings.model, "folder", None) is not None:
-        return (MODEL_FOLDER,)
-    if isinstance(given, Path):
-        return (FOLDER if given.is_dir() else FILE,)
-    if given != "auto":
-        return (given,)
-    if settings.public_text is not None:
-        return (PUBLIC_TEXT, SHIPPED)
-    return (SHIPPED,) if trainer_of(settings).hides_units else (PUBLIC_SIDE, SHIPPED)
-
-
 def is_public(made_of: Iterable[str]) -> bool:
     """Whether all of it is known, and none of it is of the corpus."""
     found = set(made_of)
@@ -87,7 +67,7 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
 
     ``ConfigurationError`` where a tokenizer's file or folder cannot be read, or is of a model of a run.
     """
-    sources, path = sources_of(settings), settings.tokenizer
+    sources, path = settings.vocabulary_sources, settings.tokenizer
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
         return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})

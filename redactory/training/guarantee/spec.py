@@ -23,12 +23,12 @@ from redactory.training.accounting import Spending
 from redactory.training.guarantee import WORDS
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, mechanism_from_json
-from redactory.training.settings import RecallMeasurement, TrainSettings, as_now
+from redactory.training.settings import SOURCES, RecallMeasurement, TrainSettings, as_now
 from redactory.training.tokenizer import digest_of
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.trainers.base import A_POINT
 from redactory.training.units import Protect
-from redactory.training.vocabulary import SOURCES, is_public
+from redactory.training.vocabulary import is_public
 
 DOCUMENT, EXAMPLE = "document", "example"
 """Within what a run masks known values (``known_in`` in its manifest)."""
