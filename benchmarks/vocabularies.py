@@ -35,16 +35,29 @@ from redactory.training.vocabulary import MINIMUM_COUNT, fit_of, vocabulary_of
 
 CHOICES, TEST_POINTS = ("words", "public", "shipped", "auto"), 600
 CONSTANTS: dict[str, Any] = {
-    **{"epochs": 3, "sampling_rate": 0.01, "minimum_plain_steps": 50, "public_batch_size": 32, "max_tokens": 128},
-    **{"learning_rate": 5e-3, "private_learning_rate": 1e-2, "learning_rate_schedule": "linear", "threads": 1},
-    **{"clip_norm": 0.5, "group_sizes": (), "physical_tokens": 16384, "noise": "float"},
+
+        "epochs": 8,
+        "sampling_rate": 0.01,
+        "minimum_plain_steps": 50,
+        "public_batch_size": 16,
+        "max_tokens": 128
+    ,
+
+        "learning_rate": 1e-2,
+        "private_learning_rate": 1e-2,
+        "learning_rate_schedule": "linear",
+        "threads": 1
+    ,
+    "clip_norm": 0.5, "group_sizes": (), "physical_tokens": 16384, "noise": "float",
     "model": {"kind": "lstm", "embedding_size": 96, "hidden_size": 128},
 }
 
 
 def main() -> None:
     """Train and measure every choice, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--test", type=Path, help="held-out rows; every tenth of --data without it")
     parser.add_argument("--rows", type=int, default=1_500)
@@ -85,7 +98,9 @@ def _curated(folder: Path, rows: list[dict[str, Any]], segment: str) -> RunFolde
     return RunFolder(folder / "run")
 
 
-def _measured(run: RunFolder, asked: argparse.Namespace, choice: str, size: int, test: list[str]) -> dict[str, Any]:
+def _measured(
+    run: RunFolder, asked: argparse.Namespace, choice: str, size: int, test: list[str]
+) -> dict[str, Any]:
     tokenizer: Any = choice
     if choice == "words":
         found_words = re.compile(r" ?[^\W\d_]{2,}")

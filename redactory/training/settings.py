@@ -20,7 +20,7 @@ from pydantic import (
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
+from redactory.training.models.settings import LstmSettings, ModelSettings
 from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
@@ -373,7 +373,9 @@ class TrainSettings(Settings):
     def _vocabulary(self) -> str | None:
         trainer, given = TRAINERS[self.trainer], self.tokenizer
         if self.public_text is None and (self.pretraining_epochs or given == "public_text"):
-            asked = "pretraining_epochs pass over it" if self.pretraining_epochs else "train.tokenizer names it"
+            asked = (
+                "pretraining_epochs pass over it" if self.pretraining_epochs else "train.tokenizer names it"
+            )
             return f"train.public_text: {asked}, and it is not given"
         if given != "auto" and getattr(self.model, "folder", None) is not None:
             return "train.tokenizer: a pretrained model.folder brings its own: leave out one of the two"

@@ -57,7 +57,17 @@ from redactory.training.vocabulary import (
 )
 
 FORMAT = "redactory-model/1"
-_PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors", "transformers", "tokenizers", "peft")
+_PACKAGES = (
+    "redactory",
+    "torch",
+    "numpy",
+    "dp-accounting",
+    "scipy",
+    "safetensors",
+    "transformers",
+    "tokenizers",
+    "peft",
+)
 Model = LanguageModel | TextClassifier
 
 

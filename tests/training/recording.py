@@ -40,8 +40,8 @@ from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
 from redactory.training.steps import flat, load, trainable
 from redactory.training.train import fresh_model
-from redactory.training.vocabulary import vocabulary_of
 from redactory.training.trainers import trainer_of
+from redactory.training.vocabulary import vocabulary_of
 
 ENTROPY = bytes(range(101, 133))
 """What the system gives a recorded training for its root."""
