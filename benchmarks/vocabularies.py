@@ -2,12 +2,12 @@
 
     python benchmarks/vocabularies.py --data train.jsonl --test test.jsonl --rows 1500 --seeds 2
 
-Labelled rows are JSON lines {text, spans: [{start, end, label}]}.  No detector runs: π knows the labelled values.
-``words`` are whole words of public/, each with a space and without one, as versions before word pieces had them;
-``public`` and ``shipped`` are ``train.tokenizer``, ``auto`` is both together.  Of each, with at most so many
-entries: how it fits the held-out text, and a small LSTM's perplexity per word and bits per character there, the
-mean over seeds.  With ``--epsilon`` the trainer is crt in the place of redact-only.  Prints JSON.
-"""
+Labelled rows are JSON lines {text, spans: [{start, end, label}]}.  No detector runs: π knows the labelled
+values.  ``words`` are whole words of public/, each with a space and without one, as versions before word
+pieces had them; ``public`` and ``shipped`` are ``train.tokenizer``, ``auto`` is both together.  Of each, with
+at most so many entries: how it fits the held-out text, and a small LSTM's perplexity per word and bits per
+character there, the mean over seeds.  With ``--epsilon`` the trainer is crt in the place of redact-only.
+Prints JSON."""
 
 from __future__ import annotations
 
@@ -35,20 +35,19 @@ from redactory.training.vocabulary import MINIMUM_COUNT, fit_of, vocabulary_of
 
 CHOICES, TEST_POINTS = ("words", "public", "shipped", "auto"), 600
 CONSTANTS: dict[str, Any] = {
-
-        "epochs": 8,
-        "sampling_rate": 0.01,
-        "minimum_plain_steps": 50,
-        "public_batch_size": 16,
-        "max_tokens": 128
-    ,
-
-        "learning_rate": 1e-2,
-        "private_learning_rate": 1e-2,
-        "learning_rate_schedule": "linear",
-        "threads": 1
-    ,
-    "clip_norm": 0.5, "group_sizes": (), "physical_tokens": 16384, "noise": "float",
+    "epochs": 8,
+    "sampling_rate": 0.01,
+    "minimum_plain_steps": 50,
+    "public_batch_size": 16,
+    "max_tokens": 128,
+    "learning_rate": 1e-2,
+    "private_learning_rate": 1e-2,
+    "learning_rate_schedule": "linear",
+    "threads": 1,
+    "clip_norm": 0.5,
+    "group_sizes": (),
+    "physical_tokens": 16384,
+    "noise": "float",
     "model": {"kind": "lstm", "embedding_size": 96, "hidden_size": 128},
 }
 

@@ -2,9 +2,9 @@
 
     python examples/word_list/common.py SCOWL redactory/detectors/words/common.txt.gz
 
-SCOWL is the folder ``/usr/share/dict/scowl`` of the package, 2020.12.07-2.  Its lists of size 10 and 20 are the
-most common words of English, American and British, in two steps of frequency; the smaller list comes first, a
-blank line after it, then what the larger one adds.  Words in small letters alone.
+SCOWL is the folder ``/usr/share/dict/scowl`` of the package, 2020.12.07-2.  Its lists of size 10 and 20 are
+the most common words of English, American and British, in two steps of frequency; the smaller list comes
+first, a blank line after it, then what the larger one adds.  Words in small letters alone.
 """
 
 import gzip

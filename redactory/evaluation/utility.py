@@ -25,8 +25,8 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
     Words are what white space parts, characters are code points, with one more for the end of each text: both
     are counted in the texts as given, so models with different tokenizers can be compared, best by
     ``bits_per_character``.  ``perplexity`` is of a token (CRT, section 5.1), the end of a text being one.
-    Returns {perplexity_per_word, perplexity, bits_per_character, log_prob, words, tokens, characters, texts}; a
-    figure too large to be a number is null, with a ``reason``.  ``InputError`` where there is no text.
+    Returns {perplexity_per_word, perplexity, bits_per_character, log_prob, words, tokens, characters, texts};
+    a figure too large to be a number is null, with a ``reason``.  ``InputError`` where there is no text.
     """
     if not texts:
         raise InputError(

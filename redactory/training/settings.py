@@ -185,11 +185,11 @@ class TrainSettings(Settings):
     )
     tokenizer: Literal["auto", "public", "public_text", "shipped"] | Path = Field(
         "auto",
-        description="Of what the vocabulary is made: public, the words of the public side; public_text; shipped, "
-        "the list of common English words in the package; or a tokenizer's file (tokenizer.json) or folder, "
-        "which must be public. auto: public_text where it is given, else the public side where the trainer may "
-        "see it, filled up with the shipped list; for a trainer that hides users and entities that list alone. "
-        "A pretrained model.folder brings its own.",
+        description="Of what the vocabulary is made: public, the words of the public side; public_text; "
+        "shipped, the list of common English words in the package; or a tokenizer's file (tokenizer.json) or "
+        "folder, which must be public. auto: public_text where it is given, else the public side where the "
+        "trainer may see it, filled up with the shipped list; for a trainer that hides users and entities that "
+        "list alone. A pretrained model.folder brings its own.",
     )
     public_text: Path | None = Field(
         None,
@@ -381,8 +381,8 @@ class TrainSettings(Settings):
             return "train.tokenizer: a pretrained model.folder brings its own: leave out one of the two"
         if trainer.hides_units and given == "public":
             return (
-                f"train.tokenizer: {self.trainer} hides users and entities, so not even the vocabulary may come "
-                "from the corpus: leave it out, or give a file of text that is no part of it (train.public_text)"
+                f"train.tokenizer: {self.trainer} hides users and entities, so not even the vocabulary may "
+                "come from the corpus: leave it out, or give text that is no part of it (train.public_text)"
             )
         if trainer.hides_units and self.truncated_batch_size is not None:
             return "train.truncated_batch_size: no epsilon is proved for users and entities under truncation"
@@ -400,8 +400,8 @@ class TrainSettings(Settings):
     def vocabulary_sources(self) -> tuple[str, ...]:
         """The rule: a pretrained folder's own tokenizer; else what ``tokenizer`` names.
 
-        Left to ``auto``: ``public_text`` where it is given, else ``public/`` where the trainer may see it, either
-        one filled up with the shipped list; else that list alone.
+        Left to ``auto``: ``public_text`` where it is given, else ``public/`` where the trainer may see it,
+        either one filled up with the shipped list; else that list alone.
         """
         given = self.tokenizer
         if getattr(self.model, "folder", None) is not None:
@@ -430,8 +430,8 @@ _OF_CLASSES, _OF_TEXT = {"task", "classes"}, {"public_text", "pretraining_epochs
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units, roles or public text is described as it was before there were any.  Where something is
-    computed (``workers``) changes no bit of it, and may change after an interruption.
+    A trainer without units, roles or public text is described as it was before there were any.  Where something
+    is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
     never = {"budget", "workers", *([] if settings.roles else ["roles"])}
     never |= {"tokenizer"} if settings.tokenizer == "auto" else set()

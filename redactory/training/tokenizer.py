@@ -2,8 +2,8 @@
 
 Ours splits words into pieces by byte-pair encoding (Sennrich et al. 2016), learnt from counts of public words
 alone (``redactory.training.vocabulary``).  There is no unknown token: what is no piece is spelled in
-characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into single
-digits, so that a number that was learnt by heart can be measured (canary exposure).
+characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into
+single digits, so that a number that was learnt by heart can be measured (canary exposure).
 
 A word is one entry, with the space before it.  Where a word stands without one by nature (at the beginning, in
 a new line, after an opening bracket, a slash or a hyphen) a space is put in before it is read, and taken out
@@ -332,7 +332,7 @@ class FolderTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path, single_digits: bool = False, key: str = "model.folder") -> Self:
-        """The tokenizer of ``folder``, or of a ``tokenizer.json``; ``ConfigurationError`` where it is no fast one.
+        """The tokenizer of ``folder`` or of a ``tokenizer.json``; ``ConfigurationError`` where none is fast.
 
         ``key`` is the setting that names it.  A file alone does not say which token ends a text: it gets one.
         With ``single_digits`` every digit of a number is cut off before what the tokenizer does itself.

@@ -63,7 +63,7 @@ def is_public(made_of: Iterable[str]) -> bool:
 
 
 def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: PublicText | None) -> Vocabulary:
-    """The tokenizer of a training on ``run``, whose ``train.public_text`` is ``public``; no private text is read.
+    """The tokenizer of a training on ``run`` and the public text ``public``; no private text is read.
 
     ``ConfigurationError`` where a tokenizer's file or folder cannot be read, or is of a model of a run.
     """
@@ -156,7 +156,7 @@ def fit_of(
 def public_texts_of(
     run: RunFolder | None, settings: TrainSettings, public: PublicText | None
 ) -> Callable[[], Iterable[str]] | None:
-    """Text that a figure may be told of: ``train.public_text``, else ``public/`` where the trainer may see it."""
+    """Text that figures may be told of: ``public``, else the public side where the trainer may see it."""
     if public is not None:
         return public.texts
     if run is None or trainer_of(settings).hides_units:

@@ -92,9 +92,9 @@ class TrainingSpec:
     """``mechanism`` (None: nothing is noised) in ``steps`` noisy steps of the training that ``settings`` say.
 
     ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
-    most; ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a trainer
-    that hides units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within what the run masks
-    known values, None where it does not.
+    most; ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a
+    trainer that hides units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within
+    what the run masks known values, None where it does not.
     """
 
     settings: TrainSettings
@@ -243,9 +243,9 @@ def bayesian_epsilon(
 class LedgerFacts:
     """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
 
-    ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder; None where there is none.
-    ``vocabulary`` is what the head says of it (:class:`redactory.training.vocabulary.Vocabulary`); None in a
-    ledger of an earlier version, whose vocabulary was of the first of these that it names, else of public/.
+    ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder; None where there is
+    none. ``vocabulary`` is what the head says of it (``redactory.training.vocabulary``); None in the ledger of
+    an earlier version, whose vocabulary was of the pretrained folder or the text that it names, else of public/.
     """
 
     settings: TrainSettings

@@ -76,7 +76,7 @@ class Sdp(Trainer):
         if settings.noise_multiplier is None:
             return "sdp has no epsilon to calibrate to: give noise_multiplier"
         if isinstance(settings.tokenizer, Path):
-            return "train.tokenizer: sdp must know where each token stands: leave out a tokenizer's file or folder"
+            return "train.tokenizer: sdp must know where a token stands: leave out a file or folder"
         return None
 
     def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase:
