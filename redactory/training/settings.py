@@ -188,8 +188,8 @@ class TrainSettings(Settings):
         description="Of what the vocabulary is made: public, the words of the public side; public_text; "
         "shipped, the list of common English words in the package; or a tokenizer's file (tokenizer.json) or "
         "folder, which must be public. auto: public_text where it is given, else the public side where the "
-        "trainer may see it, filled up with the shipped list; for a trainer that hides users and entities that "
-        "list alone. A pretrained model.folder brings its own.",
+        "trainer may see it, filled up with the shipped list; for a trainer that hides users and entities "
+        "that list alone. A pretrained model.folder brings its own.",
     )
     public_text: Path | None = Field(
         None,
@@ -430,8 +430,8 @@ _OF_CLASSES, _OF_TEXT = {"task", "classes"}, {"public_text", "pretraining_epochs
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units, roles or public text is described as it was before there were any.  Where something
-    is computed (``workers``) changes no bit of it, and may change after an interruption.
+    A trainer without units, roles or public text is described as it was before there were any.  Where
+    something is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
     never = {"budget", "workers", *([] if settings.roles else ["roles"])}
     never |= {"tokenizer"} if settings.tokenizer == "auto" else set()

@@ -1,7 +1,7 @@
 """Tokenizers: our own, of word pieces over a fixed alphabet, and that of a local folder of Hugging Face.
 
-Ours splits words into pieces by byte-pair encoding (Sennrich et al. 2016), learnt from counts of public words
-alone (``redactory.training.vocabulary``).  There is no unknown token: what is no piece is spelled in
+Ours splits words into pieces by byte-pair encoding (Sennrich et al. 2016), learnt from counts of public
+words alone (``redactory.training.vocabulary``).  There is no unknown token: what is no piece is spelled in
 characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into
 single digits, so that a number that was learnt by heart can be measured (canary exposure).
 

@@ -244,8 +244,9 @@ class LedgerFacts:
     """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
 
     ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder; None where there is
-    none. ``vocabulary`` is what the head says of it (``redactory.training.vocabulary``); None in the ledger of
-    an earlier version, whose vocabulary was of the pretrained folder or the text that it names, else of public/.
+    none. ``vocabulary`` is what the head says of it (``redactory.training.vocabulary``); None in the ledger
+    of an earlier version, whose vocabulary was of the pretrained folder or the text that it names, else of
+    public/.
     """
 
     settings: TrainSettings
