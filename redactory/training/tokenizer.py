@@ -5,9 +5,9 @@ words alone (``redactory.training.vocabulary``).  There is no unknown token: wha
 characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into
 single digits, so that a number that was learnt by heart can be measured (canary exposure).
 
-A word is one entry, with the space before it.  Where a word stands without one by nature (at the beginning, in
-a new line, after an opening bracket, a slash or a hyphen) a space is put in before it is read, and taken out
-again when it is written.
+A word is one entry, with the space before it.  Where a word stands without one by nature (at the beginning,
+in a new line, after an opening bracket, a slash or a hyphen) a space is put in before it is read, and taken
+out again when it is written.
 """
 
 from __future__ import annotations
