@@ -271,7 +271,7 @@ class TrainSettings(Settings):
         128, description="A point's tokens beyond this many are not trained on; at most model.context."
     )
     vocabulary_size: PositiveInt = Field(
-        10_000,
+        4_000,
         description="At most this many pieces of words are tokens; a word of a text counts from its second "
         "occurrence on.",
     )
